@@ -12,6 +12,47 @@ later ones:
 >>> figure = rd.plot_rounds(batch)                        # figures: plotly
 >>> text = rd.token_text(batch, sample=0)                 # the text, coloured
 
+Public names, in the order of work:
+
+====================  ==============================================================
+`load`                open a saved batch; the format is detected from the content
+`save`                write a batch as Parquet, without loss
+`formats`             list what `load` opens
+`Batch`               what one training step saved
+`token_frame`         one row per generated token: `sample, round, token, diff`
+`round_frame`         one row per sample and round
+`sample_frame`        one row per sample
+`round_summary`       one row per round, over all samples, with intervals
+`metrics`             the mismatch metrics that verl logs, by verl's formulas
+`reconcile`           the numbers that a trainer logged against those of the batch
+`check`               the invariants of every valid batch
+`diagnose`            noise or a bug: which one, where, and what to do next
+`places`              where tokens differ more than equally likely tokens elsewhere
+`prove`               which engine was wrong, by scoring the same tokens again
+`rescore`             one more set of log-probabilities for the tokens of a batch
+`export_rescore`      token ids and screenshots, for an engine elsewhere to score
+`attach`              the log-probabilities that came back, checked token by token
+`explore`             the linked views in JupyterLab: an `Explorer`
+`report`              the same views as one HTML page, without a kernel
+`token_text`          the text of a sample, tokens coloured by diff
+`open_run`, `Run`     the step files of a training as one run
+`ingest`              the files of a framework to step files
+`plot_rounds`         mean of a metric per round, with intervals and counts
+`plot_heatmap`        every sample in every round
+`plot_trajectory`     one sample, token by token
+`plot_probabilities`  each token's probability by both engines, or each sample's
+`plot_tail`           share of tokens whose |diff| is at least x
+`plot_conditional`    mismatch of equally likely tokens, by round
+`plot_positions`      mismatch by position in the round, by images seen, by context
+`plot_roles`          mismatch by role: thought, action, coordinates, typed text
+`plot_compare`        two or more batches, or two runs, and their difference
+`plot_finding`        the evidence of a finding
+`plot_run`            the mean of each round over the steps of a run
+====================  ==============================================================
+
+The packages, of which `capture`, `errors`, `figures`, `findings`, `stats` and `vision`
+are public:
+
 ================  ==================================================================
 `errors`          the exceptions
 `wording`         counts and names in messages
@@ -42,6 +83,8 @@ that a trainer can import `rounddiag.capture` without pandas and plotly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rounddiag._version import __version__  # noqa: F401 a public name
+
 # For type checkers and editors; at run time `_HOMES` has the same names.
 if TYPE_CHECKING:
     from rounddiag import capture as capture
@@ -62,7 +105,6 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_conditional as plot_conditional
     from rounddiag.figures import plot_finding as plot_finding
     from rounddiag.figures import plot_heatmap as plot_heatmap
-    from rounddiag.figures import plot_log_ppl as plot_log_ppl
     from rounddiag.figures import plot_positions as plot_positions
     from rounddiag.figures import plot_probabilities as plot_probabilities
     from rounddiag.figures import plot_roles as plot_roles
@@ -74,27 +116,31 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
-    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import export_rescore as export_rescore
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
+    from rounddiag.runs import Run as Run
     from rounddiag.runs import ingest as ingest
     from rounddiag.runs import open_run as open_run
     from rounddiag.stats import round_summary as round_summary
+    from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
 
 # Each public name and its package; a package that is public itself has its own name.
 _HOMES = {
     "Batch": "batch",
+    "Explorer": "widgets",
+    "Run": "runs",
     "attach": "loaders",
     "capture": "capture",
     "check": "checks",
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "loaders",
+    "export_rescore": "proof",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",
@@ -107,7 +153,6 @@ _HOMES = {
     "plot_conditional": "figures",
     "plot_finding": "figures",
     "plot_heatmap": "figures",
-    "plot_log_ppl": "figures",
     "plot_positions": "figures",
     "plot_probabilities": "figures",
     "plot_roles": "figures",
@@ -134,6 +179,8 @@ if not TYPE_CHECKING:  # a type checker would let any name through
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
+        if name == "plot_log_ppl":  # its name in version 0.1
+            return _plot_log_ppl
         if name not in _HOMES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -141,6 +188,14 @@ if not TYPE_CHECKING:  # a type checker would let any name through
         value = package if name == _HOMES[name] else getattr(package, name)
         globals()[name] = value
         return value
+
+    def _plot_log_ppl(data: object, **options: object) -> object:
+        """Call `plot_probabilities`, with a warning."""
+        from rounddiag import plot_probabilities
+        from rounddiag.errors import warn_renamed
+
+        warn_renamed("plot_log_ppl(...)", "plot_probabilities(..., axes='log_ppl')")
+        return plot_probabilities(data, axes="log_ppl", **options)
 
     def __dir__() -> list[str]:
         """List the public names."""

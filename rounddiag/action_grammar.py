@@ -46,19 +46,6 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 def bracket_parts(text: str, at: int) -> Iterator[re.Match[str]]:
     """Yield the parts of a call or a JSON object, up to its closing bracket.
 
-    Parameters
-    ----------
-    text : str
-    at : int
-        Index of its opening bracket.
-
-    Yields
-    ------
-    Match
-        With one of the groups `string` (and `key`, if a colon follows), `word` (and
-        `keyword`, if an equals sign follows), `number`, `open`, `close` and `space`;
-        none of them for any other character. If the text ends first, so do the parts.
-
     Examples
     --------
     >>> [part[0] for part in bracket_parts("click(x=1, 'a)') ...", 5)]

@@ -49,33 +49,7 @@ class Rounds:
 def find_rounds(
     response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
 ) -> Rounds:
-    """Find the maximal runs of 1s inside each sample.
-
-    Parameters
-    ----------
-    response_mask : Tensor, shape (num_positions,)
-        1 where the model wrote the token, 0 elsewhere; of any dtype.
-    offsets : Tensor of int64, shape (num_samples + 1,)
-        Where each sample starts in `response_mask`. A run never crosses a start.
-    round_ids : Tensor of int, shape (num_positions,), optional
-        A run is also split where this changes.
-
-    Returns
-    -------
-    Rounds
-        One entry per round, ordered by position.
-
-    Raises
-    ------
-    BatchError
-        If the mask holds anything but 0 and 1.
-
-    Examples
-    --------
-    >>> rounds = find_rounds(torch.tensor([1, 1, 0, 1, 1]), torch.tensor([0, 4, 5]))
-    >>> rounds.sample.tolist(), rounds.round.tolist(), rounds.num_tokens.tolist()
-    ([0, 0, 1], [0, 1, 0], [2, 1, 1])
-    """
+    """Find the maximal runs of 1s inside each sample."""
     edges = _edges(response_mask)
     limits = offsets.cpu().numpy()
     breaks = limits[1:-1]

@@ -23,8 +23,8 @@ from rounddiag import figures, stats
 from rounddiag.cli.summary import describe
 from rounddiag.errors import RounddiagError
 from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import serialize
 from tests.figures.plots import PLOTS, decode, plot
 
 if TYPE_CHECKING:
@@ -131,13 +131,13 @@ def frames(batch: Batch) -> dict[str, View]:
 def statistics(batch: Batch) -> dict[str, View]:
     """Every function of `rounddiag.stats`; of tokens, or of pairs of batches."""
     tokens, rounds = rd.token_frame(batch), rd.round_frame(batch)
-    pairs = stats.partners(batch.sample_ids, batch.sample_ids)
+    pairs = stats.pair_samples(batch.sample_ids, batch.sample_ids)
     of_tokens = ("worst_cells", "worst_samples", "worst_tokens")
     others: dict[str, View] = {
-        "differences": lambda: stats.differences([batch, batch]),
+        "compare_batches": lambda: stats.compare_batches([batch, batch]),
         "few_rows": lambda: stats.few_rows(stats.round_summary(batch)),
         "paired_cells": lambda: stats.paired_cells(rounds, rounds, pairs),
-        "partners": pairs.to_html,
+        "pair_samples": pairs.to_html,
         "worst_differences": lambda: stats.worst_differences(tokens, tokens, pairs),
         "worst_round": lambda: stats.worst_round(stats.round_summary(batch)),
     }
@@ -156,7 +156,6 @@ def split(batch: Batch) -> list[tuple[str, View]]:
         for name in package.__all__
         if callable(function := getattr(package, name))
         and "by" in inspect.signature(function).parameters
-        and name not in {"positions", "plot_positions"}  # by place, not by column
     }
     return [
         (name, partial(function, batch, by=column))
@@ -236,7 +235,7 @@ NUM_LEFT_OUT: Counter[str] = Counter()
 # What the required fields alone are enough for.
 ALWAYS = {
     *("token_frame", "round_frame", "sample_frame", "metrics", "describe", "batch"),
-    *("repr", "check", "token_text", "round_summary", "differences", "diagnose"),
+    *("repr", "check", "token_text", "round_summary", "compare_batches", "diagnose"),
     *("plot_rounds", "plot_heatmap", "plot_trajectory", "plot_run", "plot_finding"),
     *("explorer", "report", "save", "save, redacted"),
 }

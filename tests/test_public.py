@@ -37,6 +37,15 @@ def test_type_checkers_see_every_public_name_where_it_is() -> None:
     assert [*HOMES] == PUBLIC == sorted(HOMES)
 
 
+def test_the_help_lists_every_public_name() -> None:
+    described = re.findall(r"`(\w+)`", inspect.getdoc(rounddiag) or "")
+    assert [name for name in PUBLIC if name not in described] == []
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", rounddiag.__version__)
+
+
 def test_a_public_function_is_never_a_module_of_the_package() -> None:
     modules = {module.name for module in iter_modules(rounddiag.__path__)}
     named = {name for name in PUBLIC if name in modules}

@@ -146,11 +146,6 @@ def _value(config: Any, place: str) -> str | float | None:  # noqa: ANN401 as ab
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of facts as JSON represents them.
 
-    Raises
-    ------
-    BatchError
-        If `facts` is not a mapping of names to values that JSON can represent.
-
     Examples
     --------
     >>> plain_facts({"engines": ("vllm", "fsdp")})

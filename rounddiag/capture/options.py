@@ -16,7 +16,9 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from rounddiag.findings import Diagnosis
 
 
 _MINIMUM = {"every": 1, "images": 0, "max_samples": 1, "seed": 0}
@@ -50,6 +52,8 @@ class Options:
     rank: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str | None = None
+    diagnose: bool | None = None
+    on_verdict: Callable[[Diagnosis, str], object] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", plain_facts(self.facts))
@@ -60,6 +64,13 @@ class Options:
                 found=f"{self.folder!r} without fsspec",
                 advice="Install fsspec and the backend of your storage: `pip install"
                 " fsspec s3fs` for S3, gcsfs for Google Cloud, adlfs for Azure.",
+            )
+        if self.on_verdict is not None and not callable(self.on_verdict):
+            raise BatchError.build(
+                key="on_verdict",
+                expected="a function of a Diagnosis and the path of its file",
+                found=f"a {type(self.on_verdict).__name__}",
+                advice="Pass a function, or leave it out.",
             )
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
@@ -88,6 +99,15 @@ class Options:
         rank = "" if self.rank is None else f"_rank_{self.rank}"
         return f"step_{step}{rank}.parquet"
 
+    def path(self, step: int) -> str:
+        """Return the path or URL of a step's file."""
+        name = self.file_name(step)
+        return (
+            f"{self.folder}/{name}"
+            if is_url(self.folder)
+            else str(Path(self.folder) / name)
+        )
+
 
 def absolute_folder(folder: str | os.PathLike[str]) -> str:
     """Return the absolute path of a folder, or a URL unchanged."""
@@ -110,15 +130,6 @@ def remove_stale_files(folder: str) -> None:
 
 def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
     """Return the path or name of a tokenizer.
-
-    Parameters
-    ----------
-    tokenizer : path-like, str, tokenizer of transformers, or None
-
-    Raises
-    ------
-    BatchError
-        If a path does not exist, or an object has no `name_or_path`.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from rounddiag.capture.facts import why_nothing_to_record
+from rounddiag.capture.judge import Judge
 from rounddiag.capture.options import (
     Options,
     absolute_folder,
@@ -32,16 +33,17 @@ from rounddiag.capture.trainer_batch import (
 from rounddiag.capture.writer import Writer, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
     from typing_extensions import Self
 
     from rounddiag.capture.trainer_batch import TrainerBatch
+    from rounddiag.findings import Diagnosis
 
 
 class Recorder:
-    """Saves every n-th step of a training for `rounddiag.load`, without delaying it.
+    """Saves every n-th step of a training, and judges it, without delaying the trainer.
 
     `step` copies the per-token columns of all samples to host memory (a few ms for 128
     responses of 8192 positions) and keeps no reference to the batch. A background
@@ -54,6 +56,10 @@ class Recorder:
     Errors are never raised into the trainer: the first of each type is logged to
     `rounddiag.capture`, and all are counted. If no step was recorded, a last line says
     why when the Recorder or the process ends.
+
+    A child process reads a step's file and judges it as `rounddiag.diagnose` does. When
+    the verdict becomes worse or better, one line with the verdict, its sentence and the
+    file is logged as a warning to `rounddiag.capture`; `metrics` returns the numbers.
 
     Screenshots, and texts of more than 100 characters, are kept for a few samples only:
     half of them drawn at random, half those with the largest mean |diff|. The sample
@@ -92,6 +98,14 @@ class Recorder:
         `facts_from_verl` reads them from verl's configuration.
     tokenizer : path-like, str or tokenizer, optional
         Every file has its path or name as `batch.meta["tokenizer"]`.
+    diagnose : bool, optional
+        Whether recorded steps are judged. By default, those that cost at most 1 % of
+        the machine's processor time, so none of a training of very short steps. Of
+        several ranks, only rank 0 judges.
+    on_verdict : callable, optional
+        Called when the verdict becomes worse or better, with the Diagnosis and the path
+        of the step's file, in a thread of its own. Its exceptions are logged and
+        counted.
 
     Raises
     ------
@@ -119,7 +133,7 @@ class Recorder:
     10
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options, by keyword
         self,
         folder: str | os.PathLike[str],
         *,
@@ -130,6 +144,8 @@ class Recorder:
         rank: int | None = None,
         facts: Mapping[str, Any] | None = None,
         tokenizer: Any = None,  # noqa: ANN401 transformers need not be installed
+        diagnose: bool | None = None,
+        on_verdict: Callable[[Diagnosis, str], object] | None = None,
     ) -> None:
         self.__setstate__(
             Options(
@@ -141,6 +157,8 @@ class Recorder:
                 rank=rank,
                 facts={} if facts is None else facts,
                 tokenizer=tokenizer_name(tokenizer),
+                diagnose=diagnose,
+                on_verdict=on_verdict,
             )
         )
 
@@ -152,6 +170,7 @@ class Recorder:
         self._options = options
         remove_stale_files(options.folder)
         self._writer = Writer()
+        self._judge = Judge(options)
         self._parts: list[Snapshot] = []
         self._outcome = Outcome(options=options, writer=self._writer)
         self._outcome.warn_early()
@@ -165,7 +184,27 @@ class Recorder:
     @property
     def errors(self) -> int:
         """Number of errors so far."""
-        return self._writer.errors
+        return self._writer.errors + self._judge.errors
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the step that was judged last, for a trainer's logger.
+
+        Each step is returned once, some seconds after it was recorded: {} otherwise.
+        Log them with those of the current step; `rounddiag/step` says which step they
+        describe.
+
+        Returns
+        -------
+        dict of str to float
+            As far as they are defined: `rounddiag/severity` (0 identical or healthy, 1
+            noisy, 2 stale, 3 suspicious, 4 broken), `rounddiag/mean_abs_diff` in nats,
+            `rounddiag/share_beyond_2x` (importance ratios below 1/2 or above 2),
+            `rounddiag/share_equal` (tokens whose log-probabilities are bitwise equal),
+            `rounddiag/first_unequal` (lowest position of a token that is not),
+            `rounddiag/onset_round`, `rounddiag/seconds` that the verdict took,
+            `rounddiag/step`, and verl's `per_round/round_0_abs_diff_mean` and so on.
+        """
+        return self._judge.take_metrics()
 
     def step(self, step: int, batch: Any, *, entropy: Tensor | None = None) -> None:  # noqa: ANN401 verl's classes, which need not be installed
         """Record a step: after the old log-probabilities, before any rejection.
@@ -254,6 +293,7 @@ class Recorder:
         """
         self._parts = []
         self._writer.close()
+        self._judge.close()
 
     def _begin(self, step: int) -> bool:
         """Free the copies of another step; return whether this one is recorded."""
@@ -290,7 +330,9 @@ class Recorder:
 
     def _write(self, parts: list[Snapshot]) -> None:
         self._parts = parts
-        job = partial(save_step, tuple(parts), self._options)
+        # First, because what starts last ends first when the process ends.
+        self._judge.start()
+        job = partial(save_step, tuple(parts), self._options, self._judge)
         self._writer.put(f"step {parts[0].step}", job)
 
     def __enter__(self) -> Self:

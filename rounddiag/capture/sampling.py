@@ -53,11 +53,6 @@ class SampleOrder:
 
         A larger `count` picks the same samples and more.
 
-        Returns
-        -------
-        dict of int to str
-            Sample -> why it was picked: `WORST` or `RANDOM`.
-
         Examples
         --------
         >>> order = SampleOrder(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
@@ -71,14 +66,7 @@ class SampleOrder:
 
 
 def order_samples(batch: TrainerBatch, seed: tuple[int, ...]) -> SampleOrder:
-    """Order the samples of a step.
-
-    Parameters
-    ----------
-    batch : TrainerBatch
-        With its fields on the host.
-    seed : tuple of int, none negative
-    """
+    """Order the samples of a step."""
     means = mean_abs_diffs(batch)
     return SampleOrder(
         random=np.random.default_rng(seed).permutation(len(means)),
@@ -104,19 +92,7 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
 
 
 def read_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
-    """Return the screenshots of a sample, as views of the trainer's pixels.
-
-    Parameters
-    ----------
-    image_inputs : mapping
-        verl's `multi_modal_inputs` of the sample.
-
-    Returns
-    -------
-    tuple of PatchScreenshot
-        Empty where `pixel_values` do not have the layout of Qwen2-VL and its
-        successors.
-    """
+    """Return the screenshots of a sample, as views of the trainer's pixels."""
     pixels = _tensor(image_inputs, "pixel_values")
     grid = _tensor(image_inputs, "image_grid_thw")
     if pixels is None or grid is None:
@@ -131,19 +107,7 @@ def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
 
 
 def copy_screenshots(image_inputs: Any, max_bytes: int) -> Screenshots | None:  # noqa: ANN401 as above
-    """Copy the screenshots of a sample, one frame of each in bfloat16.
-
-    Parameters
-    ----------
-    image_inputs : mapping
-        verl's `multi_modal_inputs` of the sample.
-    max_bytes : int
-
-    Returns
-    -------
-    tuple of PatchScreenshot, or None
-        None where the copies would take more than `max_bytes`.
-    """
+    """Copy the screenshots of a sample, one frame of each in bfloat16."""
     screenshots = read_screenshots(image_inputs)
     if sum(map(num_copied_bytes, screenshots)) > max_bytes:
         return None
@@ -172,19 +136,7 @@ def _both_frames(frame: Tensor) -> Tensor:
 def encode_screenshots(
     batch: Batch, screenshots: Mapping[int, Sequence[PatchScreenshot]]
 ) -> tuple[tuple[EncodedScreenshot, ...], ...] | None:
-    """Encode the screenshots of some samples as small JPEGs.
-
-    Parameters
-    ----------
-    batch : Batch
-    screenshots : mapping of int to sequence of PatchScreenshot
-        By sample; the first ones of each.
-
-    Returns
-    -------
-    tuple of tuple of EncodedScreenshot, one per sample of the batch, or None
-        None without screenshots or without Pillow.
-    """
+    """Encode the screenshots of some samples as small JPEGs."""
     if not any(screenshots.values()) or not _has_pillow():
         return None
     return tuple(

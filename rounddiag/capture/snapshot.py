@@ -82,21 +82,7 @@ def take_snapshot(
     options: Options,
     read_image_inputs: ReadImageInputs | None,
 ) -> Snapshot:
-    """Copy what the file of a step needs.
-
-    Parameters
-    ----------
-    step : int
-    batch : TrainerBatch
-    options : Options
-    read_image_inputs : callable or None
-        Returns the `multi_modal_inputs` of some samples; called once.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit.
-    """
+    """Copy what the file of a step needs."""
     seed = (options.seed, abs(int(step)))
     snapshot = Snapshot(step=int(step), batch=copy_to_host(batch), seed=seed)
     if read_image_inputs is None or options.images == 0:
@@ -124,19 +110,7 @@ def _with_screenshots(
 
 
 def copy_to_host(batch: TrainerBatch, *, skip: Collection[str] = ()) -> TrainerBatch:
-    """Copy the per-token fields and plain columns of all samples to host memory.
-
-    Parameters
-    ----------
-    batch : TrainerBatch
-    skip : collection of str
-        Fields not to copy.
-
-    Raises
-    ------
-    LoadError
-        If a field has no rows, or the responses are missing.
-    """
+    """Copy the per-token fields and plain columns of all samples to host memory."""
     reader = FieldReader(batch.fields, batch.source)
     names = [name for name in reader.names if name not in skip]
     rows = {name: _rows(reader, name) for name in names}
@@ -186,18 +160,6 @@ def merge_late_fields(first: TrainerBatch, late: TrainerBatch) -> TrainerBatch:
     By then `response_mask` is the mask after rejection: it becomes `loss_mask`.
     Importance weights become a score: the log-probability whose ratio to the sampler's
     is the weight.
-
-    Parameters
-    ----------
-    first : TrainerBatch
-        From `copy_to_host`.
-    late : TrainerBatch
-        The same samples in the same order.
-
-    Raises
-    ------
-    BatchError
-        If the responses differ from those of the first copy.
     """
     ids = "responses" if "responses" in first.fields else "response_ids"
     new = copy_to_host(late, skip={*first.fields} - {ids, "response_mask"})
@@ -232,13 +194,7 @@ PART = "step_part"  # the sample column with the number of the batch
 
 
 def same_samples(a: TrainerBatch, b: TrainerBatch) -> bool:
-    """Return whether two batches have the same responses in the same order.
-
-    Parameters
-    ----------
-    a, b : TrainerBatch
-        With their fields on the host.
-    """
+    """Return whether two batches have the same responses in the same order."""
     ours, theirs = (_tokens(batch) for batch in (a, b))
     is_as_long = torch.equal(ours.offsets, theirs.offsets)
     same_ids = is_as_long and torch.equal(ours.values, theirs.values)
@@ -255,11 +211,6 @@ def join_parts(parts: Sequence[Snapshot]) -> Snapshot:
     Fields that only some of them have are left out and named. The samples that the
     joined order picks are among those that the parts pick, so that they have
     screenshots.
-
-    Parameters
-    ----------
-    parts : sequence of Snapshot
-        At least one.
     """
     if len(parts) == 1:
         return parts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from dataclasses import replace
@@ -25,11 +26,11 @@ from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.capture.judge import Judge
     from rounddiag.capture.options import Options
     from rounddiag.capture.snapshot import Snapshot
     from rounddiag.capture.trainer_batch import TrainerBatch
@@ -97,13 +98,7 @@ def save_batch(
 
 
 def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
-    """Build the Batch of a step.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+    """Build the Batch of a step."""
     info, columns = trainer_batch.info, trainer_batch.columns
     if trainer_batch.round_records is not None:
         columns = {**columns, "round_records": trainer_batch.round_records}
@@ -122,27 +117,20 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     return batch
 
 
-def save_step(parts: Sequence[Snapshot], options: Options) -> None:
-    """Write the file of a step; it gets its final name only when it is complete.
-
-    Parameters
-    ----------
-    parts : sequence of Snapshot
-        The batches of the step, at least one.
-    options : Options
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None:
+    """Write the file of a step under its final name once complete; have it judged."""
     snapshot = join_parts(parts)
-    batch, name = build_step(snapshot, options), options.file_name(snapshot.step)
-    save_in(options.folder, name, batch)
+    whole = build_step(snapshot, options)
+    batch = _picked_samples(whole, options)
+    save_in(options.folder, options.file_name(snapshot.step), batch)
+    if judge.is_due(snapshot.step, len(parts)):
+        is_whole = batch is whole and not is_url(options.folder)
+        copy = None if is_whole else _temporary_copy(whole)
+        judge.put(snapshot.step, options.path(snapshot.step), copy)
 
 
 def build_step(snapshot: Snapshot, options: Options) -> Batch:
-    """Build the batch of a step's file; `meta["capture"]` says what it leaves out."""
+    """Build the batch of a step; `meta["capture"]` says what it leaves out."""
     batch = build_batch(_with_settings(snapshot.batch, options), snapshot.step)
     order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
     with_images = order.pick(options.images)
@@ -159,17 +147,35 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
         facts["left_out"] = [*snapshot.batch.left_out]
     if snapshot.num_without_room:
         facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
-    is_partial = options.max_samples is not None and options.max_samples < len(batch)
-    if is_partial:
-        rounds = summarize_rounds(batch)
-        facts.update(num_saved=len(picked), note=_PARTIAL_NOTE, rounds=rounds)
-    batch = replace(
+    return replace(
         batch,
         images=encode_screenshots(batch, screenshots),
         sample_columns={**batch.sample_columns, **texts, "picked": why},
         meta={**batch.meta, **_run_entries(options), "capture": facts},
     )
-    return batch.where(why != "") if is_partial else batch
+
+
+def _picked_samples(batch: Batch, options: Options) -> Batch:
+    """Return the samples that the file has, with the summary of all of them."""
+    if options.max_samples is None or options.max_samples >= len(batch):
+        return batch
+    why = batch.sample_columns["picked"]
+    facts = {
+        **batch.meta["capture"],
+        "num_saved": int((why != "").sum()),
+        "note": _PARTIAL_NOTE,
+        "rounds": summarize_rounds(batch),
+    }
+    batch = replace(batch, meta={**batch.meta, "capture": facts})
+    return batch.where(why != "")
+
+
+def _temporary_copy(batch: Batch) -> str:
+    """Write all samples of a batch, without screenshots, to a temporary file."""
+    handle, path = tempfile.mkstemp(prefix="rounddiag_", suffix=".parquet")
+    os.close(handle)
+    write_batch(replace(batch, images=None), path)
+    return path
 
 
 def _with_settings(batch: TrainerBatch, options: Options) -> TrainerBatch:

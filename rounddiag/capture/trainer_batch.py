@@ -73,19 +73,7 @@ class TrainerBatch:
 
 
 def read_trainer_batch(data: Any, **more: Any) -> TrainerBatch:  # noqa: ANN401 verl's classes need not be installed
-    """Divide a DataProto, a TensorDict or a mapping.
-
-    Parameters
-    ----------
-    data : DataProto, TensorDict or mapping
-    **more
-        Fields to add.
-
-    Raises
-    ------
-    BatchError
-        If `data` is none of these.
-    """
+    """Divide a DataProto, a TensorDict or a mapping."""
     source = type(data).__name__
     if hasattr(data, "non_tensor_batch"):
         values = {**_items(data.batch), **(data.non_tensor_batch or {})}
@@ -207,7 +195,7 @@ def fetch_queued_image_inputs(
     tq: Any,  # noqa: ANN401 as above
     samples: Sequence[int],
 ) -> Sequence[Any]:
-    """Fetch the image processor's output of some samples, None where there is none."""
+    """Fetch the image processor's output of some samples, None for those without."""
     keys = _keys(batch)
     chosen = [keys[sample] for sample in samples]
     rows = tq.kv_batch_get(chosen, batch.partition_id, select_fields=[_IMAGE_INPUTS])

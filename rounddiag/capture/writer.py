@@ -28,6 +28,8 @@ CLOSE_TIMEOUT = 30.0  # seconds
 class Writer:
     """Runs jobs one after the other in a daemon thread of this process.
 
+    Log messages say that a job was not `done`, such as "saved".
+
     The thread starts with the first job. A forked child starts a thread of its own with
     its first job; the jobs that were pending at the fork stay with the parent.
 
@@ -41,7 +43,8 @@ class Writer:
         Number of jobs that ran without an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, done: str = "saved") -> None:
+        self._done = done
         self.errors = 0
         self.first_error = ""
         self.num_done = 0
@@ -57,41 +60,30 @@ class Writer:
         return len(self._skipped)
 
     def put(self, name: str, job: Job) -> None:
-        """Queue a job, in the place of a pending job of the same name.
-
-        Parameters
-        ----------
-        name : str
-            Names the job in log messages.
-        job : callable
-        """
-        if self._process != os.getpid():
-            self._start()
+        """Queue a job, in the place of a pending job of the same name."""
+        self.start()
         if self._queue.put(name, job):
             self._skipped.discard(name)
         else:
             self._skipped.add(name)
             self._warn_once(
                 "full",
-                f"{name} was skipped: the write queue is full ({_MAX_PENDING} pending);"
+                f"{name} was not {self._done}: {_MAX_PENDING} other steps are waiting;"
                 " further warnings are suppressed",
             )
 
     def guard(
-        self, *name: object, catches: type[BaseException] = Exception
+        self,
+        *name: object,
+        catches: type[BaseException] = Exception,
+        done: str | None = None,
     ) -> AbstractContextManager[None]:
-        """Count errors, and log the first of each type, instead of raising them.
+        """Count errors, and log the first of each type, instead of raising them."""
+        return _Guard(self, name, catches, done or self._done)
 
-        Parameters
-        ----------
-        *name : object
-            The words of the job's name, which are read when an error is logged.
-        catches : type, optional
-            What counts as an error.
-        """
-        return _Guard(self, name, catches)
-
-    def log_error(self, name: Sequence[object], error: BaseException) -> None:
+    def log_error(
+        self, name: Sequence[object], error: BaseException, done: str
+    ) -> None:
         """Count an error, and log the first of each type."""
         self.errors += 1
         text = _describe(error)
@@ -99,7 +91,7 @@ class Writer:
         # Log the text alone: a traceback keeps the trainer's tensors alive.
         self._warn_once(
             type(error),
-            f"{_join(name)} was not saved: {text}"
+            f"{_join(name)} was not {done}: {text}"
             " (further warnings of this type are suppressed)",
         )
 
@@ -114,7 +106,10 @@ class Writer:
         if self._thread.is_alive():
             logger.warning("gave up on the pending steps after %g s", timeout)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the thread, if this process has none."""
+        if self._process == os.getpid():
+            return
         queue = _JobQueue()
         thread = threading.Thread(
             target=self._run, args=(queue,), name="rounddiag", daemon=True
@@ -149,6 +144,7 @@ class _Guard(AbstractContextManager[None]):
     writer: Writer
     name: Sequence[object]
     catches: type[BaseException]
+    done: str
 
     def __exit__(
         self,
@@ -158,7 +154,7 @@ class _Guard(AbstractContextManager[None]):
     ) -> bool:
         if not isinstance(error, self.catches):
             return False
-        self.writer.log_error(self.name, error)
+        self.writer.log_error(self.name, error, self.done)
         return True
 
 

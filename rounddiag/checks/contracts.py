@@ -66,9 +66,9 @@ class Checks(Sequence[Check]):
 
     Examples
     --------
-    >>> Checks((Check(name="no row is there twice", status="passed", field="rows"),))
+    >>> Checks((Check(name="no duplicate rows", status="passed", field="rows"),))
     Checks(failed=0, passed=1, not_testable=0)
-    passed: no row is there twice
+    passed: no duplicate rows
     """
 
     checks: tuple[Check, ...]
@@ -285,21 +285,7 @@ def require_ids(batch: Batch) -> None:
 def generated_where(
     batch: Batch, condition: Callable[..., Tensor], *fields: Tensor
 ) -> Tensor:
-    """Return the indices of the generated tokens for which a condition holds.
-
-    Parameters
-    ----------
-    batch : Batch
-    condition : callable
-        Takes a part of each of the fields and returns flags.
-    *fields : Tensor
-        Per-token fields of the batch.
-
-    Raises
-    ------
-    UntestableError
-        If the batch has no generated token.
-    """
+    """Return the indices of the generated tokens for which a condition holds."""
     require_tokens(batch)
     indices = list(blocks_where(batch.response_mask, condition, *fields))
     return torch.cat(indices) if indices else batch.offsets.new_empty(0)

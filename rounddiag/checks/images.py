@@ -39,13 +39,7 @@ if TYPE_CHECKING:
 
 
 def image_token(batch: Batch) -> int:
-    """Return the id of the image token; see `find_image_token`.
-
-    Raises
-    ------
-    UntestableError
-        If nothing identifies it.
-    """
+    """Return the id of the image token; see `find_image_token`."""
     special: dict[str, int] = {}
     reason = UntestableError(field="images")
     try:
@@ -78,26 +72,14 @@ def _pictures_in_ids(batch: Batch) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def image_blocks(batch: Batch) -> list[list[Block]]:
-    """Return start, in prompt and response, and length of each sample's image blocks.
-
-    Raises
-    ------
-    UntestableError
-        If there are no prompts, or nothing identifies the image token.
-    """
+    """Return each sample's image blocks: start in prompt and response, and length."""
     token = image_token(batch)
     runs = (TokenRuns.of_ids(sequence(batch, i), token) for i in range(len(batch)))
     return [[*zip(r.start.tolist(), r.length.tolist(), strict=True)] for r in runs]
 
 
 def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
-    """Return the screenshots of each sample.
-
-    Raises
-    ------
-    UntestableError
-        If the batch has none.
-    """
+    """Return the screenshots of each sample."""
     if batch.images is None or not any(batch.images):
         raise UntestableError(field="images")
     return batch.images
@@ -176,25 +158,9 @@ def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
     column in the grid of merged patches, offset by the largest position before it; text
     continues after the largest position of the block.
 
-    Parameters
-    ----------
-    length : int
-        Number of tokens, including image tokens.
-    pictures : sequence of (int, (int, int, int))
-        The start of each block, in order, and the picture's `image_grid_thw`.
-
-    Returns
-    -------
-    Tensor of int64, shape (3, length)
-
     References
     ----------
     `Qwen2_5_VLModel.get_rope_index` of transformers 5.23.0, without videos.
-
-    Examples
-    --------
-    >>> rope_positions(7, [(1, (1, 2, 6))]).tolist()
-    [[0, 1, 1, 1, 4, 5, 6], [0, 1, 1, 1, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]
     """
     # numpy: a torch operation costs more than so few numbers.
     parts, at, following = [np.empty((3, 0), dtype=np.int64)], 0, 0

@@ -58,13 +58,6 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
 
     Rows that may be equal by chance are left out: their prompt was sampled so often
     that a response of this probability is expected twice.
-
-    Parameters
-    ----------
-    batch : Batch
-    sure : bool
-        Leave out rows that are merely unlikely to be equal by chance. A copy is certain
-        if its total log-prob is below -20 nats, or it has the name of the other row.
     """
     written = batch.rounds.sample.unique_consecutive().cpu().numpy()
     if len(written) < 2:  # noqa: PLR2004 two rows can be equal

@@ -38,13 +38,7 @@ if TYPE_CHECKING:
 def decode_ids(
     token_ids: Sequence[int], tokenizer: object | None, *, starts: Sequence[int] = ()
 ) -> list[str]:
-    """Return one visible piece of text a token; see `rounddiag.text.pieces`.
-
-    Raises
-    ------
-    UntestableError
-        If the tokenizer fails.
-    """
+    """Return one visible piece of text a token; see `rounddiag.text.pieces`."""
     try:
         return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
     except Exception as error:  # any callable can be a tokenizer
@@ -52,13 +46,7 @@ def decode_ids(
 
 
 def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, int]:
-    """Return the ids of a tokenizer's special tokens with these texts.
-
-    Raises
-    ------
-    UntestableError
-        If there is no tokenizer, it fails, or it has none of them.
-    """
+    """Return the ids of a tokenizer's special tokens with these texts."""
     if tokenizer is None:
         raise UntestableError(field="tokenizer")
     try:
@@ -235,13 +223,7 @@ def mask_runs(batch: Batch) -> Rounds:
 
 
 def prompt_lengths(batch: Batch) -> list[int]:
-    """Return the length of each prompt.
-
-    Raises
-    ------
-    UntestableError
-        If the batch has no prompts.
-    """
+    """Return the length of each prompt."""
     if batch.prompt_offsets is None:
         raise UntestableError(field="prompt_ids")
     lengths: list[int] = batch.prompt_offsets.diff().tolist()
@@ -249,13 +231,7 @@ def prompt_lengths(batch: Batch) -> list[int]:
 
 
 def sequence(batch: Batch, sample: int) -> Array:
-    """Return the token ids of a sample's prompt and response.
-
-    Raises
-    ------
-    UntestableError
-        If the batch has no prompts.
-    """
+    """Return the token ids of a sample's prompt and response."""
     if batch.prompt_ids is None:
         raise UntestableError(field="prompt_ids")
     return known_sequence(batch, sample)[1]

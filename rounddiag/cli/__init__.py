@@ -6,6 +6,7 @@
 `prove`       `rounddiag prove`: which engine was wrong, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
+`terminal`    printing: colours, signs and wrapped lines on a terminal, plain in a pipe
 ============  ======================================================================
 """
 
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from glob import has_magic
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from rounddiag._version import __version__
+from rounddiag.cli.terminal import print_text
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import printable
 
@@ -28,30 +31,22 @@ if TYPE_CHECKING:
     from rounddiag.runs import Run
 
 _DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
-_ERROR, _CANNOT_CHECK = 1, 2
+_ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line after `rounddiag`; by default that of this process.
-
-    Returns
-    -------
-    int
-        The exit code: 0; 1 after an error, which is one line on standard error; 130
-        after Ctrl-C; 141 when the reader of the output has closed it. `check` returns 1
-        for a verdict at or above the level of `--fail-on`, and 2 after an error.
-    """
+    """Run one command."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
+    if not words:
+        _parser().print_help()
+        return _NO_COMMAND
     options = _parser().parse_args(words[:end])
     options.jupyter = words[end + 1 :]
     try:
+        if getattr(options, "file", None) is not None:
+            _require_path(options.file)
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -74,6 +69,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="rounddiag", description=_DESCRIPTION)
+    parser.add_argument(
+        "--version", action="version", version=f"rounddiag {__version__}"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     summary = commands.add_parser(
         "summary",
@@ -150,7 +148,8 @@ def _add_prove_options(prove: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="MODEL",
-        help="a folder or name that transformers opens: the checkpoint of this step",
+        help="the checkpoint of this step: a folder or name that transformers opens, or"
+        " the address of a vLLM or SGLang server",
     )
     prove.add_argument(
         "--checkpoint",
@@ -233,6 +232,18 @@ def _add_file(
     )
 
 
+def _require_path(path: str) -> None:
+    """Report a path that does not exist before torch and pandas are imported."""
+    # A name may have the characters of a glob.
+    if not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
+        raise LoadError.build(
+            file=path,
+            expected="a file, a folder or a glob",
+            found="nothing",
+            advice="Check the path.",
+        )
+
+
 def _load(options: argparse.Namespace) -> Batch:
     from rounddiag.loaders import load
 
@@ -264,7 +275,7 @@ def _summary(options: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe, describe_run
 
     run = _open_run(options)
-    _print(describe(_load(options)) if run is None else describe_run(run))
+    print_text(describe(_load(options)) if run is None else describe_run(run))
     return 0
 
 
@@ -275,7 +286,7 @@ def _check(options: argparse.Namespace) -> int:
     text, failed = run_check(
         batch, str(options.file), fail_on=options.fail_on, as_json=options.json
     )
-    _print(text)
+    print_text(text)
     return int(failed)
 
 
@@ -290,7 +301,7 @@ def _prove(options: argparse.Namespace) -> int:
         budget_s=options.budget,
         as_json=options.json,
     )
-    _print(text)
+    print_text(text)
     return 0
 
 
@@ -306,9 +317,9 @@ def _report(options: argparse.Namespace) -> int:
     else:
         with silence_failed_steps():
             report(run, page, samples=options.samples)
-    _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
+    print_text(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     if run is not None and run.failed:
-        _print(describe_failed_steps(run))
+        print_text(describe_failed_steps(run))
     return 0
 
 
@@ -324,8 +335,8 @@ def _lab(options: argparse.Namespace) -> int:
             untrusted=options.untrusted,
         )
     if notebook and notebook != Path(options.file).resolve():
-        _print(f"notebook: {notebook} (created once, never overwritten)")
-    announce = (lambda text: _print(f"\n{text}\n")) if options.remote else None
+        print_text(f"notebook: {notebook} (created once, never overwritten)")
+    announce = (lambda text: print_text(f"\n{text}\n")) if options.remote else None
     start_lab(notebook, options.jupyter, announce=announce)
     return 0
 
@@ -343,13 +354,8 @@ def _ingest(options: argparse.Namespace) -> int:
     done = ingest(
         options.paths, options.folder, engine=options.engine, images=options.images
     )
-    _print(str(done))
+    print_text(str(done))
     return int(bool(done.failed))
-
-
-def _print(text: str) -> None:
-    """Print lines with text from files, which must not control the terminal."""
-    print("\n".join(map(printable, text.split("\n"))), flush=True)
 
 
 def _in_one_line(error: RounddiagError | OSError) -> str:

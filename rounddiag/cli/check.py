@@ -37,23 +37,7 @@ if TYPE_CHECKING:
 def run_check(
     batch: Batch, file: str, *, fail_on: Verdict, as_json: bool
 ) -> tuple[str, bool]:
-    """Diagnose a batch and compare the verdict with a level.
-
-    Parameters
-    ----------
-    batch : Batch
-    file : str
-        The name of the file in the JSON object.
-    fail_on : {"noisy", "stale", "suspicious", "broken"}
-        The least verdict that fails. `not_measurable` fails at every level.
-    as_json : bool
-
-    Returns
-    -------
-    text : str
-        What to print.
-    failed : bool
-    """
+    """Diagnose a batch and compare the verdict with a level."""
     diagnosis, checks = diagnose(batch), check(batch)
     failed = is_at_least(diagnosis.verdict, fail_on)
     if as_json:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"
 _MAX_STEM = 60  # characters of a notebook's name, of at most four bytes each
-# Of a file one cell: the explorer is first on the screen when it has run. The name of
-# the file is in code only: in markdown, it could be a link or a picture.
+# One cell for a file: the explorer is on the screen once it has run. The name of the
+# file is in code only: in markdown, it could be a link or a picture.
 _CODE = """import rounddiag as rd
 
 batch = rd.load({path!r}{options})
@@ -44,35 +44,7 @@ _RUN_CODE = (
 def prepare_notebook(
     file: Path, folder: Path, *, tokenizer: str | None = None, untrusted: bool = False
 ) -> Path:
-    """Find or create the notebook that loads a file, or the run in a folder.
-
-    Parameters
-    ----------
-    file : Path
-        A saved batch, a folder of step files, or a notebook, which is returned
-        unchanged.
-    folder : Path
-        Notebooks are created in its subfolder `rounddiag_notebooks`.
-    tokenizer : str, optional
-        A path or a model name, as `rounddiag.load` takes it.
-    untrusted : bool
-        Let the notebook load the file, or the one step in the folder, with
-        `untrusted=True`.
-
-    Returns
-    -------
-    Path
-        The existing notebook of this file and these options, unchanged, if its first
-        code is still what loads them; else a new one under an unused name, and with
-        `untrusted` always a new one. No file is ever overwritten, and no link is used.
-
-    Raises
-    ------
-    RounddiagError
-        If the file does not exist, the folder has no step files, the tokenizer cannot
-        be opened, the notebooks' folder is a link; or with `untrusted` if the file is a
-        notebook, or the notebooks' folder holds what a kernel could import.
-    """
+    """Find or create the notebook that loads a file, or the run in a folder."""
     if not file.exists():
         raise RounddiagError.build(
             file=file,
@@ -214,19 +186,15 @@ def start_lab(
     *,
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Run JupyterLab until the user stops it.
-
-    Parameters
-    ----------
-    notebook : Path or None
-        What to open. None opens the first notebook of the checkout, if there is one.
-    jupyter_arguments : sequence of str
-        Further arguments of JupyterLab, which override ours.
-    announce : callable, optional
-        If set, no browser is opened. It is called once the server listens, with
-        instructions on how to connect from another machine.
-    """
-    from jupyterlab.labapp import LabApp
+    """Run JupyterLab until the user stops it."""
+    try:
+        from jupyterlab.labapp import LabApp
+    except ModuleNotFoundError as error:
+        raise RounddiagError.build(
+            expected="the package jupyterlab",
+            found="none",
+            advice="Run `pip install 'rounddiag[lab]'`.",
+        ) from error
 
     notebook = notebook or min((_CHECKOUT / "notebooks").glob("*.ipynb"), default=None)
     arguments = _arguments(notebook)

@@ -28,18 +28,7 @@ def run_prove(
     budget_s: float,
     as_json: bool,
 ) -> str:
-    """Prove, and return what to print.
-
-    Parameters
-    ----------
-    batch : Batch
-    file : str
-        The name of the file in the JSON object.
-    model : str
-    checkpoints : mapping of label to folder
-    budget_s : float
-    as_json : bool
-    """
+    """Prove, and return what to print."""
     proof = prove(batch, model, checkpoints=checkpoints, budget_s=budget_s)
     if not as_json:
         return repr(proof)

@@ -21,16 +21,6 @@ def read_recipes() -> dict[str, str]:
 def describe_recipe(name: str | None) -> str:
     """Return a recipe, or a table of all of them.
 
-    Parameters
-    ----------
-    name : str or None
-        As `rounddiag recipe` lists it. None lists them.
-
-    Raises
-    ------
-    RounddiagError
-        If there is no such recipe.
-
     Examples
     --------
     >>> describe_recipe("agent-lightning").splitlines()[-2]

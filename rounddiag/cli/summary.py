@@ -35,18 +35,7 @@ _HEADINGS = ("confidence", "share", "cause", "where")
 
 
 def describe_diagnosis(diagnosis: Diagnosis) -> str:
-    """Return the verdict in a sentence, the level with its range, and the findings.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-
-    Returns
-    -------
-    str
-        Two paragraphs, or one where there are no findings: a table with one row per
-        finding, best first. `share` is the part of the sum of |diff|.
-    """
+    """Return the verdict in a sentence, the level with its range, and the findings."""
     lines = [*map(printable, diagnosis.text.splitlines()), _level(diagnosis)]
     head = f"{diagnosis.verdict}: " + "\n".join(lines)
     return "\n\n".join(filter(None, [head, _findings(diagnosis)]))
@@ -97,20 +86,7 @@ _COLUMNS = [
 
 
 def describe(batch: Batch) -> str:
-    """Describe the mismatch of each round and where the numbers come from.
-
-    Parameters
-    ----------
-    batch : Batch
-        A loaded batch.
-
-    Returns
-    -------
-    str
-        Paragraphs: the verdict, the findings, failed checks, counts, a table with one
-        row per round, the onset or the worst round and the overall mismatch, sources,
-        and the number of checks.
-    """
+    """Describe the mismatch of each round and where the numbers come from."""
     diagnosis = diagnose(batch)
     checks = check(batch)
     summary = round_summary(batch)
@@ -207,18 +183,7 @@ _MOST_FAILED = 5  # files in the text of a run
 
 
 def describe_run(run: Run) -> str:
-    """Describe the verdicts over a run, what changed, and the levels of its rounds.
-
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    str
-        Paragraphs: the verdicts and changes, counts, a table with one row per round,
-        and the files that could not be read.
-    """
+    """Describe the verdicts over a run, what changed, and the levels of its rounds."""
     with silence_failed_steps():
         diagnosis = run.diagnose()
     steps = run.step_summary()

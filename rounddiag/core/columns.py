@@ -98,17 +98,6 @@ def extra_column_values(batch: Batch, name: str) -> Array:
 def round_values(batch: Batch, name: str) -> Array:
     """Return a column of `round_columns` with one value per round of the batch.
 
-    Parameters
-    ----------
-    batch : Batch
-    name : str
-
-    Returns
-    -------
-    array, shape (num_rounds,)
-        In the order of `batch.rounds`. Rounds without a row are NaN or None, as in
-        `scatter_with_missing`. Of several rows of a round, the last one counts.
-
     Examples
     --------
     >>> import rounddiag as rd
@@ -131,13 +120,6 @@ def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
     """Put values at their places in an array of this size; fill with NaN or None.
 
     NaN if the values are numbers that a float64 holds exactly, else None.
-
-    Examples
-    --------
-    >>> scatter_with_missing(np.array([7, 8]), np.array([2, 0]), 3)
-    array([ 8., nan,  7.])
-    >>> scatter_with_missing(np.array(["a"]), np.array([1]), 2)
-    array([None, 'a'], dtype=object)
     """
     is_present = np.zeros(size, dtype=bool)
     is_present[places] = True
@@ -164,26 +146,7 @@ def token_texts(batch: Batch) -> list[str]:
 
 
 def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[str]:
-    """Return the role of every generated token, in order.
-
-    Parameters
-    ----------
-    batch : Batch
-        With a tokenizer.
-    tagger : callable, optional
-        Returns (start, stop, role) spans of a round's text;
-        `rounddiag.text.tag_actions` by default.
-
-    Returns
-    -------
-    Categorical
-        Its categories are `rounddiag.text.ROLES` and any other role of the tagger.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no tokenizer, or was saved without token ids.
-    """
+    """Return the role of every generated token, in order."""
     import pandas as pd
 
     require_ids(batch, "role")

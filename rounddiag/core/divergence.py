@@ -41,11 +41,6 @@ def diff(a: Values, b: Values) -> Values:
 
     .. math:: d = \log p_a - \log p_b
 
-    Returns
-    -------
-    Tensor
-        In nats; positive where `a` gives the token the higher probability.
-
     Examples
     --------
     >>> diff(torch.tensor([-1.0]), torch.tensor([-1.5]))
@@ -85,25 +80,10 @@ def k3(difference: Tensor) -> Tensor:
 
     Computed without cancellation: in float32, `exp(d) - 1 - d` is 25 % wrong at 1e-4.
 
-    Parameters
-    ----------
-    difference : Tensor of float
-        From `diff`, in nats.
-
-    Returns
-    -------
-    Tensor
-        In nats, of the dtype of `difference`.
-
     References
     ----------
     John Schulman, "Approximating KL Divergence", 2020,
     http://joschu.net/blog/kl-approx.html
-
-    Examples
-    --------
-    >>> k3(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.7183])
     """
     found = k3_near_zero(difference)
     # Few are large, and the exponential is slow.
@@ -249,25 +229,7 @@ MEASURES = {
 
 
 def get_measure(metric: str, threshold: float = 2.0) -> Measure:
-    """Return the measure of a metric.
-
-    Parameters
-    ----------
-    metric : str
-        A name in `schema.METRICS`, or the column of its mean.
-    threshold : float
-        Of `beyond`: importance ratios outside [1 / threshold, threshold].
-
-    Raises
-    ------
-    FrameError
-        If there is no such metric, or the threshold is not above 1.
-
-    Examples
-    --------
-    >>> get_measure("k2").values(np.array([0.0, -1.0], dtype=np.float32)).tolist()
-    [0.0, 0.5]
-    """
+    """Return the measure of a metric."""
     if not threshold > 1:
         raise FrameError.build(
             key="threshold",

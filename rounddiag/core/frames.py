@@ -130,22 +130,7 @@ def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array]:
 
 
 def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
-    """Return the round frame of a token frame: as `round_frame`, without `start`.
-
-    Parameters
-    ----------
-    tokens : DataFrame
-        With `sample`, `round` and `diff`; the rows of each round are adjacent.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-    """
+    """Return the round frame of a token frame: as `round_frame`, without `start`."""
     import pandas as pd
 
     schema.TOKENS.require(tokens.columns, "sample", "round", "diff")

@@ -52,19 +52,7 @@ class Totals:
     k3: Array
 
     def sum_by_group(self, group: Array, num_groups: int) -> Totals:
-        """Add up the rounds of each group.
-
-        Parameters
-        ----------
-        group : ndarray of int, shape (num_rounds,)
-            The group of each round, counted from 0.
-        num_groups : int
-
-        Returns
-        -------
-        Totals
-            One entry per group; 0 for a group without rounds.
-        """
+        """Add up the rounds of each group."""
 
         def group_sums(values: Array) -> Array:
             # Without rounds, bincount returns integers even with weights.
@@ -83,18 +71,7 @@ class Totals:
 
 
 def measure(batch: Batch, *, out: Array | None = None) -> Totals:
-    """Add up each round's tokens.
-
-    Parameters
-    ----------
-    batch : Batch
-    out : ndarray of float32, shape (num_tokens,), optional
-        Filled with the diff of every generated token, in the same pass.
-
-    Returns
-    -------
-    Totals
-    """
+    """Add up each round's tokens."""
     totals = cpu_totals if _is_on_cpu(batch) else torch_totals
     return totals(batch.rounds, batch.old_log_probs, batch.rollout_log_probs, out)
 
@@ -186,13 +163,7 @@ def cpu_pack(rounds: Rounds, values: Tensor) -> Array:
 
 
 def take_runs(values: Array, start: Array, num: Array) -> Array:
-    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated.
-
-    Examples
-    --------
-    >>> take_runs(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
-    [5, 6, 8]
-    """
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated."""
     out = np.empty(int(num.sum()), dtype=values.dtype)
     for low, high, starts, nums in _blocks(start, num):
         out[low:high] = _selector(starts, nums)(values)

@@ -242,17 +242,7 @@ def _input_error(inputs: tuple[object, object, object]) -> BatchError:
 
 
 def _variants(batch: Batch) -> dict[str, dict[str, float]]:
-    """Compute the numbers of every known variant, by its explanation.
-
-    Parameters
-    ----------
-    batch : Batch
-
-    Returns
-    -------
-    dict of str to dict
-        Explanation -> numbers under the names of `rounddiag.metrics`.
-    """
+    """Compute the numbers of every known variant, by its explanation."""
     tokens = _Tokens.from_batch(batch)
     swapped = replace(tokens, old=tokens.rollout, rollout=tokens.old)
     numbers = {

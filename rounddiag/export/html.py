@@ -95,15 +95,7 @@ of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 
 
 def policy(*scripts: str, others: str = "") -> str:
-    """Return the security policy of a page: these scripts alone, and no requests.
-
-    Parameters
-    ----------
-    *scripts : str
-        The text of each inline script that may run.
-    others : str
-        Further sources of scripts.
-    """
+    """Return the security policy of a page: these scripts alone, and no requests."""
     allowed = " ".join([*(f"'sha256-{_digest(one)}'" for one in scripts), others])
     return (
         f"default-src 'none'; script-src {allowed.strip()}; style-src 'unsafe-inline'; "
@@ -134,13 +126,6 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
     """Return a figure as HTML, which `page.js` draws.
 
     The light figure is stored with the values that differ in the dark one.
-
-    Parameters
-    ----------
-    plot : callable
-        A `plot_*` function. "How to read it" in its docstring becomes the caption.
-    *data, **options
-        Its arguments except `theme`.
     """
     figure = plot(*data, **options, theme="light")
     light = json.loads(figure.to_json())

@@ -20,7 +20,8 @@ from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
-from rounddiag.widgets.view import script, serialize, style, theme_css
+from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -112,16 +113,7 @@ _WITHOUT_SCRIPTS = "All else needs JavaScript: save the file, and open it in a b
 def _explorer_page(
     title: str, diagnosis: Diagnosis, replies: Iterable[tuple[str, object]]
 ) -> str:
-    """Return the page; without scripts it has the verdict and the findings alone.
-
-    Parameters
-    ----------
-    title : str
-        Plain text.
-    diagnosis : Diagnosis
-    replies : iterable of key and reply
-        What `report.js` reads; plotly.js is added.
-    """
+    """Return the page; without scripts it has the verdict and the findings alone."""
     code = script("report")
     stored = [(key, _pack(reply)) for key, reply in replies]
     elements = "\n".join(

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from rounddiag.errors import FrameError, RounddiagError
-from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
+from rounddiag.errors import RounddiagError
+from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000
-# Of the stops of the threshold's slider: powers of ten, and stops for each.
+# Stops of the threshold's slider: powers of ten, and stops for each.
 _STOPS = (-3, 1, 100)
 # Columns that number things: a line for each value says nothing.
 _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
@@ -43,21 +43,7 @@ _OBSERVED = 50_000
 def collect_replies(
     batch: Batch, *, worst: int, samples: int | Sequence[int | str]
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
-    """Return the diagnosis of a batch, and every reply with its key.
-
-    Parameters
-    ----------
-    batch : Batch
-    worst : int
-        How many of the worst samples are there token by token.
-    samples : int or sequence of int or str
-        How many drawn ones are there too; or which.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-    """
+    """Return the diagnosis of a batch, and every reply with its key."""
     session = Session({batch_name(batch): batch}, {})
     found = session.diagnosis
     if len(found):
@@ -91,18 +77,9 @@ def choose_samples(
 
 
 def _sample(batch: Batch, name: int | str) -> int:
-    """Return a sample by its number or its id."""
-    ids = batch.sample_ids or ()
-    if name in ids:
-        return ids.index(name)
-    if str(name).isdecimal() and int(name) < batch.num_samples:
-        return int(name)
-    raise FrameError.build(
-        key="samples",
-        expected=f"samples from 0 to {batch.num_samples - 1}, or their ids",
-        found=f"{name!r:.80}",
-        advice="`rounddiag.sample_frame(batch)` lists them.",
-    )
+    """Return a sample by its number, which may be text, or by its id."""
+    is_number = name not in (batch.sample_ids or ()) and str(name).isdecimal()
+    return batch.sample_number(int(name) if is_number else name)
 
 
 Ask: TypeAlias = "Callable[..., Any]"
@@ -125,7 +102,10 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             "samples": chosen,
             "source": _source(session.batch),
             "places": [_plain(evidence_place(one)) for one in session.diagnosis],
-            "colors": [*color_changes(LIGHT, DARK).items()],
+            "colors": [
+                *color_changes(LIGHT, DARK).items(),
+                *opacity_changes(LIGHT, DARK).items(),
+            ],
         },
     )
     yield "diagnosis", {**ask("diagnosis"), "opens": None}

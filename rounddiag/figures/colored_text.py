@@ -17,6 +17,7 @@ import numpy as np
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
+    find_sample,
     get_sample_tokens,
     is_index,
     note_unknown_rounds,
@@ -49,31 +50,14 @@ STRONGEST = 0.5
 
 
 def levels(diff: Array) -> Array:
-    """Return how strong each diff's background is, with its sign.
-
-    Returns
-    -------
-    ndarray of int8
-        From -`LEVELS` to `LEVELS`, 0 for none; `NOT_FINITE` where the diff is not.
-
-    Examples
-    --------
-    >>> levels(np.array([0.0001, 0.1, -5.0, np.nan])).tolist()
-    [0, 4, -8, 127]
-    """
+    """Return how strong each diff's background is, with its sign."""
     finite = np.isfinite(diff)
     size = np.rint(LEVELS * SCALE.share(np.abs(np.where(finite, diff, 0))))
     return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
 
 
 def token_classes(diff: Array) -> list[str]:
-    """Name the CSS classes of each token: sign and strength, underline, not finite.
-
-    Examples
-    --------
-    >>> token_classes(np.array([0.0001, 0.1, -5.0, np.nan]))
-    ['', 'p4', 'n8 u', 'x']
-    """
+    """Name the CSS classes of each token: sign and strength, underline, not finite."""
     strength = levels(diff)
     names = {level: _class(level) for level in set(strength.tolist())}
     is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)
@@ -311,7 +295,7 @@ class TokenText:
 def token_text(
     batch: Batch,
     *,
-    sample: int,
+    sample: int | str,
     round: int | None = None,  # noqa: A002 the word of the project
     a: str = "old",
     b: str = "rollout",
@@ -323,8 +307,8 @@ def token_text(
     Parameters
     ----------
     batch : Batch
-    sample : int
-        Which sample, from 0.
+    sample : int or str
+        Which sample: its number, from 0, or its id.
     round : int, optional
         Which round of it, from 0; all when left out.
     a, b : str
@@ -367,6 +351,7 @@ def token_text(
     True
     """
     data, pair = select_pair(batch, a, b)
+    sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)

@@ -43,7 +43,7 @@ from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.figures.compare_runs import compare_runs, name_runs
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
-from rounddiag.stats.comparison import differences, name_batches
+from rounddiag.stats.comparison import compare_batches, name_batches
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Comparison:
     lines : list of RoundLine
         A line per batch, with its `stats.round_summary`.
     differences : DataFrame
-        As `stats.differences` gives them.
+        As `stats.compare_batches` gives them.
     inputs : PlotInputs
         Those of the first batch.
     """
@@ -153,7 +153,7 @@ def plot_compare(
     -------
     plotly.graph_objects.Figure
         The mean of each batch and round with its interval, on a logarithmic axis where
-        it has no sign; the differences as `stats.differences` gives them; and the same
+        it has no sign; the differences of `stats.compare_batches`; and the same
         means as colours in one range. Of runs, the mean of each step over the tokens of
         all rounds, the differences of the steps that both have, and those of each step
         and round as colours.
@@ -197,7 +197,7 @@ def plot_compare(
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
     lines = _style_batches(data, first.metric, first.theme)
-    rows, note = thin_rounds(differences(data, metric=first.metric))
+    rows, note = thin_rounds(compare_batches(data, metric=first.metric))
     if note:  # the cells of the strip would be thinner than a pixel
         first = replace(first, layers={**first.layers, "strip": False})
         lines = [replace(one, rows=thin_rounds(one.rows)[0]) for one in lines]
@@ -253,8 +253,8 @@ def _prepare_all(
 def _style_batches(
     data: Mapping[str, Batch | pd.DataFrame], metric: str, theme: Theme
 ) -> list[RoundLine]:
-    """Summarise each batch, in a colour that does not encode a magnitude."""
-    colors = (theme.text, theme.more, theme.less, theme.muted)
+    """Summarise each batch, in a colour that encodes neither magnitude nor sign."""
+    colors = (theme.text, *theme.lines)
     summaries = {
         name: round_summary(batch, metric=metric).sort_values("round")
         for name, batch in data.items()
@@ -389,7 +389,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
-        colorscale=scale.linear_colors(),
+        colorscale=scale.linear_colors(inputs.theme),
         showscale=False,
         xgap=1,
         ygap=1,
@@ -405,7 +405,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         hoverinfo="skip",
     )
     title = axis_title(inputs.metric, inputs.pair, width=_BAR_TITLE)
-    add_color_bar(figure, scale, means, title)
+    add_color_bar(figure, scale, means, title, inputs.theme)
 
 
 def _set_axes(

@@ -21,7 +21,7 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.figures._parts.means import axis_title, unit_suffix
-from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, change_scale
 from rounddiag.runs import Run
 from rounddiag.runs.step_tables import average_steps, pair_rounds
 from rounddiag.schema import METRICS, ROUND, STEP
@@ -76,17 +76,11 @@ class RunPair:
     @property
     def colors(self) -> list[str]:
         """Colours of the lines; they do not encode a magnitude."""
-        return [self.inputs.theme.text, self.inputs.theme.more]
+        return [self.inputs.theme.text, self.inputs.theme.lines[0]]
 
 
 def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:
-    """Return two runs by their names; None if they are not runs.
-
-    Raises
-    ------
-    FrameError
-        If there are runs, but not two.
-    """
+    """Return two runs by their names; None if they are not runs."""
     if other is not None:
         runs = [runs, other]
     chosen = [runs] if isinstance(runs, Run) else runs
@@ -212,7 +206,7 @@ def _add_heatmap(figure: go.Figure, pair: RunPair, axis: str) -> None:
     }
     for name, values in found.items():
         values[place] = rows[name]
-    scale = choose_scale(found["difference"], is_signed=True)
+    scale = change_scale(found["difference"])
     unit = unit_suffix(pair.inputs.metric)
     figure.add_heatmap(
         x=steps,
@@ -225,11 +219,17 @@ def _add_heatmap(figure: go.Figure, pair: RunPair, axis: str) -> None:
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
-        colorscale=scale.linear_colors(),
+        colorscale=scale.linear_colors(pair.inputs.theme),
         showscale=False,
     )
     title = axis_title(pair.inputs.metric, pair.inputs.pair, width=_KEY)
-    add_color_bar(figure, scale, found["difference"], f"difference: {title}")
+    add_color_bar(
+        figure,
+        scale,
+        found["difference"],
+        f"difference: {title}",
+        pair.inputs.theme,
+    )
 
 
 def _set_axes(

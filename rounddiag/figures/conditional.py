@@ -29,7 +29,7 @@ from rounddiag.figures._parts.means import (
     unit_suffix,
 )
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
-from rounddiag.stats import conditional, few_rows, standardised
+from rounddiag.stats import conditional_means, few_rows, standardise
 from rounddiag.stats.standardisation import ENVELOPED, PROB_EDGES
 from rounddiag.wording import pluralize
 
@@ -136,12 +136,12 @@ def plot_conditional(
     inputs = prepare(
         data, a, b, metric=metric, layers=chosen, known=_LAYERS, theme=theme
     )
-    bins = conditional(inputs.data, metric=metric, by=by)
+    bins = conditional_means(inputs.data, metric=metric, by=by)
     known = bins[bins["prob_low"].notna()]
     title = inputs.pair.fill(_TITLE)
     if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(bins), inputs.theme)
-    rounds, note = thin_rounds(standardised(inputs.data, metric=metric))
+    rounds, note = thin_rounds(standardise(inputs.data, metric=metric))
     lines = split_by_round(known, by, inputs.theme)
     axis = choose_axis(known, metric)
     captions = note_unknown_rounds(inputs.data) + format_key(
@@ -164,13 +164,7 @@ def plot_conditional(
 
 
 def _choose_layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
-    """Leave out the envelope of a metric that has none.
-
-    Raises
-    ------
-    FrameError
-        If it is asked for.
-    """
+    """Leave out the envelope of a metric that has none."""
     layers = dict(chosen or {})
     if metric == ENVELOPED:
         return layers

@@ -113,7 +113,7 @@ def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
     dtype = np.float32 if is_cloud else np.float64  # half the size of a notebook
     styles = (
         (False, "others", theme.quiet, "circle"),
-        (True, "finding", theme.less, "diamond"),
+        (True, "finding", theme.mark, "diamond"),
     )
     return [
         go.Scatter(

@@ -26,6 +26,7 @@ from rounddiag.schema import (
     CELLS,
     DIFFERENCE,
     MEAN_COLUMNS,
+    METRICS,
     NUM_TOKENS,
     PAIRED_CELLS,
     ROUND,
@@ -36,8 +37,6 @@ from rounddiag.schema import (
 )
 from rounddiag.stats import cell_frame
 from rounddiag.stats.cells import (
-    AGGREGATES,
-    CELL_MEANS,
     EXTRA_COLUMNS,
     P95,
     aggregate_rounds,
@@ -63,7 +62,8 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.data import PlotInputs
 
 
-_METRICS = (*AGGREGATES, *CELL_MEANS, *MEAN_COLUMNS)
+# What the colour can show: the names of metrics, and columns of cells.
+_METRICS = (*METRICS, "max_abs_diff", DIFFERENCE.name, *MEAN_COLUMNS.values())
 _POOLINGS = ("max", "mean")
 # The columns of a round frame that the figure needs besides the metric.
 _COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
@@ -97,8 +97,8 @@ _RIGHT = 30
 def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     data: Batch | pd.DataFrame,
     *,
-    order: Order | Sequence[int] = "sample",
-    metric: str = "mean_abs_diff",
+    order: Order | Sequence[int | str] = "sample",
+    metric: str = "abs_diff",
     color_range: tuple[float, float] | None = None,
     pooling: Pooling = "max",
     a: str = "old",
@@ -117,26 +117,23 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together. Or a list of
-        samples, and none but these; a frame need not have rows of all.
+        samples, by number or id, and none but these; a frame need not have rows of all.
     metric : str
-        What the colour shows: `mean_abs_diff` or `mean_diff`, which may be called
-        `abs_diff` and `diff` as in `round_summary`; `max_abs_diff`, `k3`; or
-        `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
-        tokens whose importance ratio is beyond 2, which a frame has if
-        `rounddiag.stats.cell_frame` made it; or `difference`, from another batch, of a
-        frame that `rounddiag.stats.paired_cells` made.
+        What the colour shows: any metric of `round_summary`, with its default options,
+        such as `abs_diff`, `diff`, `k3`, `prob_diff` or `beyond`; `max_abs_diff`; or
+        `difference`, from another batch, of a frame that `rounddiag.stats.paired_cells`
+        made. A frame has the metrics that `rounddiag.stats.cell_frame` gave it.
     color_range : tuple of float, optional
         The smallest and the largest magnitude that colours distinguish, to share
         between heatmaps; chosen to fit by default.
     pooling : {"max", "mean"}
-        What a row shows of its samples where they share rows, as more than 400 do, and
-        fewer of more than 36 rounds: the largest value, so that none is hidden, or the
-        mean over their tokens.
+        How samples that share a row are combined (above 400 samples, or fewer if there
+        are more than 36 rounds): `max`, so that no outlier is hidden, or `mean`.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
-        rewards (or lengths, where there are no rewards) at the right.
+        rewards, or lengths if the batch has no rewards, at the right.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -175,8 +172,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     >>> figure.layout.yaxis.title.text
     'sample, worst first'
     """
-    metric = mean_column(metric)
     _check_options(metric, pooling, color_range)
+    metric = mean_column(metric)
     inputs = prepare(data, a, b, layers=layers, known=("marginals",), theme=theme)
     heat = _build(
         inputs,
@@ -193,14 +190,15 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     height = _height(heat.rows.num) + _MARGINAL * has_marginals
     captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
-    add_cells(figure, heat)
+    add_cells(figure, heat, inputs.theme)
     add_missing(figure, heat, inputs.theme)
     add_undefined(figure, heat, inputs.theme)
     add_dividers(figure, heat, inputs.theme)
     if has_marginals:
         per_round = aggregate_rounds(heat.rounds, "round")
         _add_marginals(figure, heat, per_round, inputs.theme)
-    add_color_bar(figure, heat.scale, heat.cell_values, inputs.pair.label(heat.column))
+    label = inputs.pair.label(heat.column)
+    add_color_bar(figure, heat.scale, heat.cell_values, label, inputs.theme)
     _set_axes(figure, heat)
     return figure
 
@@ -242,7 +240,7 @@ def _build(
     inputs: PlotInputs,
     *,
     metric: str,
-    order: Order | Sequence[int],
+    order: Order | Sequence[int | str],
     pooling: Pooling,
     color_range: tuple[float, float] | None,
 ) -> Heat:
@@ -250,7 +248,8 @@ def _build(
     data = inputs.data
     rounds, num_samples = _get_rounds(data, metric)
     if isinstance(data, pd.DataFrame) and not isinstance(order, str):
-        num_samples = max([num_samples, *(sample + 1 for sample in order)])
+        numbers = [one + 1 for one in order if not isinstance(one, str)]
+        num_samples = max([num_samples, *numbers])
     samples = summarize_samples(data, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
@@ -341,7 +340,7 @@ def _explanation(heat: Heat) -> list[str]:
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
     if heat.is_difference:
-        lines.append("blue: more than in the first batch, orange: less")
+        lines.append("magenta: more than in the first batch, green: less")
     if not heat.grid.has_round.all():
         missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
         lines.append(f"▨ {missing}")

@@ -11,20 +11,21 @@ from rounddiag.batch import Batch
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
 from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
+from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     HEIGHT,
     HEIGHT_WITHOUT_COUNTS,
     HOVER,
     MeanSeries,
-    add_counts,
+    add_heading,
     axis_title,
     explain_marks,
     set_panels,
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
-from rounddiag.stats import positions
-from rounddiag.stats.token_positions import check_by
+from rounddiag.stats import position_means
+from rounddiag.stats.token_positions import read_along
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.stats.token_positions import By
+    from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.stats.token_positions import Along
 
 
 _LAYERS = ("ci", "counts")
@@ -55,7 +57,8 @@ _NO_SCREENSHOT = "no screenshot yet"
 def plot_positions(
     data: Batch | pd.DataFrame,
     *,
-    by: By = "round",
+    along: Along = "round",
+    by: str | None = None,
     metric: str = "abs_diff",
     a: str = "old",
     b: str = "rollout",
@@ -67,12 +70,15 @@ def plot_positions(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or what `rounddiag.stats.positions` made of one for the same `by` and
-        `metric`.
-    by : {"round", "response", "end", "image", "images", "context"}
+        A batch, or what `rounddiag.stats.position_means` made of one with the same
+        `along`, `by` and `metric`.
+    along : {"round", "response", "end", "image", "images", "context"}
         The token in its round; the position in the response; tokens to the end of the
         round; tokens since the last screenshot began; screenshots seen so far; tokens
         before it, prompt included.
+    by : str, optional
+        A column of samples or rounds, such as `status`: a line for each of its values,
+        at most 8.
     metric : str
         What is averaged, as in `round_summary`.
     a, b : str
@@ -89,8 +95,9 @@ def plot_positions(
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for, a frame lacks a column or has
-        another pair, or there is no such metric or layer.
+        If the batch does not know what `along` or `by` asks for, a frame lacks a column
+        or has another pair, there is no such metric or layer, or `by` has more than 8
+        values.
     BatchError
         If the batch has no such score.
 
@@ -110,53 +117,75 @@ def plot_positions(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> rd.plot_positions(batch, by="images").layout.xaxis.title.text
+    >>> rd.plot_positions(batch, along="images").layout.xaxis.title.text
     'screenshots seen so far'
     """
-    check_by(by)
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
-    means = _get_means(inputs, by).reset_index(drop=True)
+    along, by = read_along(inputs.data, along, by)
+    means = _get_means(inputs, along, by)
     if means.empty:
-        return empty_figure(_TITLES[by], NO_TOKENS, inputs.theme)
-    lines = note_unknown_rounds(inputs.data) + explain_marks(means)
-    lines += note_picked(inputs.data)
+        return empty_figure(_TITLES[along], NO_TOKENS, inputs.theme)
+    bins = means["low"].drop_duplicates().sort_values(ignore_index=True)  # NaN last
+    means = means.assign(place=[*bins.searchsorted(means["low"])])
+    lines = split_by_column(means, by, inputs.theme)
+    captions = note_unknown_rounds(inputs.data)
+    captions += [] if by is None else format_key(by, lines)
+    captions += explain_marks(means) + note_picked(inputs.data)
     has_counts = inputs.layers["counts"]
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
-    figure = new_figure(_TITLES[by], lines, inputs.theme, height=height)
-    series = _series(means, by, inputs.metric, inputs.theme)
-    _set_axes(figure, means, by, has_counts=has_counts)
-    figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
-    series.add_to(
-        figure,
-        inputs.theme,
-        means.index.to_numpy(),
-        means["mean"].to_numpy(),
-        floor=0,
-        interval_color=inputs.theme.muted if inputs.layers["ci"] else None,
-        line={"color": inputs.theme.muted, "width": 1},
-        marker={"size": 8},
-        cliponaxis=False,
+    figure = new_figure(_TITLES[along], captions, inputs.theme, height=height)
+    _set_axes(figure, bins, along)
+    set_panels(
+        figure, means.groupby("place").sum(numeric_only=True) if has_counts else None
     )
-    if has_counts:
-        _add_counts(figure, series, inputs.theme)
+    figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
+    for line in lines:
+        series = _add_means(figure, line, along, inputs)
+        if has_counts:
+            _add_counts(figure, series, line, len(bins), inputs.theme)
+    for axis, name in COUNT_PANELS.items() if has_counts else ():
+        add_heading(figure, axis, PLACE_MEANS[name].label, inputs.theme)
     return figure
 
 
-def _get_means(inputs: PlotInputs, by: By) -> pd.DataFrame:
+def _get_means(inputs: PlotInputs, along: Along, by: str | None) -> pd.DataFrame:
     if isinstance(inputs.data, Batch):
-        return positions(inputs.data, by=by, metric=inputs.metric)
-    names = (column.name for column in PLACE_MEANS.columns)
+        return position_means(inputs.data, along=along, by=by, metric=inputs.metric)
+    names = [column.name for column in PLACE_MEANS.columns] + ([by] if by else [])
     PLACE_MEANS.require(inputs.data.columns, *names)
     return inputs.data
 
 
-def _series(means: pd.DataFrame, by: By, metric: str, theme: Theme) -> MeanSeries:
-    """Name each bin by its first and last place."""
-    ends = zip(means["low"], means["high"], strict=True)
-    names = [f"{PLACES[by].meaning}: {_name_bin(low, high)}" for low, high in ends]
-    return MeanSeries(means=means, names=names, metric=metric, color=theme.text)
+def _add_means(
+    figure: go.Figure, line: RoundLine, along: Along, inputs: PlotInputs
+) -> MeanSeries:
+    """Draw a line of means, each named by the first and last place of its bin."""
+    means, theme = line.rows, inputs.theme
+    extra = f", {line.name}" if line.name else ""
+    color = line.color if line.name else theme.muted
+    series = MeanSeries(
+        means=means,
+        names=[
+            f"{PLACES[along].meaning}: {_name_bin(low, high)}{extra}"
+            for low, high in zip(means["low"], means["high"], strict=True)
+        ],
+        metric=inputs.metric,
+        color=line.color,
+    )
+    series.add_to(
+        figure,
+        theme,
+        (means["place"] + line.shift).to_numpy(),
+        means["mean"].to_numpy(),
+        floor=0,
+        interval_color=color if inputs.layers["ci"] else None,
+        line={"color": color, "width": 1, "dash": line.dash},
+        marker={"size": 8, "symbol": line.symbol},
+        cliponaxis=False,
+    )
+    return series
 
 
 def _name_bin(low: float, high: float) -> str:
@@ -165,37 +194,37 @@ def _name_bin(low: float, high: float) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
-def _add_counts(figure: go.Figure, series: MeanSeries, theme: Theme) -> None:
-    """Draw how many samples and tokens each bin has."""
-    means = series.means
-    for axis, name in COUNT_PANELS.items():
-        bar = {
-            "x": means.index,
-            "y": means[name],
-            "width": 0.6 * min(1, len(means) / 15),  # thin also when they are few
-            "marker_color": theme.quiet,
-            "customdata": series.hover,
-            "hovertemplate": HOVER,
-        }
-        add_counts(figure, axis, PLACE_MEANS[name], [bar], theme)
-
-
-def _set_axes(
-    figure: go.Figure, means: pd.DataFrame, by: By, *, has_counts: bool
+def _add_counts(
+    figure: go.Figure, series: MeanSeries, line: RoundLine, num_bins: int, theme: Theme
 ) -> None:
+    """Draw how many samples and tokens each bin has, lines stacked."""
+    for axis, name in COUNT_PANELS.items():
+        figure.add_bar(
+            x=line.rows["place"],
+            y=line.rows[name],
+            width=0.6 * min(1, num_bins / 15),  # thin also when they are few
+            marker={"color": line.color if line.name else theme.quiet},
+            marker_line_width=0,
+            customdata=series.hover,
+            hovertemplate=HOVER,
+            yaxis=axis,
+        )
+
+
+def _set_axes(figure: go.Figure, bins: pd.Series[float], along: Along) -> None:
     """Name the places, and label as many bins as fit."""
-    labels = [f"{low:,.0f}".replace("nan", "none") for low in means["low"]]
+    labels = [f"{low:,.0f}".replace("nan", "none") for low in bins]
     width = _CHARACTER * max(map(len, labels)) + _GAP
     step = ceil(width * len(labels) / _PLOT_WIDTH)
-    bins = "" if by == "images" else ", bins from"
+    extra = "" if along == "images" else ", bins from"
     figure.update_layout(
+        barmode="stack",
         xaxis={
-            "title": {"text": PLACES[by].label + bins},
-            "range": [-0.6, len(means) - 0.4],
-            "tickvals": list(means.index[::step]),
+            "title": {"text": PLACES[along].label + extra},
+            "range": [-0.6, len(bins) - 0.4],
+            "tickvals": list(bins.index[::step]),
             "ticktext": labels[::step],
             "tickangle": 0,
         },
         yaxis={"rangemode": "tozero"},
     )
-    set_panels(figure, means if has_counts else None)

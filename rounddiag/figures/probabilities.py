@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from rounddiag.figures._parts.clouds import (
 )
 from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import format_number, hover_text
+from rounddiag.figures.log_ppl import draw_log_ppl
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
     agreement,
@@ -71,7 +72,7 @@ _MAX_DECADES = 5
 def plot_probabilities(
     data: Batch | pd.DataFrame,
     *,
-    axes: Axes = "probability",
+    axes: Axes | Literal["log_ppl"] = "probability",
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
@@ -85,10 +86,11 @@ def plot_probabilities(
     data : Batch or DataFrame
         A batch, or a token frame with the columns sample, round, token,
         rollout_log_prob and old_log_prob; its text is shown if it has one.
-    axes : {"probability", "log_prob", "diff"}
-        Old against rollout probability; the same of log-probs, from -20 nat on; or
+    axes : {"probability", "log_prob", "diff", "log_ppl"}
+        Old against rollout probability; the same of log-probs, from -20 nat on;
         old - rollout log-prob, on a scale that is logarithmic on both sides of zero,
-        against rollout probability.
+        against rollout probability; or a point a sample, its mean -log-prob by both
+        engines, for which a frame needs no `token`.
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
@@ -102,7 +104,8 @@ def plot_probabilities(
     Returns
     -------
     plotly.graph_objects.Figure
-        The `customdata` of its points begins with sample, round and token.
+        The `customdata` of its points begins with sample, round and token, or of
+        samples with the sample.
 
     Raises
     ------
@@ -125,6 +128,12 @@ def plot_probabilities(
     probability 0, and a fault lies on one side of zero. With `by`, the panels are those
     of one rank, replica or number of screenshots each (`num_images`).
 
+    With `axes="log_ppl"`, the points of both panels lie along the dotted line in a
+    healthy batch. Where the right panel alone lifts off, what came after the first
+    round differs; a cloud with the same offset in both panels is a temperature, or
+    another model; a few points far above, single samples with a broken context. Above
+    5,000 points the panels are images of their density with the 30 worst on top.
+
     References
     ----------
     Liu and Li, "When Speed Kills Stability", 2025, section 3.4.1 and figure 4.
@@ -138,6 +147,8 @@ def plot_probabilities(
     """
     _check(axes)
     inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
+    if axes == "log_ppl":
+        return draw_log_ppl(inputs, by)
     tokens = _get_tokens(inputs.data)
     split = split_first(tokens) if by is None else split_by(inputs.data, tokens, by)
     names = name_panels(by, split.values)
@@ -169,10 +180,11 @@ def plot_probabilities(
 
 
 def _check(axes: str) -> None:
-    if axes not in _LABELS:
+    known = [*_LABELS, "log_ppl"]
+    if axes not in known:
         raise FrameError.build(
             key="axes",
-            expected=f"one of {list(_LABELS)}",
+            expected=f"one of {known}",
             found=repr(axes),
             advice='Leave it out for "probability".',
         )

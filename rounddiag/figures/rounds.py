@@ -99,13 +99,7 @@ class RoundOptions:
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
     ) -> dict[str, bool]:
-        """Decide whether each layer is drawn.
-
-        Raises
-        ------
-        FrameError
-            If `chosen` has a layer that the quantity does not have.
-        """
+        """Decide whether each layer is drawn."""
         is_summary = _is_summary(data)
         has_survivors = "survivors" in self.default_layers and not is_summary
         default = {**LAYERS, "survivors": has_survivors}
@@ -128,13 +122,7 @@ class RoundOptions:
         return layers
 
     def summary(self, data: Batch | pd.DataFrame) -> pd.DataFrame:
-        """Return the summary per round, in order.
-
-        Raises
-        ------
-        FrameError
-            If a frame lacks a column, or is a summary of something else.
-        """
+        """Return the summary per round, in order."""
         if _is_summary(data):
             by = [] if self.by is None else [self.by]
             SUMMARY.require(data.columns, *by, *_COLUMNS)

@@ -443,7 +443,7 @@ def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
-        colorscale=scale.linear_colors(),
+        colorscale=scale.linear_colors(scene.theme),
         showscale=False,
     )
     rows, columns = np.nonzero(has_round & np.isnan(means))
@@ -456,7 +456,7 @@ def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
         hoverinfo="skip",
     )
     title = axis_title(scene.metric, scene.pair, width=_KEY)
-    add_color_bar(figure, scale, means, title)
+    add_color_bar(figure, scale, means, title, scene.theme)
 
 
 def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:

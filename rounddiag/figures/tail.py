@@ -26,7 +26,7 @@ from rounddiag.figures._parts.labels import (
 from rounddiag.figures._parts.lines import format_key, split_by_round
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import ABS_DIFF, SHARE
-from rounddiag.stats import tails
+from rounddiag.stats import tail_shares
 from rounddiag.stats.tail import RATIOS
 from rounddiag.wording import pluralize
 
@@ -119,7 +119,7 @@ def plot_tail(
     """
     inputs = prepare(data, a, b, layers=layers, known=_LAYERS, theme=theme)
     drawn = inputs.layers
-    shares = tails(inputs.data, by=by)
+    shares = tail_shares(inputs.data, by=by)
     known = shares[(shares["abs_diff"] > 0) & (shares["num_tokens"] > 0)]
     if known.empty:
         return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
@@ -272,13 +272,7 @@ def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> N
 
 
 def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
-    """Move places upwards until neighbours are apart; the input descends.
-
-    Examples
-    --------
-    >>> spread_apart(np.array([50.0, 9.0, 8.0, 0.0]), 10)
-    [50.0, 20.0, 10.0, 0.0]
-    """
+    """Move places upwards until neighbours are apart; the input descends."""
     moved: list[float] = []
     for place in places[::-1].tolist():
         moved.insert(0, max(place, moved[0] + gap) if moved else place)

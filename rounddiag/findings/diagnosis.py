@@ -23,7 +23,7 @@ from rounddiag.findings.sentence import describe_place, write_advice, write_head
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
 from rounddiag.loaders import load
-from rounddiag.wording import printable
+from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,15 @@ class Diagnosis(Sequence[Finding]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
     def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
-        return self.findings[index]
+        try:
+            return self.findings[index]
+        except IndexError:
+            msg = (
+                f"expected the number of one of {pluralize(len(self), 'finding')};"
+                f" found {index}. The verdict is {self.verdict!r}:"
+                " `diagnosis.text` has it."
+            )
+            raise IndexError(msg) from None
 
     def __len__(self) -> int:
         return len(self.findings)

@@ -211,7 +211,7 @@ def _search(view: View) -> Iterator[Place]:
 def clusters(view: View) -> Array:
     """Return the unit of evidence of each token: its group, or its sample.
 
-    Groups count where there are at least 8.
+    Groups are the clusters if there are at least 8.
     """
     group = view.facts.group
     if group is not None and len(np.unique(group)) >= 8:  # noqa: PLR2004

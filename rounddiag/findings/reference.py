@@ -189,13 +189,7 @@ def _facts(meta: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 
 def named_range(kind: str) -> Range:
-    """Return the range of a kind.
-
-    Raises
-    ------
-    FrameError
-        If there is no such kind.
-    """
+    """Return the range of a kind."""
     if kind in REFERENCE:
         return REFERENCE[kind]
     raise FrameError.build(

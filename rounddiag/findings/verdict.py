@@ -55,6 +55,17 @@ def is_certain(stage: Stage, probability: float) -> bool:
     return stage == "place" or (stage != "level" and probability >= _PROBABLE)
 
 
+def severity_of(verdict: Verdict) -> int:
+    """Return how bad a verdict is, 0 to 4; `not_measurable` is 5.
+
+    Examples
+    --------
+    >>> severity_of("healthy"), severity_of("broken")
+    (0, 4)
+    """
+    return _SEVERITY[verdict]
+
+
 def is_at_least(verdict: Verdict, level: Verdict) -> bool:
     """Return whether a verdict is as bad as a level, or worse.
 
@@ -68,7 +79,7 @@ def is_at_least(verdict: Verdict, level: Verdict) -> bool:
     >>> is_at_least("not_measurable", "broken")
     True
     """
-    return _SEVERITY[verdict] >= _SEVERITY[level]
+    return severity_of(verdict) >= severity_of(level)
 
 
 def hold(previous: Verdict | None, now: Verdict, strict: Verdict) -> Verdict:

@@ -59,23 +59,7 @@ def _verl_name(name: str) -> str:
 
 
 def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> object:
-    """Return the content of a file with its columns under verl's or our names.
-
-    Parameters
-    ----------
-    root : object
-        The content of the file.
-    columns : mapping of str to str
-        The name of a field, ours or verl's, and of the column in the file. If it is
-        empty, nothing changes.
-    source : Source
-
-    Raises
-    ------
-    LoadError
-        If there is no such field or column, if a column is mapped to two fields, or if
-        the file is not a table.
-    """
+    """Return the content of a file with its columns under verl's or our names."""
     if not columns:
         return root
     root = table_from_lines(root) if isinstance(root, JsonLines) else root
@@ -179,21 +163,7 @@ _MAX_VALUES = 100  # inspected per column, for a message
 
 
 def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> None:
-    """Check that mapped columns have values per token or per sample, as required.
-
-    Parameters
-    ----------
-    table : Table
-        With renamed columns.
-    columns : mapping of str to str
-        Names of fields, and their names in the file.
-    source : Source
-
-    Raises
-    ------
-    LoadError
-        If a column holds another kind of values.
-    """
+    """Check that mapped columns have values per token or per sample, as required."""
     for ours, theirs in columns.items():
         verls = _verl_name(ours)
         key = verls if verls in table.names else ours  # responses keep their name
@@ -203,13 +173,7 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
 
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
-    """Check that the batch uses the mapped columns.
-
-    Raises
-    ------
-    LoadError
-        If a column has values that the field cannot hold, or another number of them.
-    """
+    """Check that the batch uses the mapped columns."""
     for ours, theirs in columns.items():
         if not _is_used(batch, our_name(ours)):
             found = _describe_unused(batch, ours)

@@ -95,20 +95,7 @@ class UnknownContent:
 
 
 def open_container(source: Source) -> object:
-    """Open the content of a file; large tensors stay in the file.
-
-    Returns
-    -------
-    object
-        A dictionary, list or `Node` of a pickle or torch file; a mapping of stored
-        tensors; the names in rounddiag's own Parquet; a `Table`; `JsonLines`; or
-        `UnknownContent`.
-
-    Raises
-    ------
-    LoadError
-        If the file is damaged, or a pickle would call anything that is not known.
-    """
+    """Open the content of a file; large tensors stay in the file."""
     head = source.whole().part(0, min(16, source.size)).read()
     # safetensors goes first: a file of it starts with a length, which can be any bytes.
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:

@@ -78,20 +78,6 @@ def read_files(
 
     For several files, `meta["source"]` names the path and their number, and the sample
     column `file` says which file a sample came from.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        At least one.
-    path : path-like
-        The file, folder or glob that the user passed.
-    columns : mapping of str to str, optional
-        See `rounddiag.load`.
-
-    Raises
-    ------
-    LoadError
-        If a file cannot be read, or they are of several formats or steps.
     """
     if len(files) > 1:
         batch = concatenate(_read_each(files, columns))
@@ -126,25 +112,13 @@ def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch
 
 
 def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
-    """Detect the format of a file from its content; return both format and batch.
-
-    Raises
-    ------
-    LoadError
-        If the file is of another kind, is damaged, or lacks what a batch needs.
-    """
+    """Detect the format of a file from its content; return both format and batch."""
     source = Source.of_file(file)
     return _open_and_read(lambda: open_container(source), source, columns)
 
 
 def read_table(data: object, columns: Columns | None) -> Batch:
-    """Return the batch of a mapping, frame or data set.
-
-    Raises
-    ------
-    LoadError
-        If it is none of them, or lacks what a batch needs.
-    """
+    """Return the batch of a mapping, frame or data set."""
     table, source = in_memory(data)
     return _open_and_read(lambda: table, source, columns)[1]
 

@@ -23,11 +23,6 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     format. Specific patterns are tried first. Several files are an error if the format
     has one file per step, and so are files of several formats. Files that are named
     like a model's checkpoint are ignored.
-
-    Raises
-    ------
-    LoadError
-        If there is no such file, or a folder holds several batches or a checkpoint.
     """
     if is_url(path):
         raise LoadError.build(
@@ -53,11 +48,6 @@ def is_url(address: str | os.PathLike[str]) -> bool:
     """Return whether an address names its protocol, such as `s3://bucket/run`.
 
     One slash is enough, because `Path` removes the other.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/run"), is_url(Path("s3://bucket/run")), is_url("C:/runs")
-    (True, True, False)
     """
     return _URL.match(os.fspath(address)) is not None
 

@@ -27,35 +27,17 @@ def _describe_columns(table: Table) -> str:
 
 
 def _whole_number_column(table: Table, name: str, size: int | None = None) -> Array:
-    """Return a column of whole numbers, one per row.
-
-    Raises
-    ------
-    BatchError
-        If it is missing, has another number of rows, or holds other values.
-    """
+    """Return a column of whole numbers, one per row."""
     return _whole(name, _column(table, name, size))
 
 
 def _float_column(table: Table, name: str, size: int) -> Array:
-    """Return a column of log-probabilities, one per row; null is NaN.
-
-    Raises
-    ------
-    BatchError
-        As `_whole_number_column`.
-    """
+    """Return a column of log-probabilities, one per row; null is NaN."""
     return _floats(name, _column(table, name, size))
 
 
 def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
-    """Return rows end to end, and their sizes; ids as whole numbers.
-
-    Raises
-    ------
-    BatchError
-        If it holds anything but rows of numbers.
-    """
+    """Return rows end to end, and their sizes; ids as whole numbers."""
     try:
         rows = as_ragged(table.fields[name])
     except (*_CONVERSION_ERRORS, KeyError) as error:
@@ -118,13 +100,7 @@ _SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
 
 
 def _match_samples(batch: Batch, table: Table) -> Array:
-    """Return the sample of each row.
-
-    Raises
-    ------
-    BatchError
-        If a row names no sample of the batch.
-    """
+    """Return the sample of each row."""
     ids = batch.sample_ids
     if ids is not None and "sample_id" in table.columns and len({*ids}) == len(ids):
         return _samples_by_id(ids, table.columns["sample_id"])
@@ -142,13 +118,7 @@ def _match_samples(batch: Batch, table: Table) -> Array:
 
 
 def _token_positions(batch: Batch, table: Table, sample: Array) -> Array:
-    """Return the position in the response of each row, for one row per token.
-
-    Raises
-    ------
-    BatchError
-        If a row names no token of its sample.
-    """
+    """Return the position in the response of each row, for one row per token."""
     if "position" in table.names:
         position = _whole_number_column(table, "position", len(sample))
         lengths: Array = batch.lengths.cpu().numpy()
@@ -170,13 +140,7 @@ def _token_positions(batch: Batch, table: Table, sample: Array) -> Array:
 
 
 def _response_positions(batch: Batch, sample: int, size: int) -> Array:
-    """Return the positions that a row of this size covers: all, or the generated ones.
-
-    Raises
-    ------
-    BatchError
-        If it is neither.
-    """
+    """Return the positions that a row of this size covers: all, or generated ones."""
     length = int(batch.lengths[sample])
     if size == length:
         return np.arange(length)
@@ -248,13 +212,7 @@ class Entries:
 
 
 def read_entries(batch: Batch, table: Table) -> Entries:
-    """Return the entries of a table with one row per sample or one row per token.
-
-    Raises
-    ------
-    BatchError
-        If columns are missing or do not fit, or a row is of no sample or token.
-    """
+    """Return the entries of a table with one row per sample or one row per token."""
     names = {*table.names}
     if {"token_ids", "log_probs"} <= names:
         return _entries_per_sample(batch, table)

@@ -136,16 +136,7 @@ def _has_columns(root: object) -> bool:
 def missing_columns_error(
     source: Source, root: object, columns: Mapping[str, str]
 ) -> LoadError:
-    """Return the error for a table that lacks required columns.
-
-    Parameters
-    ----------
-    source : Source
-    root : object
-        What the file holds, under its own names.
-    columns : mapping of str to str
-        As passed to `rounddiag.load`.
-    """
+    """Return the error for a table that lacks required columns."""
     names = content_names(root)
     known = {*map(our_name, columns), *map(our_name, names)}
     missing = [f"`{name}`" for name in REQUIRED if name not in known]
@@ -160,13 +151,6 @@ def missing_columns_error(
 
 def _columns_example(names: Collection[str], known: Iterable[str] = ()) -> str:
     """Return an example of `columns=` for a message.
-
-    Parameters
-    ----------
-    names : collection of str
-        The columns of the file.
-    known : iterable of str
-        Fields that need no example.
 
     Examples
     --------

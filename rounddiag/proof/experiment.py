@@ -10,9 +10,12 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from rounddiag.batch.batch import require_batch
+from rounddiag.errors import RounddiagError
 from rounddiag.findings import diagnose
 from rounddiag.loaders.rescoring import require_ids
+from rounddiag.proof.engines.http import ServerError
 from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
@@ -24,8 +27,9 @@ from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
 from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
 from rounddiag.proof.judge import base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
+from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
-from rounddiag.proof.scorer import ENGINES, Scorer
+from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
 from rounddiag.proof.verdict import Finalist, decide
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ KEPT = 5  # hypotheses of each engine that are scored on more samples
 EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
 GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
+MOST_FAILURES = 3  # of a server, one after the other
 
 
 @dataclass(eq=False)
@@ -58,27 +63,44 @@ class Experiment:
     chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
 
     def run(self) -> list[Finalist]:
-        """Return what was found about each engine."""
-        samples = self.order[: min(FIRST, self.most)]
+        """Return what was found about each engine.
+
+        After Ctrl-C, or when a server fails, what is known by then is judged.
+        """
+        samples = first = self.order[: min(FIRST, self.most)]
         tested = self._screen(samples)
         finalists: list[Finalist] = []
         for size in (SECOND, 8, 12, MOST):
+            if self.scorer.is_stopped:
+                break
             samples = self.order[: min(size, self.most)]
-            finalists = self._judge(samples, tested)
+            try:
+                finalists = self._judge(samples, tested)
+            except (KeyboardInterrupt, ServerError) as error:
+                self._stop(error)
+                break
             decided = all(one.is_decided for one in finalists)
             if decided or len(samples) >= min(len(self.order), self.most):
+                break
+            if time.perf_counter() > self.deadline:
                 break
             tested = {
                 one.engine: [each for each, _ in one.ranking[:KEPT]]
                 for one in finalists
             }
-        return finalists
+        return finalists or self._judge(first, tested)
+
+    def _stop(self, error: BaseException) -> None:
+        self.scorer.is_stopped = True
+        why = _first_sentence(error) if str(error) else "it was interrupted"
+        self.not_tested["further samples"] = why
 
     def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
         """Score all hypotheses on few samples; return the best of each engine."""
         sheet = self.scorer.sheet(samples)
         floor = reference_floor(sheet)
         usable = []
+        failures = 0
         for one in self.known:
             why = self.scorer.lacks(one)
             if not why and time.perf_counter() > self.deadline:
@@ -87,15 +109,27 @@ class Experiment:
                 self.not_tested[one.name] = why
                 continue
             self.bar.set_description(one.name)
-            scores = self.scorer.column((one,), samples)
+            try:
+                scores = self._try(one, samples)
+                failures = 0
+            except StoppedError:
+                self.not_tested[one.name] = self.not_tested["further samples"]
+                continue
+            except KeyboardInterrupt as error:
+                self._stop(error)
+                self.not_tested[one.name] = "it was interrupted"
+                continue
+            except RounddiagError as error:
+                self.not_tested[one.name] = _first_sentence(error)
+                failures += isinstance(error, ServerError)
+                if failures == MOST_FAILURES:
+                    self._stop(error)
+                continue
             self.bar.update()
-            if np.isnan(scores).all() and len(self.order) > len(samples):
-                scores = self.scorer.column((one,), self.order[:SECOND])
-                if np.isnan(scores).all():
-                    self.not_tested[one.name] = "changes nothing in these samples"
-                    continue
-                scores = self.scorer.column((one,), samples)
-            usable.append((one, scores))
+            if scores is None:
+                self.not_tested[one.name] = "changes nothing in these samples"
+            else:
+                usable.append((one, scores))
         best = {}
         for engine in ENGINES:
             ranked = sorted(
@@ -104,6 +138,19 @@ class Experiment:
             )
             best[engine] = [one for one, _ in ranked[:KEPT]]
         return best
+
+    def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
+        """Score a hypothesis; None if it changes nothing in any sample to come."""
+        scores = self.scorer.column((one,), samples)
+        if not np.isnan(scores).all():
+            return scores
+        more = self.order[: min(SECOND, self.most)]
+        if (
+            len(more) == len(samples)
+            or np.isnan(self.scorer.column((one,), more)).all()
+        ):
+            return None
+        return scores
 
     def _worth(
         self, sheet: Sheet, engine: str, pair: tuple[Hypothesis, Array], floor: float
@@ -164,33 +211,49 @@ class Experiment:
         for one in tested:
             if one in chain:
                 continue
-            scores = self.scorer.column((*chain, one), samples)
+            try:
+                scores = self.scorer.column((*chain, one), samples)
+            except StoppedError:
+                continue
             found.append((one, judge(sheet, engine, one.name, scores, floor)))
         if "logits" in self.scorer.engine.abilities:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
             for family in (*FAMILIES, *bias_families(ids, residual)):
-                one = fit_family(
-                    family,
-                    sheet.take(few),
-                    engine,
-                    lambda each: self.scorer.column((*chain, each), samples[:FIRST]),
-                )
-                scores = self.scorer.column((*chain, one), samples)
+                try:
+                    one = fit_family(
+                        family,
+                        sheet.take(few),
+                        engine,
+                        lambda each: self.scorer.column(
+                            (*chain, each), samples[:FIRST]
+                        ),
+                    )
+                    scores = self.scorer.column((*chain, one), samples)
+                except StoppedError:
+                    continue
                 found.append((one, judge(sheet, engine, one.name, scores, floor)))
         if not chain:
             found += [
                 (one, judge(sheet, engine, one.name, scores, floor))
                 for one, scores in column_scores(self.scorer, sheet, engine, samples)
             ]
-            mixed = weights_by_sample(
-                self.scorer, sheet, engine, samples, self.checkpoints
+            mixed = (
+                None
+                if self.scorer.is_stopped
+                else weights_by_sample(
+                    self.scorer, sheet, engine, samples, self.checkpoints
+                )
             )
             if mixed is not None:
                 one, scores = mixed
                 found.append((one, judge(sheet, engine, one.name, scores, floor)))
         return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+
+def _first_sentence(error: BaseException) -> str:
+    return str(error).split(". ")[0]
 
 
 def _rank_key(opinion: Opinion) -> tuple[bool, float]:
@@ -218,7 +281,7 @@ def passes_gate(sheet: Sheet) -> bool:
 
 def prove(
     batch: Batch,
-    engine: Any,  # noqa: ANN401 a name, an address or a function
+    engine: Any = None,  # noqa: ANN401 a name, an address or a function
     *,
     hypotheses: Iterable[str] | None = None,
     samples: int | Sequence[int] | None = None,
@@ -237,8 +300,12 @@ def prove(
     ----------
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
-    engine : str, path-like, LocalEngine or callable
-        A folder or name that transformers opens: the checkpoint of this step.
+    engine : str, path-like, LocalEngine or callable, optional
+        A folder or name that transformers opens: the checkpoint of this step. Or the
+        address of a running vLLM or SGLang that has it, such as
+        `http://127.0.0.1:8000`: pictures of the scored samples are sent there, and
+        nowhere else. Or a function `score(ids, images) -> log-probs`. By default the
+        scores of a folder that `attach` added: no model is needed then.
     hypotheses : iterable of str, optional
         Names of hypotheses or of causes; by default all that can be tested, those that
         `rounddiag.diagnose` considers first.
@@ -264,18 +331,43 @@ def prove(
         If the batch has no token ids, or no sample can be scored; the message has the
         reason.
     LoadError
-        If the model cannot be opened.
+        If the model cannot be opened, or the server fails before anything is known,
+        reads other ids than those sent, or changes meanwhile.
     """
     require_batch(batch)
     require_ids(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.rough)
-    known = select_hypotheses(all_registered(), hypotheses)
+    if engine is None:
+        recorded = RecordedScorer.of_batch(batch)
+        scorer: Scorer = recorded
+        other = recorded.weight_hypotheses()
+    else:
+        opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+        scorer = Scorer(batch, opened.engine, opened.rough)
+        other = weight_hypotheses(scorer, checkpoints)
+    return prove_with(
+        scorer,
+        select_hypotheses(all_registered(), hypotheses),
+        other,
+        samples=samples,
+        begin=begin,
+        budget_s=budget_s,
+    )
+
+
+def prove_with(
+    scorer: Scorer,
+    known: Sequence[Hypothesis],
+    other: Sequence[Hypothesis] = (),
+    *,
+    samples: int | Sequence[int] | None = None,
+    begin: float,
+    budget_s: float,
+) -> Proof:
+    """Prove with a scorer that is open; `other` are hypotheses about weights."""
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    other = weight_hypotheses(scorer, checkpoints)
-    known = _first_the_likely([*known, *other], batch)
+    known = _first_the_likely([*known, *other], scorer.batch)
     order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
@@ -283,13 +375,16 @@ def prove(
             scorer, known, order, begin + budget_s, bar, most, tuple(other)
         )
         sheet = scorer.sheet(order[: min(FIRST, most)])
-        if not passes_gate(sheet):
+        passed = passes_gate(sheet)
+        if not passed:
             experiment.known = []
         finalists = experiment.run()
+    if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
+        scorer.engine.confirm(scorer.pool)
     return decide(
         scorer,
         finalists,
-        passed=passes_gate(sheet),
+        passed=passed,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )

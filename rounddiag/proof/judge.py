@@ -218,19 +218,7 @@ def reference_floor(sheet: Sheet) -> float:
 
 
 def judge(sheet: Sheet, engine: str, name: str, scores: Array, floor: float) -> Opinion:
-    """Judge one hypothesis against the base, in the part of the batch it fits best.
-
-    Parameters
-    ----------
-    sheet : Sheet
-    engine : str
-        A name of `sheet.engines`.
-    name : str
-    scores : float array
-        The log-probs under the hypothesis; where they are NaN, those of the base hold.
-    floor : float
-        See `reference_floor`.
-    """
+    """Judge one hypothesis against the base, in the part of the batch it fits best."""
     whole = np.where(np.isnan(scores), sheet.base, scores)
     base = sheet.residual(engine, sheet.base)
     best: tuple[float, str, Array] | None = None

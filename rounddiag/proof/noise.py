@@ -30,13 +30,6 @@ def scale_residuals(residuals: Array, spread: Array) -> Array:
 def fit_scale(values: Array, least: float = _TINY) -> float:
     """Fit the scale of Student's t with 3 degrees of freedom around 0.
 
-    Parameters
-    ----------
-    values : float array
-        Values that are not finite are left out.
-    least : float
-        No smaller scale is returned.
-
     Examples
     --------
     >>> fit_scale(np.array([-1.0, 1.0]))

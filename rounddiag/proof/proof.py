@@ -76,6 +76,8 @@ class Proof:
     next_step : str
     scorer : str
         What scored.
+    num_sent : int
+        How many pictures were sent to a server.
     seconds : float
     """
 
@@ -92,6 +94,7 @@ class Proof:
     seconds: float
     base: Mapping[str, Opinion] = field(repr=False)
     excluded: tuple[str, ...] = ()
+    num_sent: int = 0
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]
@@ -103,6 +106,10 @@ class Proof:
         if self.not_tested:
             parts = [f"{name} ({why})" for name, why in self.not_tested.items()]
             lines.append(f"Not tested: {join_names(parts, len(parts), most=4)}.")
+        if self.num_sent:
+            lines.append(
+                f"Sent: {pluralize(self.num_sent, 'picture')} to {self.scorer}."
+            )
         if self.next_step:
             lines.append(f"Next: {self.next_step}")
         return "\n".join(map(printable, lines))

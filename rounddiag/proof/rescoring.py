@@ -40,7 +40,7 @@ def rescore(
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
     engine : str, path-like, LocalEngine or callable
-        As of `prove`.
+        As of `prove`: pictures go to a server only if its address is passed here.
     change : str, optional
         The name of a hypothesis: what is read or computed otherwise.
     samples : sequence of int, optional

@@ -25,11 +25,6 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
 
     Two thirds are those with the largest mean |diff|, of different groups first; one
     third are those with the smallest, as controls.
-
-    Raises
-    ------
-    BatchError
-        If none can be scored.
     """
     if samples is not None and not isinstance(samples, int):
         wanted = [int(one) for one in samples]

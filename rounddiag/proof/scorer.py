@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 ENGINES = ("old", "rollout")
 
 
+class StoppedError(Exception):
+    """A score is asked for that is not known, and scoring has stopped."""
+
+
 @dataclass(eq=False)
 class Scorer:
     """Scores samples of a batch, and remembers what it has.
@@ -38,11 +42,14 @@ class Scorer:
     engine : Engine
     rough : Engine or None
         The same model in the short dtype of training, for the floor of the noise.
+    is_stopped : bool
+        Whether no further pass is run: what is known can still be judged.
     """
 
     batch: Batch
     engine: Engine
     rough: Engine | None = None
+    is_stopped: bool = False
     weights: dict[str, Engine] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
@@ -110,16 +117,21 @@ class Scorer:
         self, chain: Sequence[Hypothesis], sample: int, *, rough: bool
     ) -> Array | None:
         one = self.pool[sample]
-        requests = self._requests(chain, sample)
+        requests = self.requests(chain, sample)
         if requests is None:
             return None
         engine = self._engine(chain, rough=rough)
         if "logits" not in engine.abilities:
+            self._go_on()
             return collect_scores(one, requests, engine.score(requests, self.pool))
         processors = [each.processor for each in chain if each.processor is not None]
         readouts = self._read(chain, sample, requests, engine, rough=rough)
         found = [readout.log_probs(processors) for readout in readouts]
         return collect_scores(one, requests, found)
+
+    def _go_on(self) -> None:
+        if self.is_stopped:
+            raise StoppedError
 
     def _engine(self, chain: Sequence[Hypothesis], *, rough: bool) -> Engine:
         named = [each.weights for each in chain if each.weights]
@@ -142,14 +154,16 @@ class Scorer:
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
+        self._go_on()
         readouts = [engine.read(request, self.pool) for request in requests]
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
 
-    def _requests(
+    def requests(
         self, chain: Sequence[Hypothesis], sample: int
     ) -> Sequence[Request] | None:
+        """Return the passes that score a sample; None if one has no place in it."""
         one = self.pool[sample]
         requests: Sequence[Request] = [Request.of_sample(one)]
         edited = False
@@ -200,12 +214,9 @@ class Scorer:
         """Return the scores of plain inputs beside those of the batch."""
         pool = self.pool
         base = self.column((), samples)
-        if self.rough is None:
+        rough = self._rough_column(samples)
+        if rough is None:
             rough = base + self._other_noise(samples)
-        else:
-            rough = np.concatenate(
-                [self.scores((), sample, rough=True) for sample in samples]
-            )
         engines = {
             name: np.concatenate(
                 [read_scores(self.batch, pool[sample], name) for sample in samples]
@@ -221,6 +232,13 @@ class Scorer:
             sample=np.repeat(np.asarray(samples), sizes),
             round=np.concatenate([pool[sample].target_rounds for sample in samples]),
         )
+
+    def _rough_column(self, samples: Sequence[int]) -> Array | None:
+        """Return the scores in other numerics; None if there are none."""
+        if self.rough is None:
+            return None
+        parts = [self.scores((), sample, rough=True) for sample in samples]
+        return np.concatenate([one for one in parts if one is not None])
 
     def _other_noise(self, samples: Sequence[int]) -> Array:
         """Return a typical noise of bf16 engines, for a scorer with one dtype only."""

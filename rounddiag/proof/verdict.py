@@ -101,12 +101,13 @@ def decide(
         conclusions=conclusions,
         frame=_frame(finalists, scorer),
         batch=_scored_batch(scorer, finalists),
-        not_tested={**_shorten(not_tested), **_list_skipped(scorer)},
+        not_tested={**_list_skipped(scorer), **_shorten(not_tested)},
         next_step=_next_step(verdict, side, finalists),
         scorer=scorer.engine.name,
         seconds=seconds,
         base={one.engine: one.base for one in finalists},
         excluded=_name_excluded(finalists, chosen),
+        num_sent=len(getattr(scorer.engine, "sent", ())),
     )
 
 

@@ -77,35 +77,11 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     Step 0 is left out: before the first update, the level is another one. So are rounds
     that fewer than half of the steps have.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        As `Run.summary` returns it, without `by`.
-    metric : str
-        What its `mean` is of. Of a metric that cannot be negative, logarithms are
-        searched.
-
-    Returns
-    -------
-    DataFrame
-        With the columns of `schema.CHANGES`, by step and round. `before` and `after`
-        are medians of the steps on either side, up to the next change; of growth, of
-        its first and its last quarter.
-
     Notes
     -----
     Runs of fewer than about 16 steps have too few orders for a change to be sure.
     `tests/benchmarks/change_points.py` counts false alarms on runs without a change,
     and planted changes that are found.
-
-    Examples
-    --------
-    >>> means = [0.01, 0.012, 0.009, 0.011, 0.01] * 4 + [0.05, 0.06, 0.055, 0.05] * 4
-    >>> steps = range(1, len(means) + 1)
-    >>> frame = pd.DataFrame({"step": steps, "round": 2, "mean": means})
-    >>> find_changes(frame)[["step", "round", "change", "before", "after"]]
-       step  round change  before   after
-    0    21      2   step    0.01  0.0525
     """
     later = summary[(summary["step"] > 0) & summary["mean"].notna()]
     is_signed = get_measure(metric).is_signed
@@ -153,14 +129,6 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:
     """Find the changes of a series, in order; each is narrowed by its neighbours.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-    alpha : float
-        How often a series without a change shows one, at most.
-    rho : float
-        The correlation of neighbouring values.
 
     Examples
     --------
@@ -348,17 +316,7 @@ class Break:
 def find_breaks(
     changes: pd.DataFrame, steps: Sequence[int], *, metric: str = "abs_diff"
 ) -> list[Break]:
-    """Join the changes of several rounds at neighbouring steps.
-
-    Parameters
-    ----------
-    changes : DataFrame
-        As `find_changes` returns it; growth has no step.
-    steps : sequence of int
-        All steps of the run, in order.
-    metric : str
-        What the changes are of.
-    """
+    """Join the changes of several rounds at neighbouring steps."""
     place = {step: index for index, step in enumerate(steps)}
     at_step = changes[changes["change"] == "step"]
     parts = (at_step["step"].map(place).diff() > _NEAR).cumsum().to_numpy()

@@ -45,19 +45,6 @@ def map_items(
     """Yield each item with the function's result, or with the error that it raised.
 
     A progress bar counts items and bytes.
-
-    Parameters
-    ----------
-    function : callable
-        Ray pickles it, and its results.
-    items : sequence
-    engine : {"local", "ray"}
-    num_bytes : callable
-        The size of an item, for the progress bar.
-    label : str
-        Of the progress bar.
-    num_threads : int
-        Threads of this process, where it is not Ray that runs the function.
     """
     from tqdm.auto import tqdm
 

@@ -116,13 +116,7 @@ class RunFolder:
         self._pattern = "/".join(parts[first:])
 
     def steps(self) -> list[StepFiles]:
-        """List the steps, in order.
-
-        Raises
-        ------
-        LoadError
-            If there is none, or two files are of the same step.
-        """
+        """List the steps, in order."""
         found: dict[int, list[RunFile]] = {}
         for number, file in enumerate(self._list()):
             found.setdefault(self._step_of(file, number), []).append(file)
@@ -139,27 +133,13 @@ class RunFolder:
         return all(self._own_footer(file) is None for file in self._list())
 
     def metadata(self, file: RunFile) -> Mapping[bytes, bytes]:
-        """Return the entries in the footer of a Parquet file, without reading more.
-
-        Raises
-        ------
-        ArrowException, OSError
-            If it is none, or is broken.
-        LoadError
-            If it has another size than when it was listed.
-        """
+        """Return the entries in the footer of a Parquet file, without reading more."""
         with self.files.open_input_file(file.path) as source:
             _check_size(file, source.size())
             return pq.read_schema(source).metadata or {}
 
     def fetch(self, file: RunFile) -> Path:
-        """Return the local path of a file; one from a URL is copied first.
-
-        Raises
-        ------
-        LoadError
-            If the copy has another size than the file had when it was listed.
-        """
+        """Return the local path of a file; one from a URL is copied first."""
         if self.is_local:
             return Path(file.path)
         copy = self._copies / f"{file.size}_{file.time_ns}_{file.name}"
@@ -198,7 +178,9 @@ class RunFolder:
         return Path(folder)
 
     def __reduce__(self) -> tuple[type[RunFolder], tuple[str]]:
-        return RunFolder, (self.address,)
+        # A worker may have another working directory.
+        path = str(PurePosixPath(self.root, self._pattern))
+        return RunFolder, (path if self.is_local else self.address,)
 
     def _list(self) -> Sequence[RunFile]:
         """List the files of steps, in the order of the numbers in their names."""

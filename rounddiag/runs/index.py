@@ -76,18 +76,6 @@ class Index:
         """Compute the rows that tables lack, or have of other files.
 
         Steps whose rows cannot be computed are in `failed`, and there is a warning.
-
-        Parameters
-        ----------
-        names : mapping of str to str
-            The tables, and under which name `compute` returns their rows.
-        steps : sequence of StepFiles
-        compute : callable
-            The rows of a step.
-        label : str
-            Of the progress bar.
-        num_threads : int
-            As in `map_items`.
         """
         lacking = chain.from_iterable(self._find_lacking(name, steps) for name in names)
         failed: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Tables of steps: what the index keeps of one, all of a run, those of two runs.
+"""Step tables: index rows of one step, the table of a run, paired tables of two runs.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
 their footers. For another metric than |diff|, of the first such files, and of a
@@ -49,20 +49,7 @@ _MEANS = ("num_samples", "reward", "entropy", "length")
 
 
 def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # noqa: ANN401 as `load` has them
-    """Read the batch of a step: all of its files, joined end to end.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    step : StepFiles
-    **options
-        Of `rounddiag.load`.
-
-    Raises
-    ------
-    LoadError
-        If a file cannot be read.
-    """
+    """Read the batch of a step: all of its files, joined end to end."""
     paths = [folder.fetch(file) for file in step.files]
     path = paths[0] if len(paths) == 1 else f"{folder.address}, step {step.step}"
     try:
@@ -97,20 +84,6 @@ def measure_step(
 
     That row lacks the means over tokens, which the rows of rounds have. What is the
     same for every metric comes from the footer, where there is one.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    step : StepFiles
-    metric, by : str
-        As in `round_summary`.
-    pair : Pair
-        The scores to compare.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        `rounds`, and `steps` for `abs_diff` of the standard pair without `by`.
     """
     if by is None and pair.is_standard:
         tables = _stored_tables(folder, step)
@@ -138,7 +111,7 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # Of a partial capture, means are over the samples that were drawn at random.
+    # For a partial capture, means are over the randomly drawn samples.
     means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
     return _tables(step, rounds, means, batch.meta)
 
@@ -197,16 +170,6 @@ def average_steps(summary: pd.DataFrame) -> pd.DataFrame:
 
     Exact where the means of rounds are over tokens.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        As `Run.summary` returns it.
-
-    Returns
-    -------
-    DataFrame
-        `step, num_tokens, mean`; a mean is NaN where no token has a finite diff.
-
     Examples
     --------
     >>> import pandas as pd
@@ -233,17 +196,6 @@ def _add_up(rounds: pd.DataFrame, means: list[str]) -> pd.DataFrame:
 
 def pair_rounds(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     """Pair the rounds of the steps that two runs share.
-
-    Parameters
-    ----------
-    before, after : DataFrame
-        Summaries of two runs, as `Run.summary` returns them.
-
-    Returns
-    -------
-    DataFrame
-        `step, round, num_samples, mean`, those of the first run as
-        `num_baseline_samples, baseline_mean`, and the `difference` of both means.
 
     Examples
     --------

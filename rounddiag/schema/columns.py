@@ -68,13 +68,6 @@ class Pair:
     def fill(self, template: str) -> str:
         """Fill the names of the scores into a template.
 
-        Parameters
-        ----------
-        template : str
-            With the fields `{a}` and `{b}`, and `{training}`, `{training_engine}` and
-            `{sampling_engine}`, which are words for the engines of the standard pair
-            and the names of the scores for any other pair.
-
         Examples
         --------
         >>> Pair("current", "rollout").fill("|{a} - {b}| log-prob [nat]")
@@ -139,7 +132,7 @@ IS_FEW = Column(
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 
-# The axes of `stats.positions`, by the value of its `by`.
+# The axes of `stats.position_means`, by the value of its `along`.
 PLACES = {
     "round": TOKEN,
     "response": POSITION,

@@ -58,13 +58,7 @@ class Table:
         return next(column for column in self.columns if column.name == name)
 
     def require(self, present: Iterable[str], *names: str) -> None:
-        """Raise unless all `names` are among the columns that are present.
-
-        Raises
-        ------
-        FrameError
-            With the missing columns and the function that builds such a frame.
-        """
+        """Raise unless all `names` are among the columns that are present."""
         columns = [str(name) for name in present]
         missing = [name for name in names if name not in columns]
         if missing:
@@ -126,7 +120,7 @@ CELLS = Table(
     keys=ROUNDS.keys,
     columns=(
         *ROUNDS.columns,
-        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
 )
@@ -185,7 +179,7 @@ SUMMARY = Table(
     ),
 )
 
-# Of a run, whose frames begin with the step.
+# The summary of a run, whose frames begin with the step.
 RUN = Table(
     one_row_per="step and round",
     built_by="open_run(folder).summary",
@@ -239,7 +233,7 @@ _BIN_MEANS = (
 )
 PLACE_MEANS = Table(
     one_row_per="bin of places",
-    built_by="stats.positions",
+    built_by="stats.position_means",
     keys=("low",),
     columns=(
         Column(name="low", dtype="float64", meaning="first place of the bin"),

@@ -1,52 +1,68 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
-- Per round: `summary` and its `metric_columns`, `composition` (survivors, cohorts),
-  `weight_truncation`, `comparison` (of batches).
+- Per round: `summary` and its `metric_columns`, `composition` (survivors), `comparison`
+  (of batches).
 - Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
   `tail`, `agreement` (one engine against the other).
-- Per sample and cell: `perplexity`, `correlation`, `cells`, `heatmap_rows`, `pairing`
-  (of two batches), `worst`.
+- Per sample and cell: `perplexity`, `cells`, `heatmap_rows`, `pairing` (of two
+  batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap), `screenshots_seen`.
 """
 
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import find_renamed
 from rounddiag.stats.cells import cell_frame
-from rounddiag.stats.comparison import differences
-from rounddiag.stats.composition import cohorts, survivors
-from rounddiag.stats.correlation import correlations, groups
+from rounddiag.stats.comparison import compare_batches
+from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
-from rounddiag.stats.pairing import paired_cells, partners, worst_differences
+from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.roles import role_means
-from rounddiag.stats.standardisation import conditional, standardised
+from rounddiag.stats.standardisation import conditional_means, standardise
 from rounddiag.stats.summary import round_summary
-from rounddiag.stats.tail import tails
-from rounddiag.stats.token_positions import positions
-from rounddiag.stats.weight_truncation import truncation
+from rounddiag.stats.tail import tail_shares
+from rounddiag.stats.token_positions import position_means
 from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst_tokens
 
 __all__ = [
     "FEW_SAMPLES",
     "cell_frame",
-    "cohorts",
-    "conditional",
-    "correlations",
-    "differences",
+    "compare_batches",
+    "conditional_means",
     "few_rows",
-    "groups",
+    "pair_samples",
     "paired_cells",
-    "partners",
     "perplexities",
-    "positions",
+    "position_means",
     "role_means",
     "round_summary",
-    "standardised",
+    "standardise",
     "survivors",
-    "tails",
-    "truncation",
+    "tail_shares",
     "worst_cells",
     "worst_differences",
     "worst_round",
     "worst_samples",
     "worst_tokens",
 ]
+
+_RENAMED = {
+    "conditional": "conditional_means",
+    "differences": "compare_batches",
+    "partners": "pair_samples",
+    "positions": "position_means",
+    "standardised": "standardise",
+    "tails": "tail_shares",
+}
+
+if not TYPE_CHECKING:  # a type checker would let any name through
+
+    def __getattr__(name: str) -> object:
+        """Return a function by its former name, with a warning."""
+        return globals()[find_renamed(__name__, name, _RENAMED)]
+
+    def __dir__() -> list[str]:
+        """List the public names."""
+        return __all__

@@ -34,7 +34,7 @@ _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
-    data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
+    data: Batch | pd.DataFrame, columns: Sequence[str] = ("prob_diff", "beyond", P95)
 ) -> pd.DataFrame:
     """Return the round frame with further columns of `schema.CELLS`.
 
@@ -43,7 +43,8 @@ def cell_frame(
     data : Batch or DataFrame
         A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
     columns : sequence of str
-        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+        `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
+        such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
 
     Returns
     -------
@@ -88,26 +89,7 @@ def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
 
 
 def run_quantiles(values: Array, num: Array, share: float) -> Array:
-    """Return an exact quantile of the size of each run's finite values.
-
-    Parameters
-    ----------
-    values : ndarray of float32
-    num : ndarray of int
-        Number of values in each run; the runs are concatenated.
-    share : float
-
-    Returns
-    -------
-    ndarray of float64
-        Interpolated between neighbours; NaN for a run without a finite value.
-
-    Examples
-    --------
-    >>> values = np.array([4, -1, 3, np.inf, 2], dtype=np.float32)
-    >>> run_quantiles(values, np.array([4, 0, 1]), 0.5)
-    array([ 3., nan,  2.])
-    """
+    """Return an exact quantile of the size of each run's finite values."""
     counts = run_sums(np.isfinite(values), num).astype(np.int64)
     run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
     # One sort for all runs; values that are not finite are the end of each run.
@@ -133,37 +115,7 @@ CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Combine the rows of a round frame that have the same keys.
-
-    Parameters
-    ----------
-    rounds : DataFrame
-        With the keys, `sample`, `num_tokens` and `mean_abs_diff`; rows whose mean is
-        NaN have no finite diff.
-    *keys : str
-
-    Returns
-    -------
-    DataFrame
-        One row per distinct key, ascending: the keys, `num_rows`, `num_tokens`, and the
-        aggregates that `rounds` has: means over tokens, also of `prob_diff`, `beyond`
-        and `difference`, and the largest `max_abs_diff`. Where there is a column
-        `difference`, rows without one have no weight.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame(
-    ...     {
-    ...         "sample": [0, 1],
-    ...         "round": [0, 0],
-    ...         "num_tokens": [3, 1],
-    ...         "mean_abs_diff": [0.1, 0.5],
-    ...     }
-    ... )
-    >>> aggregate_rounds(frame, "round")
-       round  num_rows  num_tokens  mean_abs_diff
-    0      0         2           4            0.2
-    """
+    """Combine the rows of a round frame that have the same keys."""
     num = rounds["num_tokens"]
     if "num_nonfinite" in rounds:
         num = num - rounds["num_nonfinite"]
@@ -184,26 +136,7 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 
 def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
-    """Return the value that is farthest from zero among the rows with the same keys.
-
-    Parameters
-    ----------
-    rounds : DataFrame
-    column : str
-        NaN only if all rows of a key are NaN.
-    *keys : str
-
-    Returns
-    -------
-    Series
-        With sign, in the order of `aggregate_rounds`.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"round": [0, 0], "mean_diff": [0.1, -0.5]})
-    >>> extremes(frame, "mean_diff", "round").tolist()
-    [-0.5]
-    """
+    """Return the value that is farthest from zero among the rows with the same keys."""
     order = np.argsort(rounds[column].abs().to_numpy(), kind="stable")
     values: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
     return values.reset_index(drop=True)
@@ -217,34 +150,7 @@ def cell_means(
     *,
     measure: Measure = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
-    """Return the mean of each cell's finite values, with a clustered interval.
-
-    Parameters
-    ----------
-    values : ndarray of float, shape (num_tokens,)
-    cell, sample : ndarray of int, shape (num_tokens,)
-        Counted from 0.
-    cluster : ndarray of int, shape (num_samples,), optional
-        The cluster of each sample for the interval, counted from 0; each sample is its
-        own cluster by default.
-    measure : Measure
-        The metric of the values: whether they have a sign, and how a mean weights them.
-
-    Returns
-    -------
-    DataFrame
-        One row per cell that has tokens: `cell, num_samples, num_tokens, num_nonfinite,
-        mean, ci_low, ci_high, is_few`.
-
-    Examples
-    --------
-    >>> cell, sample = np.array([0, 0, 2]), np.array([0, 0, 0])
-    >>> found = cell_means(np.array([1.0, 3.0, 5.0]), cell, sample)
-    >>> found[["cell", "num_tokens", "mean"]]
-       cell  num_tokens  mean
-    0     0           2   2.0
-    1     2           1   5.0
-    """
+    """Return the mean of each cell's finite values, with a clustered interval."""
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
     place = sample.astype(np.int64) * shape[1] + cell
     num_tokens = _sums_by_cell(place, shape)

@@ -256,13 +256,7 @@ _COLUMNS = {
 def name_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
 ) -> dict[str, Batch | pd.DataFrame]:
-    """Name each of several batches: its key, or "batch 0", "batch 1", ...
-
-    Raises
-    ------
-    FrameError
-        If there are fewer than two, or one is no batch and no frame.
-    """
+    """Name each of several batches: its key, or "batch 0", "batch 1", ..."""
     known: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
     if not isinstance(known, Mapping):
         known = {f"batch {index}": data for index, data in enumerate(known)}
@@ -278,7 +272,7 @@ def name_batches(
     return named
 
 
-def differences(
+def compare_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
     *,
     metric: str = "abs_diff",
@@ -325,7 +319,7 @@ def differences(
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
-    >>> found = differences(batches)
+    >>> found = compare_batches(batches)
     >>> found[["name", "round", "num_pairs", "difference"]].round(3).head(2)
           name  round  num_pairs  difference
     0  batch 1      0         64       0.017

@@ -10,12 +10,10 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
 from rounddiag.core.aggregation import means_of_sums
-from rounddiag.stats.grouping import apply_by_part, split_cohorts_by
+from rounddiag.stats.grouping import apply_by_part, split_samples_by
 from rounddiag.stats.inputs import without_worst_picks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rounddiag._typing import Array
 
 
@@ -62,7 +60,9 @@ def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFr
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    return _of_parts(data, by, _survivors)
+    data = without_worst_picks(data)
+    rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
+    return apply_by_part(rounds, split_samples_by(data, rounds, by), _survivors)
 
 
 def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -80,65 +80,6 @@ def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
             "within": within,
         }
     )
-
-
-def cohorts(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
-    """Return each cohort's mean |diff| at every round up to the one that defines it.
-
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        A batch, or a token frame.
-    by : str, optional
-        A column with one value per sample; it comes first.
-
-    Returns
-    -------
-    DataFrame
-        One row per cohort and round: `reached` (the cohort is the samples that reach
-        this round), `round`, `num_samples`, `mean_abs_diff` in nats.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` has several values in a sample.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame(
-    ...     {"sample": [0, 1, 1], "round": [0, 0, 1], "diff": [0.25, 0.75, 1.0]}
-    ... )
-    >>> cohorts(frame)
-       reached  round  num_samples  mean_abs_diff
-    0        0      0            2           0.50
-    1        1      0            1           0.75
-    2        1      1            1           1.00
-    """
-    return _of_parts(data, by, _cohorts)
-
-
-def _cohorts(rounds: pd.DataFrame) -> pd.DataFrame:
-    grid = _Grid(rounds)
-    rows = [
-        (reached, earlier, grid.num_samples[reached], grid.mean(reached, earlier))
-        for reached in range(grid.num_rounds)
-        for earlier in range(reached + 1)
-    ]
-    names = ["reached", "round", "num_samples", "mean_abs_diff"]
-    return pd.DataFrame(rows, columns=names).astype(
-        dict(zip(names, ("int32", "int32", "int64", "float64"), strict=True))
-    )
-
-
-def _of_parts(
-    data: Batch | pd.DataFrame,
-    by: str | None,
-    statistic: Callable[[pd.DataFrame], pd.DataFrame],
-) -> pd.DataFrame:
-    """Return the statistic of each part that `by` divides the samples into."""
-    data = without_worst_picks(data)
-    rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
-    return apply_by_part(rounds, split_cohorts_by(data, rounds, by), statistic)
 
 
 class _Grid:
@@ -180,9 +121,3 @@ class _Grid:
             for table in (self._totals, self._counts)
         )
         return means_of_sums(totals, counts)
-
-    def mean(self, reached: int, at: int) -> float:
-        """Return the mean at one round of the samples that reach another."""
-        count = self._counts[at, : self.num_samples[reached]].sum()
-        total = self._totals[at, : self.num_samples[reached]].sum()
-        return float(total / count) if count else float("nan")

@@ -38,34 +38,10 @@ def difference_interval(
     reach, 92.7 to 94.2 % with 32 and 91.6 to 91.9 % with 10 or 16; symmetric ones of
     batches drawn apart cover 94.0 to 96.5 % in all of these.
 
-    Parameters
-    ----------
-    totals, counts : ndarray of float, shape (2, num_clusters)
-        Sum over each cluster's tokens in either batch, and their number; 0 where a
-        cluster has none there.
-    weights : ndarray of float, shape (num_draws, num_clusters)
-        How often each cluster occurs in each draw.
-    confidence : float
-    is_symmetric : bool
-        Reach equally far to both sides: for batches that are drawn independently, whose
-        heavy tails cancel. Those of pairs do not.
-
-    Returns
-    -------
-    difference, low, high : float
-        With fewer than 10 clusters in either batch, the ends are of the t
-        distribution; with fewer than 5, NaN.
-
     References
     ----------
     P. Hall, "The Bootstrap and Edgeworth Expansion", 1992, on
     percentile-t intervals.
-
-    Examples
-    --------
-    >>> totals, counts = np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones((2, 2))
-    >>> difference_interval(totals, counts, np.ones((1, 2)))
-    (1.5, nan, nan)
     """
     used = (counts > 0).any(axis=0)
     basis = _basis(totals[:, used], counts[:, used])
@@ -92,18 +68,6 @@ def mean_differences(
     totals: Array, counts: Array, part: Array, num_parts: int
 ) -> Array:
     """Return the difference of the means of each part.
-
-    Parameters
-    ----------
-    totals, counts : ndarray of float, shape (2, num_cells)
-        As in `difference_interval`; a cell is a cluster of a part.
-    part : ndarray of int, shape (num_cells,)
-    num_parts : int
-
-    Returns
-    -------
-    ndarray of float, shape (num_parts,)
-        Not finite where a part has no tokens in one of the batches.
 
     Examples
     --------

@@ -13,7 +13,6 @@ from rounddiag.core import sample_frame
 from rounddiag.core.columns import (
     extra_column_names,
     extra_column_values,
-    scatter_with_missing,
 )
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
@@ -36,11 +35,6 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     """Return a column of rounds, samples, or the sample frame, one value per round.
 
     A batch with screenshots also has `num_images`.
-
-    Raises
-    ------
-    FrameError
-        If there is no such column.
     """
     extra = extra_column_names(batch)
     if name in extra and name not in _TAKEN:
@@ -49,20 +43,14 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*extra, *samples, *counted]))
     if name not in samples:
-        return num_seen(batch, _keys(batch), by=name)
+        return num_seen(batch, _keys(batch), option="by", value=name)
     by_sample: Array = samples[name].to_numpy()
     values: Array = by_sample[batch.rounds.sample.cpu().numpy()]
     return values
 
 
 def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
-    """Return a column of a token frame, one value per round; `begins` has its starts.
-
-    Raises
-    ------
-    FrameError
-        If there is no such column, or it has several values in a round.
-    """
+    """Return a column of a token frame, one value per round that starts at `begins`."""
     codes, values = number_values(name, _frame_column(tokens, name))
     highest, lowest = (
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
@@ -80,18 +68,6 @@ def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
 
 def number_values(name: str, values: Array) -> tuple[Array, Array]:
     """Return the rank of each value among the distinct values.
-
-    Returns
-    -------
-    codes : ndarray of int
-        The rank of each value, from 0.
-    values : ndarray
-        The distinct values, ascending; a missing value is one too, the last.
-
-    Raises
-    ------
-    FrameError
-        If they cannot be compared.
 
     Examples
     --------
@@ -151,13 +127,7 @@ class Split:
 
     @classmethod
     def of(cls, name: str, column: Array) -> Split:
-        """Divide rows by the values of a column.
-
-        Raises
-        ------
-        FrameError
-            If they cannot be compared, or are more than 100.
-        """
+        """Divide rows by the values of a column."""
         codes, values = number_values(name, column)
         if len(values) > _MAX_VALUES:
             raise _unfit(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
@@ -168,13 +138,7 @@ class Split:
         return {self.name: [*self.values[codes]]}
 
     def insert_into(self, frame: pd.DataFrame, parts: Array, place: int = 0) -> None:
-        """Insert a column with the part of each row into a result.
-
-        Raises
-        ------
-        FrameError
-            If the result has a column of that name.
-        """
+        """Insert a column with the part of each row into a result."""
         if self.name in frame:
             raise FrameError.build(
                 key="by",
@@ -186,21 +150,7 @@ class Split:
 
 
 def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split:
-    """Divide tokens by a column of samples or rounds.
-
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        The batch, or the token frame itself.
-    tokens : DataFrame
-        All tokens of the data.
-    by : str
-
-    Raises
-    ------
-    FrameError
-        If there is no such column, or it has more than 100 values.
-    """
+    """Divide tokens by a column of samples or rounds."""
     if not isinstance(data, Batch):
         return Split.of(by, _frame_column(tokens, by))
     split = Split.of(by, values_from_batch(data, by))
@@ -261,16 +211,7 @@ def apply_by_part(
     split: Split | None,
     statistic: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Apply a statistic to the rows of each part, and concatenate the results.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    split : Split, optional
-        The part of each row; its name is the first column of the result. Without it,
-        all rows are one part.
-    statistic : callable
-    """
+    """Apply a statistic to the rows of each part, and concatenate the results."""
     if split is None:
         return statistic(rows)
     frames = [statistic(rows[split.codes == code]) for code in range(len(split.values))]
@@ -283,13 +224,7 @@ def apply_by_part(
 def split_rounds_by(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
 ) -> Split | None:
-    """Divide the rounds of a batch or a token frame by a column.
-
-    Raises
-    ------
-    FrameError
-        If there is no such column, or it has more than 100 values.
-    """
+    """Divide the rounds of a batch or a token frame by a column."""
     if by is None:
         return None
     if isinstance(data, Batch):
@@ -298,47 +233,17 @@ def split_rounds_by(
     return Split.of(by, values_from_frame(data, np.cumsum(num) - num, by))
 
 
-def split_cohorts_by(
+def split_samples_by(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
 ) -> Split | None:
-    """Divide rounds by a column that has one value for all rounds of a sample.
-
-    Raises
-    ------
-    FrameError
-        If a sample has several values.
-    """
+    """Divide rounds by a column that has one value for all rounds of a sample."""
     split = split_rounds_by(data, rounds, by)
     if split is not None:
-        _first_rounds(split, rounds["sample"].to_numpy())
+        _require_one_value_per_sample(split, rounds["sample"].to_numpy())
     return split
 
 
-def split_samples_by(
-    data: Batch | pd.DataFrame, samples: pd.DataFrame, by: str | None
-) -> Split | None:
-    """Divide the samples of a batch or a sample frame by a column.
-
-    Raises
-    ------
-    FrameError
-        If there is no such column, it has more than 100 values, or it is of rounds and
-        a sample has several.
-    """
-    if by is None:
-        return None
-    if by in samples or not isinstance(data, Batch):
-        return Split.of(by, _frame_column(samples, by))
-    sample = data.rounds.sample.cpu().numpy()
-    values = values_from_batch(data, by)
-    first = _first_rounds(Split.of(by, values), sample)
-    return Split.of(
-        by, scatter_with_missing(values[first], sample[first], len(samples))
-    )
-
-
-def _first_rounds(split: Split, sample: Array) -> Array:
-    """Return each sample's first round, if all rounds of a sample have one value."""
+def _require_one_value_per_sample(split: Split, sample: Array) -> None:
     _, first, place = np.unique(sample, return_index=True, return_inverse=True)
     if (split.codes != split.codes[first][place]).any():
         raise FrameError.build(
@@ -347,4 +252,3 @@ def _first_rounds(split: Split, sample: Array) -> Array:
             found=f"several values of {split.name!r}",
             advice="Use a column with one value per sample.",
         )
-    return first

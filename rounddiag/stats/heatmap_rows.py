@@ -31,33 +31,7 @@ _FACTS = ("sample_id", "group_id", "reward")
 def summarize_samples(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, num_samples: int
 ) -> pd.DataFrame:
-    """Return one row per sample of a round frame, also of those without rounds.
-
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        The source of the rounds. A frame can have `sample_id`, `group_id` and `reward`,
-        constant over the rounds of a sample.
-    rounds : DataFrame
-    num_samples : int
-
-    Returns
-    -------
-    DataFrame
-        `sample, num_rounds, num_tokens`, the aggregates of `rounds` over the whole
-        sample, and `sample_id, group_id, reward` where known.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame(
-    ...     {"sample": [1], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.1]}
-    ... )
-    >>> summarize_samples(frame, frame, 2)
-       sample  num_rounds  num_tokens  mean_abs_diff
-    0       0           0           0            NaN
-    1       1           1           3            0.1
-    """
+    """Return one row per sample of a round frame, also of those without rounds."""
     found = aggregate_rounds(rounds, "sample").rename(
         columns={"num_rows": "num_rounds"}
     )
@@ -114,15 +88,7 @@ class HeatmapRows:
     def rounds(
         self, rounds: pd.DataFrame, metric: str, pooling: Pooling
     ) -> pd.DataFrame:
-        """Return one row for each of these rows and rounds.
-
-        Returns
-        -------
-        DataFrame
-            As `aggregate_rounds` gives it, with the keys `row` and `round`, and
-            `shown`: the metric, for a pool its largest value (in size) or its mean over
-            tokens.
-        """
+        """Return one row for each of these rows and rounds."""
         order = self.samples["sample"]
         rank = pd.Series(np.arange(len(order)), index=order)
         rounds = rounds[rounds["sample"].isin(rank.index)]
@@ -147,37 +113,11 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
 def order_rows(
-    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
+    samples: pd.DataFrame,
+    order: Order | Sequence[int | str],
+    metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
-    """Sort samples; ties stay in the order of their numbers.
-
-    Parameters
-    ----------
-    samples : DataFrame
-        One row per sample: `sample`, and what the order needs.
-    order : {"sample", "worst", "rounds", "reward", "group"}
-        By number; by size of the metric, largest first; by `num_rounds`, most first;
-        by `reward`, highest first; by `group_id`, in the order in which groups first
-        appear. NaN comes last. Or a list of samples: these only.
-    metric : str
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If the order is unknown, the samples lack what it needs, or a list names an
-        unknown sample or one twice.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"sample": [0, 1, 2], "reward": [0.0, None, 1.0]})
-    >>> order_rows(frame, "reward")["sample"].tolist()
-    [2, 0, 1]
-    """
+    """Sort samples; ties stay in the order of their numbers."""
     match order:
         case [*chosen]:
             return _select_listed(samples, chosen)
@@ -207,21 +147,26 @@ def order_rows(
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
 
 
-def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
-    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places] or _find_repeated(order)
+def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.DataFrame:
+    places: dict[int | str, int] = {}
+    for name in ("sample_id", "sample"):
+        if name in samples:
+            places |= dict(zip(samples[name], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places]
+    wrong = wrong or _find_repeated(samples, [places[one] for one in order])
     if wrong:
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
             found=join_names(wrong, len(wrong)),
-            advice="Name samples by their numbers.",
+            advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[[places[one] for one in order]]
 
 
-def _find_repeated(order: Sequence[int]) -> list[int]:
-    return [one for one, num in Counter(order).items() if num > 1]
+def _find_repeated(samples: pd.DataFrame, rows: list[int]) -> list[int | str]:
+    repeated = [row for row, num in Counter(rows).items() if num > 1]
+    return samples["sample"].iloc[repeated].tolist()
 
 
 def _first_positions(samples: pd.DataFrame) -> dict[object, int]:
@@ -235,39 +180,7 @@ def common_order(
     order: Order,
     metric: str = "mean_abs_diff",
 ) -> tuple[list[int], list[int]]:
-    """Sort the samples of two batches so that pairs are at the same places.
-
-    Parameters
-    ----------
-    before, after : DataFrame
-        Samples of both, as `summarize_samples` gives them.
-    pairs : DataFrame
-        As `partners` gives them.
-    order : {"sample", "worst", "rounds", "reward", "group"}
-        As in `order_rows`. A pair has the larger metric of its two samples, the larger
-        number of rounds, and number, reward and group of the first batch's.
-    metric : str
-
-    Returns
-    -------
-    baseline_samples, samples : list of int
-        All samples of each batch: pairs first, then those without a partner, in the
-        same order.
-
-    Raises
-    ------
-    FrameError
-        If the order is unknown, or the samples lack what it needs.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import partners
-    >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
-    >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
-    >>> common_order(before, after, partners(["x", "y"], ["z", "x"]), "sample")
-    ([0, 1], [1, 0])
-    """
+    """Sort the samples of two batches so that pairs are at the same places."""
     both = (before, pairs["baseline_sample"]), (after, pairs["sample"])
     first, other = (frame.iloc[place].reset_index(drop=True) for frame, place in both)
     larger = {

@@ -31,20 +31,6 @@ def stored_summary_rows(
     """Return the summary over all samples of the step, as a partial capture stores it.
 
     A Recorder with `max_samples` writes it into the metadata of its file.
-
-    Parameters
-    ----------
-    batch : Batch
-    cluster : {"sample", "group"}, optional
-        As in `round_summary`.
-    ci : float
-        How often intervals should cover.
-
-    Returns
-    -------
-    dict of str to sequence, or None
-        The columns. None for a complete capture, for a selection of its samples, for
-        another pair of scores, and for samples as clusters where there are groups.
     """
     facts = _facts(batch)
     known = "sample" if batch.group_ids is None else "group"
@@ -80,15 +66,7 @@ def _facts(batch: Batch) -> dict[str, Any]:
 
 
 def rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
-    """Return the columns of a summary, from the totals of all rounds by cluster.
-
-    Parameters
-    ----------
-    rounds : list of dict
-        As `loaders.parquet.totals.summarize_rounds` gives them.
-    ci : float
-        How often intervals should cover.
-    """
+    """Return the columns of a summary, from the totals of all rounds by cluster."""
     shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
     totals, counts = (
         np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
@@ -127,11 +105,6 @@ def without_worst_picks(
 ) -> Batch | pd.DataFrame:
     """Return a batch without its worst picks (`drop_worst_picks`), or a frame as it is.
 
-    Raises
-    ------
-    FrameError
-        If the data is neither; `kind` is the expected kind of frame.
-
     Examples
     --------
     >>> without_worst_picks(pd.DataFrame({"diff": [0.5]}))
@@ -156,17 +129,6 @@ def require_frame(data: object, kind: str = "token") -> None:
 
 def token_values(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Array:
     """Return the metric of every token; NaN where its diff is not finite.
-
-    Parameters
-    ----------
-    tokens : mapping or DataFrame
-        Columns, `diff` among them.
-    measure : Measure
-
-    Raises
-    ------
-    FrameError
-        If the tokens lack the column that the metric is computed from.
 
     Examples
     --------
@@ -198,11 +160,6 @@ def require_column(tokens: Mapping[str, Array] | pd.DataFrame, column: str) -> N
 
 def number_clusters(data: Batch | pd.DataFrame) -> Array:
     """Return the cluster of each sample, counted from 0: its group, or itself alone.
-
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with or without `group_id`.
 
     Examples
     --------

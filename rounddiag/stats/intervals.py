@@ -40,30 +40,10 @@ def ratio_interval(
     to a scale where heavy tails are nearer to symmetric (`Scale`), with `t` quantiles
     of one degree of freedom less than there are clusters.
 
-    Parameters
-    ----------
-    totals, counts : ndarray, shape (num_clusters,)
-        Sum over each cluster's tokens, and their number.
-    confidence : float
-    is_signed : bool
-        Values can be negative.
-
-    Returns
-    -------
-    low, high : float
-        NaN where there are fewer than `MIN_CLUSTERS` clusters, the sum is not finite,
-        or it is not positive and should be.
-
     References
     ----------
     W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
     estimates) and 9A (clusters of unequal size).
-
-    Examples
-    --------
-    >>> low, high = ratio_interval(np.arange(1.0, 11.0), np.ones(10))
-    >>> round(low, 2), round(high, 2)
-    (3.71, 8.15)
     """
     if len(totals) < MIN_CLUSTERS or not has_mean(totals, is_signed=is_signed):
         return float("nan"), float("nan")
@@ -135,11 +115,6 @@ def standard_error(totals: Array, counts: Array) -> float:
     """Return the standard error of a ratio of sums over clusters.
 
     Clusters without tokens do not count.
-
-    Examples
-    --------
-    >>> standard_error(np.array([1.0, 3.0, 0.0]), np.array([1.0, 1.0, 0.0]))
-    1.0
     """
     num_clusters = np.count_nonzero(counts)
     mean = totals.sum() / counts.sum()
@@ -231,22 +206,7 @@ class Resampling:
         *,
         is_signed: bool = False,
     ) -> list[tuple[float, float]]:
-        """Return the intervals of means over tokens, sum of totals over sum of counts.
-
-        Parameters
-        ----------
-        totals, counts : ndarray, shape (num_means, num_clusters)
-            Sum over each cluster's tokens, and their number; 0 where a cluster has
-            none.
-        confidence : float
-        is_signed : bool
-            Values can be negative.
-
-        Returns
-        -------
-        list of (low, high)
-            `ratio_interval` where fewer than 10 clusters have tokens.
-        """
+        """Return intervals of means over tokens: sum of totals over sum of counts."""
         intervals = []
         for start in range(0, len(totals), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -355,24 +315,7 @@ class Estimator:
         totals: Array,
         draws: Resampling,
     ) -> dict[str, Array]:
-        """Return each part's mean, the ends of its interval, and `is_few`.
-
-        Parameters
-        ----------
-        part : ndarray of int, shape (num_runs,)
-            The part of each run, counted from 0; no part is empty.
-        runs : mapping of str to ndarray
-            `sample`, `cluster` and `num_finite` of each run.
-        totals : ndarray, shape (num_runs,)
-            The sum over the finite tokens of each run.
-        draws : Resampling
-            Of the clusters.
-
-        Returns
-        -------
-        dict of str to ndarray, shape (num_parts,)
-            `mean`, `ci_low`, `ci_high`, `is_few`.
-        """
+        """Return each part's mean, the ends of its interval, and `is_few`."""
         counts, cluster = runs["num_finite"], runs["cluster"]
         num_parts = int(part.max(initial=-1)) + 1
         if (self.measure.weight or self.weight) == "sample":

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 def metric_columns(batch: Batch, *, metric: str) -> dict[str, Array]:
     """Return the columns of `round_summary(batch, metric=metric)` that depend on it.
 
-    Parameters
-    ----------
-    batch : Batch
-        On the CPU; no partial capture.
-    metric : str
-        As in `round_summary`.
-
-    Returns
-    -------
-    dict of str to ndarray, shape (num_rounds,)
-        `mean`, `ci_low`, `ci_high`, `is_few`, `share_zero`, `max` and quantiles.
-
     Examples
     --------
     >>> import rounddiag as rd

@@ -31,26 +31,14 @@ def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
 def shared_ids(
     before: Mapping[str, int], after: Mapping[str, int], num_smaller: int
 ) -> list[str]:
-    """Return the ids that two batches share, in the order of the first.
-
-    Parameters
-    ----------
-    before, after : mapping of str to int
-        As `index_by_id` gives them.
-    num_smaller : int
-        How many samples the smaller batch has.
-
-    Returns
-    -------
-    list of str
-        Empty if they are fewer than half of the smaller batch's samples: ids that agree
-        by chance make no pairs.
-    """
+    """Return the ids that two batches share, in the order of the first."""
     shared = [name for name in before if name in after]
     return shared if 2 * len(shared) >= num_smaller else []
 
 
-def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.DataFrame:
+def pair_samples(
+    before: Sequence[str] | None, after: Sequence[str] | None
+) -> pd.DataFrame:
     """Pair the samples of two batches by their ids.
 
     Parameters
@@ -67,7 +55,7 @@ def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.Da
 
     Examples
     --------
-    >>> partners(["x", "y", "z"], ["z", "x"])
+    >>> pair_samples(["x", "y", "z"], ["z", "x"])
       sample_id  baseline_sample  sample
     0         x                0       1
     1         z                2       0
@@ -120,12 +108,12 @@ def paired_cells(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> before = pd.DataFrame(
     ...     {"sample": [0], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.25]}
     ... )
     >>> after = before.assign(mean_abs_diff=1.0)
-    >>> paired_cells(before, after, partners(["x"], ["x"]))["difference"].tolist()
+    >>> paired_cells(before, after, pair_samples(["x"], ["x"]))["difference"].tolist()
     [0.75]
     """
     metric = mean_column(metric)
@@ -183,11 +171,11 @@ def worst_differences(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
-    >>> pairs = partners(*(batch.sample_ids for batch in batches))
+    >>> pairs = pair_samples(*(batch.sample_ids for batch in batches))
     >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
     >>> found["samples"][["sample", "difference"]].round(3)
        sample  difference

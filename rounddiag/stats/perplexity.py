@@ -138,23 +138,7 @@ class Overall:
 
 
 def overall(diff: Array) -> Overall | None:
-    """Summarise the diffs of tokens; values that are not finite are left out.
-
-    Parameters
-    ----------
-    diff : ndarray of float
-        As in a token frame, in nats.
-
-    Returns
-    -------
-    Overall or None
-        None if no diff is finite.
-
-    Examples
-    --------
-    >>> print(overall(np.array([0.5, -2.0, 0.0, np.nan])))
-    mean diff -0.5 nat, |diff| > 1 in 33.3 %
-    """
+    """Summarise the diffs of tokens; values that are not finite are left out."""
     finite = diff[np.isfinite(diff)].astype(np.float64)
     if not len(finite):
         return None

@@ -36,7 +36,8 @@ def role_means(
     Parameters
     ----------
     batch : Batch
-        With a tokenizer. Of a partial capture, only the samples drawn at random count.
+        With a tokenizer. For a partial capture, only the randomly drawn samples are
+        used.
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.

@@ -25,17 +25,13 @@ def tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
     """Return the number of tokens from the last screenshot's start to each round.
 
     `NO_POSITION` for a round before the first screenshot of its sample.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no screenshots, or does not know their positions.
     """
-    shots = _screenshots(batch, "image")
+    shots = _screenshots(batch, "along", "image")
     positions = [position for _, position, _ in shots]
     if None in positions:
-        raise by_error(
-            by="image",
+        raise lacking_error(
+            option="along",
+            value="image",
             expected="screenshots whose `position` is known",
             found=f"{positions.count(None)} of {len(shots)} without it",
         )
@@ -52,29 +48,23 @@ def tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
 
 
 def num_seen(
-    batch: Batch, rounds: Mapping[str, Array] | pd.DataFrame, *, by: str = "images"
+    batch: Batch,
+    rounds: Mapping[str, Array] | pd.DataFrame,
+    *,
+    option: str = "along",
+    value: str = "images",
 ) -> Array:
     """Return how many screenshots of its sample were shown before each round.
 
-    Parameters
-    ----------
-    batch : Batch
-    rounds : mapping or DataFrame
-        `sample` and `round` of each.
-    by : str
-        The name in messages.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no screenshots, or does not know their rounds.
+    Errors name the option that asked for it, and its value.
     """
-    shots = _screenshots(batch, by)
+    shots = _screenshots(batch, option, value)
     # No round follows a screenshot that has a position and no round.
     num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)
     if num_unknown:
-        raise by_error(
-            by=by,
+        raise lacking_error(
+            option=option,
+            value=value,
             expected="screenshots whose `round` is known",
             found=f"{num_unknown} of {len(shots)} without it",
         )
@@ -88,11 +78,16 @@ def num_seen(
     return num_seen
 
 
-def _screenshots(batch: Batch, by: str) -> list[tuple[int, int | None, int | None]]:
+def _screenshots(
+    batch: Batch, option: str, value: str
+) -> list[tuple[int, int | None, int | None]]:
     """Return the sample, the position and the round of every screenshot."""
     if batch.images is None:
-        raise by_error(
-            by=by, expected="a batch with screenshots", found="a batch without them"
+        raise lacking_error(
+            option=option,
+            value=value,
+            expected="a batch with screenshots",
+            found="a batch without them",
         )
     return [
         (index, shot.position, shot.round)
@@ -101,11 +96,11 @@ def _screenshots(batch: Batch, by: str) -> list[tuple[int, int | None, int | Non
     ]
 
 
-def by_error(*, by: str, expected: str, found: str) -> FrameError:
-    """Build the error of a batch that lacks what `by` needs."""
+def lacking_error(*, option: str, value: str, expected: str, found: str) -> FrameError:
+    """Build the error of a batch that lacks what an option needs."""
     return FrameError.build(
-        key="by",
-        expected=f"{expected} for by={by!r}",
+        key=option,
+        expected=f"{expected} for {option}={value!r}",
         found=found,
         advice="Choose another one.",
     )

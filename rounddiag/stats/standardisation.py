@@ -34,7 +34,7 @@ ENVELOPED = "abs_diff"
 _COLUMN = "rollout_log_prob"
 
 
-def conditional(
+def conditional_means(
     data: Batch | pd.DataFrame,
     *,
     metric: str = ENVELOPED,
@@ -53,8 +53,8 @@ def conditional(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
-        by group if it has `group_id`. Of a partial capture, only the samples drawn at
-        random count.
+        by group if it has `group_id`. For a partial capture, only the randomly drawn
+        samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -83,9 +83,9 @@ def conditional(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> conditional(batch)["rounds"].unique().tolist()
+    >>> conditional_means(batch)["rounds"].unique().tolist()
     ['0', '1', '2 to 3', '4 to 7']
-    >>> conditional(batch, by="status")["status"].unique().tolist()
+    >>> conditional_means(batch, by="status")["status"].unique().tolist()
     ['failed', 'solved', 'truncated']
     """
     metric = schema.metric_name(metric)
@@ -110,13 +110,7 @@ def conditional(
 
 
 def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the tokens with their rollout log-probs and what a metric needs.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column.
-    """
+    """Return the tokens with their rollout log-probs and what a metric needs."""
     if isinstance(data, Batch):
         return token_frame(data, [_COLUMN, *measure.extra_columns])
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
@@ -125,13 +119,7 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
-    """Return each probability's bin; one beyond the last for invalid values.
-
-    Examples
-    --------
-    >>> prob_bin(np.array([0.0, 0.5, 0.6, np.nan]), [0, 0.5, 1])
-    array([0, 0, 1, 2])
-    """
+    """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
     found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
     found[prob < edges[0]] = len(edges) - 1
@@ -147,7 +135,7 @@ def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
     return float(size[used].sum() / room) if room > 0 else float("nan")
 
 
-def standardised(
+def standardise(
     data: Batch | pd.DataFrame,
     *,
     metric: str = "abs_diff",
@@ -163,7 +151,7 @@ def standardised(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, and `group_id` to mark few
-        groups. Of a partial capture, only the samples drawn at random count.
+        groups. For a partial capture, only the randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
@@ -192,7 +180,7 @@ def standardised(
     ...         "rollout_log_prob": [-0.2, -3.0, -3.0, -3.0],
     ...     }
     ... )
-    >>> standardised(frame)[["mean", "standardised", "covered"]]
+    >>> standardise(frame)[["mean", "standardised", "covered"]]
        mean  standardised  covered
     0  0.25         0.375     1.00
     1  0.50         0.500     0.75

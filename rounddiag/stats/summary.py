@@ -68,23 +68,7 @@ def _summarise(
     tokens: Mapping[str, Array],
     measure: Measure,
 ) -> tuple[dict[str, Array], Array]:
-    """Summarise the tokens of each part.
-
-    Parameters
-    ----------
-    runs : mapping of str to ndarray, shape (num_runs,)
-        As `_sums_by_run` returns them, sorted by part.
-    part : ndarray of int, shape (num_runs,)
-        Counted from 0; none is missing.
-    tokens : mapping of str to ndarray, shape (num_tokens,)
-    measure : Measure
-
-    Returns
-    -------
-    summary : dict of str to ndarray, shape (num_parts,)
-    totals : ndarray, shape (num_runs,)
-        The sum of the measure over each run.
-    """
+    """Summarise the tokens of each part."""
     blocks = [
         _summarise_block(
             {name: values[rows] for name, values in runs.items()},
@@ -102,14 +86,7 @@ def _summarise(
 
 
 def row_blocks(part: Array, num_tokens: Array) -> Iterator[slice]:
-    """Yield the rows of whole parts, so many at once that their tokens stay in cache.
-
-    Parameters
-    ----------
-    part : ndarray of int, shape (num_runs,)
-        Ascending from 0; none is missing.
-    num_tokens : ndarray of int, shape (num_runs,)
-    """
+    """Yield rows of whole parts, as many at once as stay in cache with their tokens."""
     ends = np.cumsum(np.bincount(part, num_tokens))
     total = int(ends[-1]) if len(ends) else 0
     cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
@@ -232,19 +209,13 @@ class Runs:
         return from_end
 
     def clusters(self, cluster: str | None) -> Array:
-        """Return the cluster of each round's sample, counted from 0.
-
-        Raises
-        ------
-        FrameError
-            If there are no groups to draw, or `cluster` is unknown.
-        """
+        """Return the cluster of each round's sample, counted from 0."""
         if cluster not in (None, "sample", "group"):
             raise FrameError.build(
                 key="cluster",
                 expected='"sample" or "group"',
                 found=repr(cluster),
-                advice="Leave it out for groups where there are groups.",
+                advice="Leave it out to resample groups, if the batch has them.",
             )
         if cluster == "group" and self.names is None:
             raise FrameError.build(
@@ -408,13 +379,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return what `round_summary` gives, from the totals in the footer of a step file.
-
-    Parameters
-    ----------
-    rounds : list of dict
-        As `loaders.parquet.totals.summarize_rounds` gives them.
-    """
+    """Return what `round_summary` gives, from totals in the footer of a step file."""
     return _frame(rows_from_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
 
 

@@ -23,7 +23,7 @@ RATIOS = (2.0, 5.0)
 _POINTS_A_DECADE = 40
 
 
-def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+def tail_shares(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Return the complementary distribution of |diff| for groups of rounds.
 
     :math:`S(x)` is the share of tokens with :math:`|d| \ge x`, counted exactly at
@@ -33,8 +33,8 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame. Of a partial capture, only the samples drawn at
-        random count.
+        A batch, or a token frame. For a partial capture, only the randomly drawn
+        samples are used.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
 
@@ -54,7 +54,7 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     Examples
     --------
     >>> frame = pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -2.0, 0.5]})
-    >>> result = tails(frame)
+    >>> result = tail_shares(frame)
     >>> result.groupby("rounds")["abs_diff"].max().to_dict()
     {'0': 2.0, '1': 0.5}
     >>> float(result.loc[result["abs_diff"] == 2.0, "share"].iloc[0])

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.scores import tag_pair
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, warn_renamed
 from rounddiag.schema import PLACES
 from rounddiag.stats.cells import cell_means
-from rounddiag.stats.grouping import group_ends, round_group
+from rounddiag.stats.grouping import group_ends, round_group, split_by
 from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
 from rounddiag.stats.screenshots_seen import (
     NO_POSITION,
-    by_error,
+    lacking_error,
     num_seen,
     tokens_since_last,
 )
@@ -26,30 +27,35 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 
-By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
+Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
 # Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
 
 
-def positions(
-    batch: Batch, *, by: By = "round", metric: str = "abs_diff"
+def position_means(
+    batch: Batch,
+    *,
+    along: Along = "round",
+    by: str | None = None,
+    metric: str = "abs_diff",
 ) -> pd.DataFrame:
     """Return a metric's mean by the position of tokens, with clustered intervals.
 
     Parameters
     ----------
     batch : Batch
-        Of a partial capture, only the samples drawn at random count.
-    by : {"round", "response", "end", "image", "images", "context"}
+        For a partial capture, only the randomly drawn samples are used.
+    along : {"round", "response", "end", "image", "images", "context"}
         Index in the round; position in the response; number of tokens to the end of the
         round; number of tokens since the last screenshot before the round began; number
         of screenshots of the sample so far; number of tokens before it, prompt
         included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...), except for `images`,
         which has one bin per number.
+    by : str, optional
+        A column of samples or rounds: a row for each of its values in each bin.
     metric : str
         What is averaged, as in `round_summary`.
 
@@ -58,20 +64,21 @@ def positions(
     DataFrame
         One row per bin that has tokens: `low` and `high`, its first and last place;
         `num_samples`, `num_tokens`, `num_nonfinite` and `is_few`; `mean`, `ci_low` and
-        `ci_high` in the unit of the metric. With `by="image"`, tokens before the first
-        screenshot are the last row; its `low` and `high` are NaN.
+        `ci_high` in the unit of the metric. With `along="image"`, tokens before the
+        first screenshot are in the last row; its `low` and `high` are NaN. `by` comes
+        first.
 
     Raises
     ------
     FrameError
-        If the batch lacks what `by` needs, or the metric is unknown.
+        If the batch lacks what an option needs, or the metric is unknown.
     BatchError
         If `batch` is not a Batch.
 
     Examples
     --------
     >>> import rounddiag as rd
-    >>> means = positions(rd.load("sample_data/healthy.parquet"))
+    >>> means = position_means(rd.load("sample_data/healthy.parquet"))
     >>> means[["low", "high", "num_tokens"]].head(3)
        low  high  num_tokens
     0  0.0   0.0         256
@@ -79,55 +86,38 @@ def positions(
     2  2.0   3.0         512
     """
     require_batch(batch)
+    along, by = read_along(batch, along, by)
     batch, measure = drop_worst_picks(batch), get_measure(metric)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
-    first = _first_positions(batch, rounds, by)
+    first = _first_positions(batch, rounds, along)
     place = np.repeat(first, rounds["num_tokens"])
-    place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
-    cell = place if by == "images" else round_group(place)
+    place += tokens["token"].to_numpy() * _STEPS.get(along, 1)
+    cell = place if along == "images" else round_group(place)
     is_nowhere = np.repeat(first == NO_POSITION, rounds["num_tokens"])
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
+    split = None if by is None else split_by(batch, tokens, by)
     means = cell_means(
         token_values(tokens, measure),
-        cell,
+        cell if split is None else split.codes * (beyond + 1) + cell,
         tokens["sample"].to_numpy(),
         number_clusters(batch),
         measure=measure,
     )
     bounds = np.arange(beyond)
-    low, high = (bounds, bounds) if by == "images" else group_ends(bounds)
-    bins = means.pop("cell").to_numpy()
+    low, high = (bounds, bounds) if along == "images" else group_ends(bounds)
+    parts, bins = np.divmod(means.pop("cell").to_numpy(), beyond + 1)
     means.insert(0, "low", np.append(low, np.nan)[bins])
     means.insert(1, "high", np.append(high, np.nan)[bins])
+    if split is not None:
+        split.insert_into(means, parts)
     return tag_pair(means, batch)
 
 
-def _first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
-    """Return the position of each round's first token.
-
-    Parameters
-    ----------
-    batch : Batch
-    rounds : DataFrame
-        Its round frame.
-    by : str
-        As `stats.positions` has it.
-
-    Returns
-    -------
-    ndarray of int64, one per row
-        `NO_POSITION` for a round before the first screenshot of its sample, with
-        `by="image"`.
-
-    Raises
-    ------
-    FrameError
-        If the batch lacks what `by` needs.
-    """
-    check_by(by)
+def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
+    """Return the position of each round's first token."""
     start = rounds["start"].to_numpy(np.int64)
-    match by:
+    match along:
         case "round":
             return np.zeros_like(start)
         case "end":
@@ -142,21 +132,32 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
             return num_seen(batch, rounds)
 
 
-def check_by(by: str) -> None:
-    """Raise a FrameError unless `by` is a known axis."""
-    if by not in PLACES:
+def read_along(
+    data: Batch | pd.DataFrame, along: Along, by: str | None
+) -> tuple[Along, str | None]:
+    """Check `along`; `by` was its name, and still is where it is no column."""
+    if isinstance(data, Batch):
+        known = [*data.sample_columns, *data.round_columns]
+    else:
+        known = [*data.columns]
+    if by in PLACES and by not in known and along == "round":
+        warn_renamed(f"by={by!r}", f"along={by!r}", stacklevel=4)
+        along, by = by, None  # type: ignore[assignment]
+    if along not in PLACES:
         raise FrameError.build(
-            key="by",
+            key="along",
             expected=f"one of {list(PLACES)}",
-            found=repr(by),
+            found=repr(along),
             advice="Choose what tokens are counted from.",
         )
+    return along, by
 
 
 def _prompt_lengths(batch: Batch) -> Array:
     if batch.prompt_offsets is None:
-        raise by_error(
-            by="context",
+        raise lacking_error(
+            option="along",
+            value="context",
             expected="a batch with `prompt_ids`",
             found="a batch without them",
         )

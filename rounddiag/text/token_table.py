@@ -46,15 +46,7 @@ class TokenTable:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: object, token_ids: Iterable[int]) -> Self:
-        """Look up the text of each of these ids once, and keep its first 1000 bytes.
-
-        Raises
-        ------
-        LoadError
-            If the tokenizer cannot be read.
-        BatchError
-            If it fails.
-        """
+        """Look up the text of each of these ids once, and keep its first 1000 bytes."""
         ids = sorted({token_id for token_id in token_ids if token_id >= 0})
         texts = pieces(ids, tokenizer, starts=range(len(ids)))  # one by one
         inner = resolve_tokenizer(tokenizer)

@@ -25,30 +25,7 @@ _ADVICE = (
 
 
 def special_tokens(tokenizer: object | None) -> dict[int, str]:
-    """Return the special tokens of a tokenizer, such as those of its chat template.
-
-    Parameters
-    ----------
-    tokenizer : path-like, str, tokenizer or callable, optional
-        As `rounddiag.text.pieces` takes it.
-
-    Returns
-    -------
-    dict of int to str
-        Token id to text; empty without a tokenizer and for a callable, which has no
-        list of them.
-
-    Raises
-    ------
-    LoadError
-        If the path is not a `tokenizer.json`, or the name cannot be found.
-
-    Examples
-    --------
-    >>> found = special_tokens("sample_data/tokenizer.json")
-    >>> sorted(found.values())[:2]
-    ['<|endoftext|>', '<|im_end|>']
-    """
+    """Return the special tokens of a tokenizer, such as those of its chat template."""
     inner = resolve_tokenizer(tokenizer)
     if hasattr(inner, "get_added_tokens_decoder"):
         added = inner.get_added_tokens_decoder()
@@ -62,15 +39,7 @@ def special_tokens(tokenizer: object | None) -> dict[int, str]:
 
 
 def decoder(tokenizer: object | None) -> Decode | None:
-    """Return the function from ids to text, special tokens kept; None without one.
-
-    Raises
-    ------
-    LoadError
-        If the path is not a `tokenizer.json`, or the name cannot be found.
-    BatchError
-        If it is not a tokenizer.
-    """
+    """Return the function from ids to text, special tokens kept; None without one."""
     inner: Any = resolve_tokenizer(tokenizer)
     if inner is None:
         return None
@@ -201,11 +170,6 @@ def visible(text: str) -> str:
     Spaces, line ends and tabs have signs. Control characters, zero-width characters and
     those that change the writing direction become escapes. A joiner inside an emoji
     stays.
-
-    Examples
-    --------
-    >>> print(visible(" a\n"), visible("\x1b"), visible("\u202e\u200b"))
-    ·a↵ \x1b \u202e\u200b
     """
     escaped = _STRAY_JOINER.sub(r"\\u200d", text)
     return "".join(map(_visible_character, escaped))
@@ -239,41 +203,6 @@ def pieces(
     - An id without text (unknown to the tokenizer, negative, or any id without a
       tokenizer) is `⟨id⟩`.
     - Special tokens are kept.
-
-    Parameters
-    ----------
-    token_ids : sequence of int
-    tokenizer : path-like, str, tokenizer or callable, optional
-        Path of a `tokenizer.json` or of its folder; a model's name, which transformers
-        looks up, on the network if need be; an object with `decode`, as those of
-        transformers and tokenizers; or a function from a list of ids to text.
-    starts : sequence of int, optional
-        Indices of `token_ids` where another text begins, such as a round: no character
-        continues across them. One call for all rounds decodes each id once.
-    visible_whitespace : bool, optional
-        Replace whitespace and other invisible characters by signs, as
-        `rounddiag.text.visible` does.
-
-    Returns
-    -------
-    list of str
-        One per token.
-
-    Raises
-    ------
-    LoadError
-        If the path is not a `tokenizer.json`, or the name cannot be found.
-    BatchError
-        If `tokenizer` is none of the above, fails, or does not return text.
-
-    Examples
-    --------
-    >>> pieces([7, 8])
-    ['⟨7⟩', '⟨8⟩']
-    >>> pieces([2, 0, 1], lambda ids: "".join("ab "[i] for i in ids))
-    [' ', 'a', 'b']
-    >>> pieces([7], lambda ids: " up" * len(ids), visible_whitespace=True)
-    ['·up']
     """
     ids = np.asarray(token_ids, dtype=np.int64)
     decode = decoder(tokenizer)

@@ -247,14 +247,7 @@ NAMES: dict[str, tuple[Kind, str | None]] = {
 
 
 def read_call(call: Call, otherwise: Coordinates) -> Action | None:
-    """Return the action of a call; None if the call is not an action.
-
-    Parameters
-    ----------
-    call : Call
-    otherwise : str
-        The unit of points that are not fractions of the screen.
-    """
+    """Return the action of a call; None if the call is not an action."""
     if call.name not in NAMES:
         return None
     kind, variant = NAMES[call.name]

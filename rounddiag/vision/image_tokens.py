@@ -104,28 +104,6 @@ def find_image_token(
     2. the token at the positions of most pictures, where positions are known;
     3. the token whose runs are as long as the pictures are large, in their order, in
        the most samples, unless two tokens are equally good.
-
-    Parameters
-    ----------
-    sequences : iterable of array of int, one per sample
-        Ids of prompt and response.
-    sizes : sequence of sequence of int, one per sample
-        How many image tokens each picture needs.
-    positions : sequence of sequence of int, one per sample
-        Indices in the ids at which pictures are known to start.
-    special_tokens : mapping of str to int, optional
-        The tokenizer's special tokens.
-
-    Returns
-    -------
-    int or None
-        None where nothing identifies it.
-
-    Examples
-    --------
-    >>> ids = np.array([1, 9, 9, 2])
-    >>> find_image_token([ids], sizes=[[2]]), find_image_token([ids], sizes=[[3]])
-    (9, None)
     """
     if special_tokens and IMAGE_PAD in special_tokens:
         return special_tokens[IMAGE_PAD]

@@ -153,12 +153,6 @@ class EncodedScreenshot(Screenshot):
 def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
     """Encode a picture as JPEG, scaled down to a maximum size.
 
-    Parameters
-    ----------
-    picture : Image
-    max_size : tuple of int
-        Width and height in pixels.
-
     Examples
     --------
     >>> from PIL import Image

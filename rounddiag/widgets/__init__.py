@@ -3,8 +3,9 @@
 Five floors, from the top:
 
 - `explorer`: `explore` and `Explorer`, what a user reads, sets and displays. `steps` is
-  the line of a run's steps above it. `view` is its widget: script and style of the
-  page, messages with it, static preview.
+  the line of a run's steps above it. `view` is its widget: messages with the page,
+  static preview. `assets` has the page's script and style, `serialization` the form of
+  payloads.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `images` its screenshots and
   actions.
@@ -16,6 +17,28 @@ Five floors, from the top:
 `page/` has script and style, one file a pane; `view` joins them in order.
 """
 
-from rounddiag.widgets.explorer import Explorer, explore
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rounddiag.widgets.explorer import Explorer, explore
 
 __all__ = ["Explorer", "explore"]
+
+if not TYPE_CHECKING:  # reports need the rest of this package, and no widgets
+
+    def __getattr__(name: str) -> object:
+        """Import the explorer, and with it the packages of the extra `lab`."""
+        if name not in __all__:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg, name=name)
+        try:
+            from rounddiag.widgets import explorer
+        except ModuleNotFoundError as error:
+            if error.name not in {"anywidget", "ipywidgets"}:
+                raise
+            msg = (
+                f"expected the package {error.name}, which the explorer needs; found"
+                " none. Run `pip install 'rounddiag[lab]'`."
+            )
+            raise ModuleNotFoundError(msg, name=error.name) from error
+        return getattr(explorer, name)

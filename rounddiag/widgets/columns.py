@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Of a sample frame; what it measures is no column to choose by.
+# Columns of a sample frame that are measurements, not columns to choose by.
 _OF_SAMPLES = ("sample_id", "group_id", "reward", "num_rounds", "num_tokens")
 _OF_TOKENS = ("token", "role")
 # A column of numbers with more values than this is divided into as many bins.
@@ -62,7 +62,7 @@ class BatchColumns:
     ----------
     names : list of str
         `sample`, `round` and `token` (in its round), what is known of samples and
-        rounds, and `role` where there is a tokenizer.
+        rounds, and `role` if the batch has a tokenizer.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -139,13 +139,7 @@ class BatchColumns:
         return found
 
     def codes(self, name: str) -> tuple[Array, Array]:
-        """Return the code of each token's value, and the values by their codes.
-
-        Raises
-        ------
-        FrameError
-            If there is no such column.
-        """
+        """Return the code of each token's value, and the values by their codes."""
         if name not in self.names:
             raise _unknown_column(name, self.names)
         if name not in self._codes:
@@ -201,20 +195,7 @@ class BatchColumns:
         return [found[i] for i in starts[own] + rows["token"].to_numpy()]
 
     def keep(self, name: str, condition: object) -> Array:
-        """Mark the tokens whose value meets a condition of a filter.
-
-        Parameters
-        ----------
-        name : str
-        condition : object
-            A value, a list of values, or `{"from": lowest, "to": highest}` of numbers,
-            both included; either can be left out. Samples are numbers or ids.
-
-        Raises
-        ------
-        FrameError
-            If there is no such column or value, or it is no number.
-        """
+        """Mark the tokens whose value meets a condition of a filter."""
         codes, values = self.codes(name)
         if isinstance(condition, dict):
             low, high = _ends(name, condition, values)
@@ -251,22 +232,7 @@ class BatchColumns:
         return {"name": name, "values": values[:_MAX_LISTED].tolist()}
 
     def groups(self, name: str, size: Array) -> tuple[Array, list[Label]]:
-        """Divide all tokens into at most 8 groups by a column.
-
-        Parameters
-        ----------
-        name : str
-        size : ndarray
-            |diff| of each token.
-
-        Returns
-        -------
-        codes : ndarray of int
-            The group of each token.
-        labels : list of Label
-            Numbers of more than 8 values are in bins of about as many tokens. Of more
-            than 8 other values the 7 with the largest mean stay, and "others" are one.
-        """
+        """Divide all tokens into at most 8 groups by a column."""
         codes, values = self.codes(name)
         if len(values) <= MAX_GROUPS:
             texts = [value_text(value) for value in values.tolist()]

@@ -17,7 +17,7 @@ from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
 from rounddiag.widgets.steps import StepLine, session_at
-from rounddiag.widgets.view import Preview, View, error_payload
+from rounddiag.widgets.view import PageWidget, Preview, error_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class Explorer:
         self._session = Session(self.batches, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
         self._requests = RequestHandler(self._session, self._run_callbacks)
-        self._view: View | None = None
+        self._view: PageWidget | None = None
         self._preview = Preview(self._session)
 
     @property
@@ -268,7 +268,7 @@ class Explorer:
 
     def _ipython_display_(self) -> None:
         close_previous(self)
-        self._view = self._view or View(self._handle)
+        self._view = self._view or PageWidget(self._handle)
         self._preview.show(self._view)
         if self._steps is not None:
             self._steps.follow(self._view.notify)
@@ -307,7 +307,7 @@ class Explorer:
         return {**cast("dict[str, Any]", reply), "steps": self._steps.payload()}
 
     def _open_step(self, step: int) -> None:
-        """Show another step of the run, at the same place as far as it has it."""
+        """Show another step of the run, at the same sample and round if they exist."""
         if self._steps is None or step == self._steps.step:
             return
         batch = self._steps.run.batch(step)
@@ -345,21 +345,6 @@ class Explorer:
 
 def open_batches(source: Source) -> dict[str, Batch]:
     """Load the paths among one or two sources, and name each batch.
-
-    Parameters
-    ----------
-    source : Batch, path-like, or a sequence or mapping of two of them
-
-    Returns
-    -------
-    dict of str to Batch
-        Without given names they have those of their files, or "batch 0" and "batch 1"
-        if these are the same.
-
-    Raises
-    ------
-    FrameError
-        If a sequence or mapping does not have two entries.
 
     Examples
     --------

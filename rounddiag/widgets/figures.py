@@ -146,15 +146,6 @@ def fit_pane(
     """Make a figure fit a pane: its title becomes notes in `layout.meta`.
 
     The titles of the axes are notes too. The page sets the size.
-
-    Parameters
-    ----------
-    figure : Figure
-    keys : sequence of str
-        Lines that are the key of the colours: they stand above the plot, instead of
-        the title of its axis if both are too long for a line.
-    labels_above : bool
-        Whether the titles of y axes are lines above their panels.
     """
     layout = figure.layout
     title, *notes = (layout.title.text or "").split("<br>")
@@ -198,13 +189,7 @@ def _lines_above(label: str, keys: Sequence[str]) -> Sequence[str]:
 
 
 def named_figure(session: Session, name: str) -> go.Figure:
-    """Return one of the visible figures.
-
-    Raises
-    ------
-    FrameError
-        If there is no such figure.
-    """
+    """Return one of the visible figures."""
     match name:
         case "rounds":
             return rounds_figure(session)
@@ -235,7 +220,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return empty_figure("Mismatch per round", reason, theme_of(theme))
     if state.axis != "round":
         return plot_positions(
-            filtered.samples, by=state.axis, metric=state.metric, theme=theme
+            filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by = filtered.by
     return plot_rounds(
@@ -366,7 +351,7 @@ def filter_note(state: State) -> str:
 
 
 def empty_reason(filtered: FilteredBatch) -> str:
-    """Say why there is no token to show; empty where there are some."""
+    """Say why there is no token to show; empty if there is one."""
     if len(filtered.tokens):
         return ""
     if not filtered.batch.num_samples:

@@ -125,19 +125,7 @@ class FilteredBatch:
 def filter_batch(
     columns: BatchColumns, keep: Mapping[str, Any], a: str, b: str, by: str | None
 ) -> FilteredBatch:
-    """Apply a filter to a batch, for one pair of scores.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-        Of the batch.
-    keep : mapping
-        As `kept_tokens` takes it.
-    a, b : str
-        The scores to compare.
-    by : str, optional
-        The column by which tokens are put into groups.
-    """
+    """Apply a filter to a batch, for one pair of scores."""
     batch = select_scores(columns.batch, a, b)
     tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
@@ -156,35 +144,7 @@ def nothing_kept(batch: Batch) -> FilteredBatch:
 
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
-    """Mark the tokens that a filter keeps.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-    keep : mapping
-        Conditions by column, as `BatchColumns.keep` has them; a token is kept if it
-        meets all. The condition of `text` is a text, or `{"regex": expression}`: at
-        least one character of the token is within a match, which may span several
-        tokens of a round.
-
-    Returns
-    -------
-    ndarray of bool
-        One for each generated token of the batch.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no such column or value; if a regular expression is invalid.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> from rounddiag.widgets.columns import BatchColumns
-    >>> columns = BatchColumns(rd.load("sample_data/image_window.parquet"))
-    >>> int(kept_tokens(columns, {"sample": 3, "text": "click("}).sum())
-    2
-    """
+    """Mark the tokens that a filter keeps."""
     is_kept = np.ones(columns.batch.num_tokens, dtype=bool)
     for name, condition in keep.items():
         if name != "text":
@@ -232,34 +192,7 @@ def _num_tokens(columns: BatchColumns) -> Array:
 def tokens_matching(
     text: str, pieces: Sequence[str], starts: Array, *, is_regex: bool = False
 ) -> Array:
-    """Mark the tokens that share a character with a match; case-sensitive.
-
-    Parameters
-    ----------
-    text : str
-        Literal text, or a regular expression in the syntax of RE2: its time is linear
-        in the text for every expression, so it needs no time limit.
-    pieces : sequence of str
-        As `rounddiag.text.pieces` gives them.
-    starts : ndarray of int
-        Indices of `pieces` where a round begins: a match may span several tokens, but
-        stays within a round.
-    is_regex : bool
-
-    Returns
-    -------
-    ndarray of bool, one per token
-
-    Raises
-    ------
-    FrameError
-        If the expression is invalid, or has lookaround or backreferences.
-
-    Examples
-    --------
-    >>> tokens_matching("(1", ["click", "(", "12", "3)"], np.array([0])).tolist()
-    [False, True, True, False]
-    """
+    """Mark the tokens that share a character with a match; case-sensitive."""
     limits = pairwise([*starts.tolist(), len(pieces)])
     texts = ["".join(pieces[begin:stop]) for begin, stop in limits]
     spans = match_spans(text if is_regex else re.escape(text), texts)
@@ -272,25 +205,6 @@ def match_spans(pattern: str, texts: Sequence[str]) -> Array:
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
     two characters that no text has, and their places are read off.
-
-    Parameters
-    ----------
-    pattern : str
-        In the syntax of RE2.
-    texts : sequence of str
-
-    Returns
-    -------
-    ndarray of int, shape (num_matches, 2)
-        Start and stop in characters of all texts joined, in order; matches of no
-        character are left out.
-
-    Examples
-    --------
-    >>> match_spans("a+|b", ["xaab", "ab"]).tolist()
-    [[1, 3], [3, 4], [4, 5], [5, 6]]
-    >>> match_spans("q*", ["xx"]).tolist()
-    []
     """
     pattern, texts = _encodable(pattern), [*map(_encodable, texts)]
     begin, end = _unused_characters("".join(texts))

@@ -66,26 +66,7 @@ class Shared:
 def shared_values(
     columns: BatchColumns, all_tokens: Array, some: Array
 ) -> list[Shared]:
-    """Return the values that some tokens have more often than all, strongest first.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-    all_tokens, some : ndarray of int
-        Which of the generated tokens of the batch they are.
-
-    Examples
-    --------
-    >>> import numpy as np, rounddiag as rd
-    >>> from rounddiag.widgets.columns import BatchColumns
-    >>> batch = rd.load("sample_data/stale.parquet")
-    >>> tokens = rd.token_frame(batch, ["weight_version"])
-    >>> some = np.flatnonzero(tokens["weight_version"] == 1544)
-    >>> found = shared_values(BatchColumns(batch), np.arange(len(tokens)), some)
-    >>> best = next(one for one in found if one.column == "weight_version")
-    >>> best.value, best.num == best.num_some
-    (1544, True)
-    """
+    """Return the values that some tokens have more often than all, strongest first."""
     if not len(some):
         return []
     found = [
@@ -151,16 +132,7 @@ def _ranges(codes: Array, values: Array) -> tuple[Array, list[dict[str, Any]]]:
 
 
 def summary_of(found: Sequence[Shared], tokens: pd.DataFrame, num_samples: int) -> str:
-    """Say in one sentence what all of some tokens have in common; empty for nothing.
-
-    Parameters
-    ----------
-    found : sequence of Shared
-    tokens : DataFrame
-        The tokens, with `sample` and `round`.
-    num_samples : int
-        Of the batch.
-    """
+    """Say in one sentence what all of some tokens have in common; empty for nothing."""
     if not found:
         return ""
     parts = [f"{one.column} = {one.text}" for one in _of_all(found)]

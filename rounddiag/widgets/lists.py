@@ -34,22 +34,7 @@ _KEYS = ("sample", "round", "token")
 
 
 def drawer_list(session: Session, name: str, start: int = 0) -> dict[str, Any]:
-    """Return some rows of a list.
-
-    Parameters
-    ----------
-    session : Session
-    name : {"findings", "tokens", "rounds", "samples", "common", "selection"}
-    start : int
-        The first row.
-
-    Returns
-    -------
-    dict
-        `caption`; `empty`, why there are no rows; `num_rows` of the whole list; and of
-        at most `PAGE` rows `columns`, a list of `head`, `kind` and `values`; `places`
-        to go to, `conditions` to filter by, and `notes` under the row.
-    """
+    """Return some rows of a list."""
     return _LISTS[name](session, start)
 
 
@@ -186,7 +171,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
         values = session.own_columns.values_at(by, first)
         columns.append((by, "text", [str(one) for one in values]))
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
-    value = ("difference", "signed") if pair else ("mean_abs_diff", "number")
+    value = ("difference", "change") if pair else ("mean_abs_diff", "number")
     columns.append(
         (
             f"{value[0]} [nat]".replace("_abs_diff", " |diff|"),
@@ -199,7 +184,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     return _payload(
         len(ranked),
         columns,
-        caption="by a lower confidence bound, shrunk where there are few tokens",
+        caption="by a lower confidence bound, shrunk for cells of few tokens",
         empty=empty_reason(filtered)
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),
@@ -249,19 +234,7 @@ _LISTS: dict[str, Callable[[Session, int], dict[str, Any]]] = {
 
 
 def token_context(columns: BatchColumns, rows: pd.DataFrame) -> list[list[str]]:
-    """Return the text before, of and after each token, within its round.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-    rows : DataFrame
-        With the three keys.
-
-    Returns
-    -------
-    list of [before, piece, after]
-        At most 20 characters at either side.
-    """
+    """Return the text before, of and after each token, within its round."""
     batch = columns.batch
     if batch.is_redacted:
         return [["", NO_TEXT, ""]] * len(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag.figures.compare import LAYERS
 from rounddiag.stats.heatmap_rows import Order, common_order, summarize_samples
-from rounddiag.stats.pairing import paired_cells, partners, worst_differences
+from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.widgets.state import Heatmap
 from rounddiag.wording import pluralize
 
@@ -44,7 +44,7 @@ class BatchPair:
     def __init__(self, batches: Mapping[str, Batch]) -> None:
         self.names = tuple(batches)
         self._batches = tuple(batches.values())
-        self.samples = partners(*(batch.sample_ids for batch in self._batches))
+        self.samples = pair_samples(*(batch.sample_ids for batch in self._batches))
         first, other = (self.samples[key].tolist() for key in self.samples.columns[1:])
         self.partners: tuple[dict[int, int], ...] = (
             dict(zip(first, other, strict=True)),

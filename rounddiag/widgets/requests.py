@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Entries of the state that are a selection.
 _CHOSEN = {"current", "cells", "finding"}
-_NUM_DRAWN = 8  # overviews that are kept, for whoever takes a choice back
+_NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
 _SLOW_LISTS = ("findings", "common")
 
@@ -145,7 +145,7 @@ class RequestHandler:
         return {"num_tokens": len(tokens), "num_rounds": len(rounds)}
 
     def _diagnosis(self) -> dict[str, Any]:
-        """Return the verdict; and the first finding, if there nobody chose a place."""
+        """Return the verdict, and the first finding unless the user has navigated."""
         session = self._session
         found = session.diagnosis
         opens = 0 if len(found) and not session.is_placed else None
@@ -197,14 +197,7 @@ class RequestHandler:
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
-    """Return the payload of the head line: name, sizes, failed checks, verdict.
-
-    Parameters
-    ----------
-    batch : Batch
-    tokens : DataFrame
-        The token frame of all of it, for the chosen pair of scores.
-    """
+    """Return the payload of the head line: name, sizes, failed checks, verdict."""
     diff = tokens["diff"].to_numpy()
     return {
         "name": batch_name(batch),

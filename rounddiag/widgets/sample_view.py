@@ -67,20 +67,7 @@ class BatchCache:
         return [sample for sample, own in enumerate(shots) if own]
 
     def ranks(self, diff: Array, a: str, b: str) -> Array:
-        """Rank tokens by |diff| among all tokens of the batch.
-
-        Parameters
-        ----------
-        diff : ndarray of float32
-            Diffs of the pair `a`, `b`.
-        a, b : str
-
-        Returns
-        -------
-        ndarray of int32
-            1 is the largest; ties share the better rank; 0 where the diff is not
-            finite.
-        """
+        """Rank tokens by |diff| among all tokens of the batch."""
         sizes = self._sorted_sizes(a, b)
         ranks = len(sizes) + 1 - np.searchsorted(sizes, np.abs(diff), side="right")
         return np.where(np.isfinite(diff), ranks, 0).astype(np.int32)
@@ -94,20 +81,7 @@ class BatchCache:
 
 
 def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
-    """Rank the tokens of each round among themselves, by their ranks in the batch.
-
-    Parameters
-    ----------
-    ranks : ndarray of int32
-        As from `BatchCache.ranks`; 0 stays 0.
-    counts : ndarray of int
-        The number of tokens of each round.
-
-    Examples
-    --------
-    >>> ranks_in_rounds(np.array([7, 0, 3, 3, 9]), np.array([3, 2])).tolist()
-    [2, 0, 1, 1, 2]
-    """
+    """Rank the tokens of each round among themselves, by their ranks in the batch."""
     last = int(ranks.max(initial=0)) + 1
     index = np.repeat(np.arange(len(counts)), counts)
     keys = index * (last + 1) + np.where(ranks > 0, ranks, last)
@@ -161,21 +135,7 @@ class TokenSequence:
         return [texts[begin:end] for begin, end in pairwise(ends)]
 
     def gaps(self, starts: Array, counts: Array) -> list[dict[str, Any]]:
-        """Describe the observations before, between and after the rounds.
-
-        Parameters
-        ----------
-        starts, counts : ndarray of int, shape (num_rounds,)
-            Position and number of tokens of each round of the sample.
-
-        Returns
-        -------
-        list of dict
-            `start` and `stop`, positions in the response, from the first token of the
-            prompt on; `before`, the round that follows, None after the last one;
-            `num_tokens`, `num_image_tokens`; `head` and `tail`, the first and last 8
-            pieces, without overlap. Empty observations are left out.
-        """
+        """Describe the observations before, between and after the rounds."""
         begins = [-self.num_prompt, *(starts + counts).tolist()]
         ends = [*starts.tolist(), len(self.ids) - self.num_prompt]
         spans = [
@@ -256,45 +216,7 @@ def sample_payload(
     b: str = "rollout",
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the page shows of one sample.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    a, b : str
-        The scores to compare.
-    cache : BatchCache, optional
-        Of the batch, to be reused for the next sample.
-
-    Returns
-    -------
-    dict
-        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`; `text_note`,
-        what the batch's facts say of its text; `with_screenshots`, how many samples
-        have any; `num_unplaced`, of screenshots whose round is not known; `rounds`, a
-        dictionary each; `gaps`, as from `TokenSequence.gaps`; `tokens`, a list or an
-        array for each column. `token_id`, `entropy` and `role` are absent where the
-        batch lacks them. Ranks are 1 for the largest |diff|, and 0 where it is not
-        finite. A round's `level` is the colour level of its mean |diff|, with the sign
-        of its mean diff; `text_end` says whether it ends with a special token, unlike a
-        truncated round.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-    BatchError
-        If the batch has no such score.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> payload = sample_payload(batch, sample=3)
-    >>> payload["rounds"][0]["action"]["label"], payload["tokens"]["piece"][:3]
-    ('click (282, 170)', ['<think>', 'I', ' switch'])
-    """
+    """Return everything that the page shows of one sample."""
     check_sample(sample, batch.num_samples)
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _available_columns(one))
@@ -359,35 +281,7 @@ def observed_tokens(
     stop: int,
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    r"""Return a span of a sample's prompt and response, token by token.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    start, stop : int
-        Positions in the response; negative in the prompt, whose last token is -1.
-    cache : BatchCache, optional
-        Of the batch, to be reused for the next call.
-
-    Returns
-    -------
-    dict
-        `pieces`, a list of str, and `is_image`, an array of uint8.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample or span.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> tokens = observed_tokens(batch, sample=0, start=-2, stop=0)
-    >>> tokens["pieces"], tokens["is_image"].tolist()
-    (['t', '\n'], [0, 0])
-    """
+    r"""Return a span of a sample's prompt and response, token by token."""
     check_sample(sample, batch.num_samples)
     sequence = TokenSequence.of(batch, sample, cache or BatchCache(batch))
     low, high = -sequence.num_prompt, len(sequence.ids) - sequence.num_prompt

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rounddiag.widgets.filters import FilteredBatch
 
 
-# Of each batch: all of it, what is kept of all rounds, and of some.
+# For each batch: all of it, what is kept of all rounds, and of some.
 _CACHED_PER_BATCH = 3
 
 
@@ -346,7 +346,7 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
-# Of the largest |diff|: what is as good to look at, if it has screenshots.
+# What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
 
 

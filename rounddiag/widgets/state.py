@@ -37,7 +37,7 @@ _CHOICES = {
     "colors": get_args(Colors),
     "scope": get_args(Scope),
 }
-# Of the panes: pixels, or shares of the width; None for what fits.
+# Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
@@ -146,13 +146,7 @@ class State:
         return cls().with_changes(state)
 
     def with_changes(self, changes: Mapping[str, Any]) -> State:
-        """Return a copy with some entries replaced, also within `current` and `layout`.
-
-        Raises
-        ------
-        FrameError
-            If an entry is unknown or has an invalid value.
-        """
+        """Return a copy with entries replaced, also within `current` and `layout`."""
         known = [one.name for one in fields(self)]
         for key, value in changes.items():
             if key not in known:
@@ -181,13 +175,7 @@ class State:
 
 
 def bounding_cells(rows: pd.DataFrame) -> Cells | None:
-    """Return the smallest box of cells that holds the samples and rounds of a frame.
-
-    Raises
-    ------
-    FrameError
-        If it lacks one of the two columns.
-    """
+    """Return the smallest box of cells that holds the samples and rounds of a frame."""
     ROUNDS.require(rows.columns, "sample", "round")
     if rows.empty:
         return None
@@ -279,19 +267,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
 
 
 def check_options(state: State, options: Mapping[str, Any], num_samples: int) -> None:
-    """Raise if a state has a value that the batch does not offer.
-
-    Parameters
-    ----------
-    state : State
-    options : mapping
-        As from `available_options`.
-    num_samples : int
-
-    Raises
-    ------
-    FrameError
-    """
+    """Raise if a state has a value that the batch does not offer."""
     for key in ("batch", "heatmap", "order", "axis", "by"):
         known = [None, *options[key]] if key == "by" else options[key]
         value = getattr(state, key)

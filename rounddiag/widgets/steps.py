@@ -100,18 +100,11 @@ class StepLine:
 
 
 def session_at(before: Session, batch: Batch, name: str) -> Session:
-    """Return a session of another step's batch, at the same place as far as it has it.
+    """Return a session of another step's batch, at the same sample and round if any.
 
     The sample is the one with the same id, else one of the same group; the round is the
     same, or the last one that the sample has before it. Selected cells and the finding
     are of the step, and are dropped; so is a choice that the batch does not offer.
-
-    Parameters
-    ----------
-    before : Session
-        Of a single batch.
-    batch : Batch
-    name : str
     """
     state = before.state
     kept = replace(state, current=Place(), cells=None, finding=None).as_dict()

@@ -1,34 +1,24 @@
-"""The widget: the page's script and style, its messages, and a static preview.
-
-Payloads travel as JSON, and arrays in them as binary buffers.
-"""
+"""The widget: the page, its messages, and a static preview."""
 
 from __future__ import annotations
 
 import base64
-import json
 import logging
-import math
-import re
-from functools import cache, partial
+from functools import partial
 from html import escape
-from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import anywidget
-import numpy as np
 
 from rounddiag.batch.html import table
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
-from rounddiag.figures.colored_text import LEVELS, STRONGEST
+from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.requests import batch_name
-from rounddiag.wording import encodable
+from rounddiag.widgets.serialization import serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rounddiag.figures._parts.canvas import Theme
     from rounddiag.widgets.session import Session
     from rounddiag.widgets.state import State
 
@@ -36,127 +26,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-_PAGE = Path(__file__).with_name("page")
-# In the order of the script: constants and classes come before their first use.
-_SCRIPTS = (
-    *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
-    *("overview", "token_plot", "text", "token_numbers", "screenshots", "sample"),
-    *("drawer", "keys", "layout", "steps", "snapshot", "page"),
-)
-_STYLES = ("base", "controls", "sample", "drawer")
-
-# The script is in every notebook that saves its widgets: without comments and indents.
-_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
-_INDENT = re.compile("^ +", re.MULTILINE)
 
 
-@cache
-def script(*more: str) -> str:
-    """Return the page's script, one module without imports and comments, and `more`."""
-    names = (*_SCRIPTS, *more)
-    text = "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in names)
-    return _INDENT.sub("", text)
-
-
-@cache
-def style(*more: str) -> str:
-    """Return the page's style, and `more`; `theme_css` has the colours."""
-    return "\n".join(_read(f"{name}.css") for name in (*_STYLES, *more))
-
-
-def _read(name: str) -> str:
-    return (_PAGE / name).read_text(encoding="utf-8")
-
-
-def theme_css() -> str:
-    """Return the CSS variables of both themes, and the backgrounds of tokens."""
-    light, dark = _colors(LIGHT), _colors(DARK)
-    levels = (
-        f".rdx-{sign}{level}{{background:color-mix(in srgb, var(--{name}) "
-        f"{100 * STRONGEST * level / LEVELS:.1f}%, transparent)}}"
-        for sign, name in (("p", "more"), ("n", "less"))
-        for level in range(1, LEVELS + 1)
-    )
-    return f'.rdx{{--font:{FONT};{light}}}.rdx[data-theme="dark"]{{{dark}}}' + "".join(
-        levels
-    )
-
-
-def _colors(theme: Theme) -> str:
-    return ";".join(f"--{name}:{color}" for name, color in list_colors(theme).items())
-
-
-# JavaScript's typed arrays: wider numbers are narrowed.
-_NARROWED = {"float64": "float32", "int64": "int32", "bool": "uint8"}
-# Longer lists of text become one buffer: one by one, texts take most of the time.
-_MANY_TEXTS = 64
-
-
-def serialize(payload: object) -> tuple[Any, list[bytes]]:
-    """Split a payload into JSON and binary buffers, for the page's `deserialize`.
-
-    Parameters
-    ----------
-    payload : object
-        Nested dictionaries and lists with arrays and bytes among their values.
-
-    Returns
-    -------
-    plain : object
-        For JSON: NaN and infinities are None, and each array, bytes or long list of
-        text is `{"$": index, "dtype": name}`.
-    buffers : list of bytes
-
-    Examples
-    --------
-    >>> serialize({"diff": np.array([0.5, 1.0]), "reward": float("nan")})[0]
-    {'diff': {'$': 0, 'dtype': 'float32'}, 'reward': None}
-    """
-    buffers: list[bytes] = []
-    return _plain(payload, buffers), buffers
-
-
-def _plain(value: object, buffers: list[bytes]) -> object:
-    """Return the JSON part of a value; append its binary part to the buffers."""
-    match value:
-        case dict():
-            return {str(key): _plain(inner, buffers) for key, inner in value.items()}
-        case list() if len(value) > _MANY_TEXTS and _are_texts(value):
-            return _append(_as_json(value), "texts", buffers)
-        case list() | tuple():
-            return [_plain(inner, buffers) for inner in value]
-        case bytes():
-            return _append(value, "bytes", buffers)
-        case np.ndarray():
-            name = _NARROWED.get(value.dtype.name, value.dtype.name)
-            data = value.astype(name, copy=False).tobytes()
-            return _append(data, name, buffers)
-    return _scalar(value.item() if isinstance(value, np.generic) else value)
-
-
-def _are_texts(values: list[object]) -> TypeGuard[list[str]]:
-    return all(isinstance(one, str) for one in values)
-
-
-def _as_json(texts: list[str]) -> bytes:
-    try:
-        return json.dumps(texts, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return json.dumps([encodable(text) for text in texts]).encode()
-
-
-def _scalar(value: object) -> object:
-    if isinstance(value, str):  # broken text of a file may hold lone surrogates
-        return encodable(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _append(data: bytes, dtype: str, buffers: list[bytes]) -> dict[str, object]:
-    buffers.append(data)
-    return {"$": len(buffers) - 1, "dtype": dtype}
-
-
-class View(anywidget.AnyWidget):
+class PageWidget(anywidget.AnyWidget):
     """The explorer's page, and the function that handles its requests.
 
     Requests and replies are custom messages, so that a notebook that saves its widgets
@@ -263,11 +135,11 @@ class Preview:
         self._picture: bytes | None = None
         self._pictured: State | None = None
 
-    def show(self, view: View) -> None:
+    def show(self, view: PageWidget) -> None:
         """Display the preview, and the widget under it."""
         self._handle = _display(self._handle, self._bundle())
         data, metadata = view._repr_mimebundle_() or ({}, {})
-        # Without text, nothing is shown where there are no widgets.
+        # Without text, a front end without widgets shows nothing.
         self._widget = _display(self._widget, {**data, "text/plain": ""}, metadata)
 
     def update(self, picture: bytes) -> dict[str, int]:

@@ -18,7 +18,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "attach": lambda data: rd.attach(data, "ref", {}),
     "check": rd.check,
     "export_rescore": lambda data: rd.export_rescore(data, "folder"),
-    "positions": stats.positions,
+    "positions": stats.position_means,
     "reconcile": lambda data: rd.reconcile(data, {}),
     "report": lambda data: rd.report(data, "page.html"),
     "role_means": stats.role_means,

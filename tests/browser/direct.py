@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
-from rounddiag.widgets.view import error_payload, script, serialize, style, theme_css
+from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.serialization import serialize
+from rounddiag.widgets.view import error_payload
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class DirectPage:
         self.settle()
 
     def _answer(self, message: dict[str, Any], buffers: list[str]) -> dict[str, Any]:
-        """Answer a request as `rounddiag.widgets.view.View` does."""
+        """Answer a request as `rounddiag.widgets.view.PageWidget` does."""
         parts = [b64decode(one) for one in buffers]
         try:
             result = self.explorer._handle(message["name"], message["args"], parts)
@@ -86,7 +88,7 @@ class DirectPage:
         return _packed({"kind": "reply", "id": message["id"], **reply})
 
     def notify(self, name: str, **facts: object) -> None:
-        """Tell the page, as `View.notify` does."""
+        """Tell the page, as `PageWidget.notify` does."""
         message = _packed({"kind": "notify", "name": name, **facts})
         self.page.evaluate("message => tell(message)", message)
 

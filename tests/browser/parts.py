@@ -5,7 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.widgets.view import script, serialize, style, theme_css
+from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.serialization import serialize
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def test_a_full_queue_drops_and_counts(
     assert done == [1, 2]
     assert writer.dropped == 3
     assert caplog.messages == [
-        "step 3 was skipped: the write queue is full (2 pending); further warnings are"
+        "step 3 was not saved: 2 other steps are waiting; further warnings are"
         " suppressed"
     ]
 

@@ -55,6 +55,35 @@ def test_a_tokenizer_that_is_not_there_is_one_line(
     assert err.count("\n") == 1
 
 
+def test_a_bare_call_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: rounddiag ")
+    assert "print the verdict on a saved batch" in out
+    assert err == ""
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"rounddiag {rounddiag.__version__}\n"
+
+
+def test_a_missing_path_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rounddiag.cli import main; main(['summary', 'missing.pkl']);"
+        " sys.exit(bool({'torch', 'numpy', 'pandas', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        0,
+        "rounddiag: missing.pkl: expected a file, a folder or a glob; found nothing."
+        " Check the path.\n",
+    )
+
+
 @pytest.mark.parametrize("command", ["summary", "lab"])
 def test_a_missing_file_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -94,20 +123,21 @@ def test_a_closed_pipe_ends_it_silently(file_of_zeros: Path) -> None:
 
 
 def test_an_interrupt_ends_it_silently(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file_of_zeros: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(_: Path, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rounddiag.loaders.load", interrupted)
-    assert main(["summary", "any"]) == 130
+    assert main(["summary", str(file_of_zeros)]) == 130
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["summary"],
         ["draw", "x"],
         ["lab", "a", "b"],

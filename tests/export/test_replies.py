@@ -13,7 +13,12 @@ from PIL import Image
 import rounddiag as rd
 from rounddiag.export import replies
 from rounddiag.export.replies import choose_samples, collect_replies
-from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
+from rounddiag.figures._parts.canvas import (
+    DARK,
+    LIGHT,
+    color_changes,
+    opacity_changes,
+)
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
@@ -130,7 +135,7 @@ def test_beyond_each_threshold_tokens_and_samples_are_counted(
 def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
     requests = RequestHandler(session, lambda: None)
-    dark = color_changes(LIGHT, DARK)
+    dark = color_changes(LIGHT, DARK) | opacity_changes(LIGHT, DARK)
     for metric in OFFERED_METRICS:
         session.change({"metric": metric})
         drawn: list[Any] = [

@@ -12,7 +12,7 @@ import torch
 
 from rounddiag import plot_compare, round_summary, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats import differences
+from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
 
 NAN = math.nan
@@ -25,7 +25,7 @@ def test_the_points_are_the_summaries_and_the_differences() -> None:
     one, _, two, _, apart = figure.data[:5]
     assert list(one.y) == list(round_summary(batches["one"])["mean"])
     assert list(two.y) == list(round_summary(batches["two"])["mean"])
-    assert list(apart.y) == list(differences(batches)["difference"])
+    assert list(apart.y) == list(compare_batches(batches)["difference"])
     assert (one.yaxis, apart.yaxis) == (None, "y2")
     assert list(one.x) == [-0.2 / 2, 1 - 0.2 / 2]
     assert list(two.x) == [0.2 / 2, 1 + 0.2 / 2]

@@ -13,7 +13,7 @@ import pytest
 
 from rounddiag import plot_conditional
 from rounddiag.errors import FrameError
-from rounddiag.stats import conditional, standardised
+from rounddiag.stats import conditional_means, standardise
 from rounddiag.stats.standardisation import PROB_EDGES
 from tests.batches import padded
 
@@ -59,7 +59,7 @@ def test_a_line_is_a_group_and_its_places_are_bins() -> None:
 def test_the_envelope_is_dotted() -> None:
     (envelope,) = traces(plot_conditional(FRAME), "lines")
     assert envelope.line.dash == "dot"
-    found = conditional(FRAME)
+    found = conditional_means(FRAME)
     assert envelope.x.tolist() == [2.5, 7.5]
     assert envelope.y.tolist() == pytest.approx(found["envelope"][:2].tolist())
 
@@ -74,7 +74,7 @@ def test_tokens_are_stacked_under_their_bins() -> None:
 
 def test_rounds_are_drawn_as_they_are_and_made_alike() -> None:
     as_is, alike = [t for t in plot_conditional(FRAME).data if t.yaxis == "y3"]
-    found = standardised(FRAME)
+    found = standardise(FRAME)
     assert as_is.x.tolist() == alike.x.tolist() == [0, 1]
     assert as_is.y.tolist() == found["mean"].tolist()
     assert alike.y.tolist() == found["standardised"].tolist()
@@ -156,7 +156,7 @@ def test_a_column_gives_a_line_for_each_of_its_values() -> None:
     assert three.customdata[0][0] == "rank 3, probability 0.01 to 0.05"
     # Rounds below are of all samples.
     as_is, _ = [t for t in figure.data if t.yaxis == "y3"]
-    assert as_is.y.tolist() == standardised(FRAME)["mean"].tolist()
+    assert as_is.y.tolist() == standardise(FRAME)["mean"].tolist()
 
 
 def test_means_with_a_sign_have_a_linear_axis_and_no_envelope() -> None:

@@ -27,7 +27,6 @@ LAYERS = {
     "plot_compare": ["ci", "difference", "strip"],
     "plot_conditional": ["ci", "envelope"],
     "plot_heatmap": ["marginals"],
-    "plot_log_ppl": ["density", "points", "diagonal"],
     "plot_positions": ["ci", "counts"],
     "plot_probabilities": ["density", "points", "diagonal"],
     "plot_roles": ["ci", "counts"],
@@ -36,7 +35,7 @@ LAYERS = {
     "plot_trajectory": ["bands", "diff", "log_probs"],
 }
 OF_METRICS = ["compare", "conditional", "positions", "roles", "rounds"]
-OF_COLUMNS = ["conditional", "log_ppl", "probabilities", "roles", "rounds", "tail"]
+OF_COLUMNS = ["conditional", "positions", "probabilities", "roles", "rounds", "tail"]
 REF = [[-1.5] * 6, [-0.25] * 6, [-2.0] * 6]
 
 
@@ -48,9 +47,8 @@ COLUMNS = {
         *("sample and round", "round_frame"),
         "sample round num_tokens mean_abs_diff max_abs_diff mean_abs_diff",
     ),
-    "plot_log_ppl": (*TOKEN, "sample round rollout_log_prob old_log_prob"),
     "plot_positions": (
-        *("bin of places", "stats.positions"),
+        *("bin of places", "stats.position_means"),
         "low high num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
     ),
     "plot_probabilities": (*TOKEN, "sample round token rollout_log_prob old_log_prob"),
@@ -133,7 +131,7 @@ def test_a_frame_without_the_columns_is_an_error(name: str) -> None:
     fails(message, name, pd.DataFrame({"round": [0]}))
 
 
-@pytest.mark.parametrize("name", ["conditional", "heatmap", "log_ppl", "tail"])
+@pytest.mark.parametrize("name", ["conditional", "heatmap", "tail"])
 def test_a_frame_gives_the_figure_of_its_batch(name: str) -> None:
     batch = hand_batch(scores={"ref": torch.tensor(REF)})
     columns = ["rollout_log_prob", "old_log_prob"]

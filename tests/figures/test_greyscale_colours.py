@@ -10,7 +10,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag import figures
-from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
+from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, scale_colors
 from rounddiag.figures._parts.lines import MAX_LINES
 from tests.figures.pictures import (
     laboratory,
@@ -31,14 +31,46 @@ RANKED = replace(WINDOW, sample_columns={"rank": np.arange(64) % MAX_LINES})
 
 
 @THEMES
-@pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff"])
-def test_a_scale_grows_lighter_or_darker_throughout(metric: str, theme: Theme) -> None:
-    figure = figures.plot_heatmap(WINDOW, metric=metric, theme=theme.name)
+def test_a_scale_grows_lighter_or_darker_throughout(theme: Theme) -> None:
+    figure = figures.plot_heatmap(WINDOW, theme=theme.name)
     scale = list_colors([color for _, color in figure.data[0].colorscale])
     for seen in (scale, seen_by_deuteranopes(scale)):
         steps = np.diff(lightness(seen))
         assert (steps >= 0).all() or (steps <= 0).all()
         assert abs(steps.sum()) >= 4 * APART
+
+
+@THEMES
+def test_zero_is_the_paper_and_both_signs_are_equally_loud(theme: Theme) -> None:
+    figure = figures.plot_heatmap(WINDOW, metric="mean_diff", theme=theme.name)
+    scale = [color for _, color in figure.data[0].colorscale]
+    parts = [
+        [float(one) for one in color[5:-1].split(",")]  # of "rgba(r, g, b, opacity)"
+        for color in scale
+    ]
+    opacity = np.array([one[3] for one in parts])
+    assert opacity[[0, -1]].tolist() == [1, 1]
+    assert opacity.min() == 0
+    assert opacity == pytest.approx(opacity[::-1], abs=1e-3)
+    ends = list_colors([theme.less, theme.more])
+    assert np.ptp(lightness(ends)) < 5
+    one, other = laboratory(seen_by_deuteranopes(ends))
+    assert np.linalg.norm(one - other) >= 2 * COLORS_APART
+
+
+def test_no_series_and_no_mark_has_the_colour_of_a_sign() -> None:
+    for theme in (LIGHT, DARK):
+        others = laboratory(list_colors([*theme.lines, *theme.ramp, theme.mark]))
+        for sign in laboratory(list_colors([theme.more, theme.less])):
+            assert np.linalg.norm(others - sign, axis=1).min() >= 1.5 * COLORS_APART
+
+
+def test_later_rounds_are_darker_in_both_themes() -> None:
+    for theme in (LIGHT, DARK):
+        ramp = list_colors(scale_colors(theme, 4))
+        assert np.diff(lightness(ramp)).max() <= -APART
+        paper = lightness(list_colors([theme.paper]))
+        assert abs(lightness(ramp) - paper).min() >= 3 * APART
 
 
 @THEMES
@@ -50,8 +82,8 @@ def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
 
 
 def test_the_points_of_both_signs_have_two_symbols() -> None:
-    for plot in (figures.plot_probabilities, figures.plot_log_ppl):
-        figure = plot(HEALTHY)
+    for axes in ("probability", "log_ppl"):
+        figure = figures.plot_probabilities(HEALTHY, axes=axes)
         points = [one for one in figure.data if one.customdata is not None]
         assert len(points) == 2
         for trace in points:

@@ -160,9 +160,27 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 
 METRICS = (
-    "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff', 'beyond',"
-    " 'difference', 'abs_diff', 'diff']"
+    "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
+    " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
+    " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
+
+
+def test_every_metric_has_a_heatmap() -> None:
+    # Sample 0, round 0 has the diffs 0.5 and -0.25; round 1 has 1.
+    wanted = {
+        "k1": [-0.125, -1],
+        "k2": [(0.125 + 0.03125) / 2, 0.5],
+        "chi2": [(math.exp(1) + math.exp(-0.5)) / 2 - 1, math.exp(2) - 1],
+        "train_rollout_logprob_abs_diff": [0.375, 1],
+        "token_mult_prob_error": [(math.exp(0.5) + math.exp(0.25)) / 2, math.e],
+    }
+    for metric, values in wanted.items():
+        cells = cell_frame(hand_batch(), [metric, "p95_abs_diff"])
+        assert cells[metric][:2].tolist() == pytest.approx(values), metric
+        assert plot_heatmap(cells, metric=metric) == plot_heatmap(
+            hand_batch(), metric=metric
+        )
 
 
 @pytest.mark.parametrize(
@@ -228,13 +246,9 @@ def test_a_signed_metric_is_orange_below_zero_and_blue_above() -> None:
     cells = figure.data[0]
     np.testing.assert_allclose(cells.z, [[0.125, 1], [-1 / 12, 2], [-1, NAN]])
     assert (cells.zmin, cells.zmax) == (-2, 2)
-    colors = [unlabel_rgb(color) for _, color in cells.colorscale]
-    red, _, blue = colors[0]
-    assert red > blue
-    red, _, blue = colors[-1]
-    assert red < blue
-    brightness = [sum(color) for color in colors]
-    assert brightness == sorted(brightness, reverse=True)
+    colors = [color for _, color in cells.colorscale]
+    assert colors[0] == "rgba(179, 77, 0, 1.0)"
+    assert colors[-1] == "rgba(31, 102, 173, 1.0)"
     places = [place for place, _ in cells.colorscale]
     assert places == sorted(places)
     assert (places[0], places[-1]) == (0, 1)

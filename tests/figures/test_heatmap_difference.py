@@ -14,11 +14,11 @@ from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import CROSS
-from rounddiag.stats import paired_cells, partners
+from rounddiag.stats import pair_samples, paired_cells
 from tests.batches import hand_batch, padded
 
 NAN = math.nan
-IDS = partners("abc", "abc")
+IDS = pair_samples("abc", "abc")
 
 
 def cells_of(metric: str = "mean_abs_diff", **others: Any) -> pd.DataFrame:
@@ -49,15 +49,15 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
     title = plot_heatmap(cells_of(), metric="difference").layout.title.text
-    assert "blue: more than in the first batch, orange: less" in title
+    assert "magenta: more than in the first batch, green: less" in title
     assert "▨ not in both" in title
     assert "1 cell exactly 0, shown in the middle" in title
 
 
-def test_blue_is_more() -> None:
+def test_a_change_has_other_colours_than_a_sign() -> None:
     cells = plot_heatmap(cells_of(), metric="difference").data[0]
-    assert cells.colorscale[0][1] == "rgb(255, 190, 111)"
-    assert cells.colorscale[-1][1] == "rgb(26, 82, 153)"
+    assert cells.colorscale[0][1] == "rgba(0, 122, 85, 1.0)"
+    assert cells.colorscale[-1][1] == "rgba(181, 23, 158, 1.0)"
 
 
 def test_of_a_metric_without_unit_the_difference_has_none() -> None:
@@ -159,7 +159,7 @@ def test_many_pairs_share_rows_that_show_the_largest_difference() -> None:
     before = one.assign(mean_abs_diff=1.0, max_abs_diff=1.0)
     after = before.assign(mean_abs_diff=1.0 + (one["sample"] == 4) * -0.5)
     ids = [*map(str, range(900))]
-    cells = paired_cells(before, after, partners(ids, ids))
+    cells = paired_cells(before, after, pair_samples(ids, ids))
     figure = plot_heatmap(cells, metric="difference")
     assert figure.data[0].z[:3, 0].tolist() == [0, -0.5, 0]
     mean = plot_heatmap(cells, metric="difference", pooling="mean").data[0].z

@@ -39,7 +39,7 @@ BATCH = padded(
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "rounds": plot_rounds,
     "positions": lambda batch, **options: plot_positions(
-        batch, by="response", **options
+        batch, along="response", **options
     ),
     "conditional": plot_conditional,
     "roles": lambda batch, **options: plot_roles(

@@ -15,7 +15,7 @@ import torch
 from rounddiag import plot_tail, token_frame
 from rounddiag.figures._parts.labels import CROSS
 from rounddiag.figures.tail import spread_apart
-from rounddiag.stats.tail import tails
+from rounddiag.stats.tail import tail_shares
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def texts(figure: go.Figure) -> list[str]:
 
 def test_a_line_is_the_tail_of_its_group_without_the_zeros() -> None:
     figure = plot_tail(hand_batch())
-    found = tails(hand_batch())
+    found = tail_shares(hand_batch())
     for line, (_, part) in zip(lines(figure), found.groupby("rounds"), strict=True):
         drawn = part[part["abs_diff"] > 0]
         np.testing.assert_allclose(line.x, drawn["abs_diff"], rtol=1e-6)

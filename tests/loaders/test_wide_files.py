@@ -1,4 +1,4 @@
-"""Many columns, entries and keys; `tests.benchmarks.wide_files` prints the times."""
+"""Many columns, entries and keys."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rounddiag.loaders import load
 from rounddiag.loaders.fields import columns
 from rounddiag.loaders.fields.columns import with_round_records
 from rounddiag.loaders.tabular import in_memory
-from rounddiag.stats import differences
+from rounddiag.stats import compare_batches
 from rounddiag.vision import Action, parse_action
 from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import serialize
 from tests.loaders.wide_files import WRITERS, of_other_keys, of_rounds, write_lines
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
 @pytest.mark.slow
 def test_many_rounds_are_compared(long: Batch) -> None:
     same = replace(long, old_log_probs=long.rollout_log_probs)
-    found = differences([same, long])
+    found = compare_batches([same, long])
     assert len(found) == 50_000
     # A hundredth of the log-probs, which are -0.01, -0.03, ..., -0.99 again and again.
     assert found["difference"][:3].tolist() == pytest.approx(
@@ -122,10 +122,10 @@ def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
         return 0.0, 0.0, 0.0
 
     monkeypatch.setattr("rounddiag.stats.comparison.difference_interval", interval)
-    assert differences([long, long])["ci_low"].isna().all()
+    assert compare_batches([long, long])["ci_low"].isna().all()
     assert calls == []
     own = load("sample_data/healthy.parquet")
-    found = differences([own, own])
+    found = compare_batches([own, own])
     # Samples of 7 of the 16 groups at least reach 7 of its 8 rounds.
     assert found["ci_low"].notna().sum() == len(calls) == 7
     num_groups = [weights.shape[1] for _, _, weights in calls]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
@@ -14,7 +15,6 @@ from rounddiag.errors import BatchError, LoadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-transformers = pytest.importorskip("transformers", minversion="5")
 SIZE = 64
 
 

@@ -12,7 +12,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.errors import FrameError, LoadError
 from rounddiag.runs import run as run_module
-from rounddiag.runs.change_points import find_breaks
+from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import changed_facts, choose_steps
 from tests.runs.step_folders import write_steps
 
@@ -40,6 +40,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         rd.save(batch, path / f"step_{step}.parquet")
     return path
+
+
+def test_a_run_is_tested_for_changes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def count(*args: Any, **options: Any) -> pd.DataFrame:
+        calls.append(options)
+        return find_changes(*args, **options)
+
+    monkeypatch.setattr(run_module, "find_changes", count)
+    rd.open_run(write_steps(tmp_path, {1: 1, 2: 1})).diagnose(kind="dense")
+    assert calls == [{"metric": "abs_diff"}]
 
 
 @pytest.mark.slow

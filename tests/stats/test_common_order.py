@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
 from rounddiag.stats.heatmap_rows import common_order
-from rounddiag.stats.pairing import partners
+from rounddiag.stats.pairing import pair_samples
 
 
 def samples(mean: list[float], **columns: list[Any]) -> pd.DataFrame:
@@ -22,32 +22,32 @@ def samples(mean: list[float], **columns: list[Any]) -> pd.DataFrame:
 
 def test_by_number_is_by_that_of_the_first_batch() -> None:
     before, after = samples([1.0, 2.0, 3.0]), samples([1.0, 2.0, 3.0])
-    found = common_order(before, after, partners("xyz", "zyx"), "sample")
+    found = common_order(before, after, pair_samples("xyz", "zyx"), "sample")
     assert found == ([0, 1, 2], [2, 1, 0])
 
 
 def test_worst_first_is_the_larger_of_either_batch() -> None:
     before, after = samples([1.0, 2.0, -5.0]), samples([4.0, 1.0, 0.0])
-    found = common_order(before, after, partners("xyz", "xyz"), "worst")
+    found = common_order(before, after, pair_samples("xyz", "xyz"), "worst")
     assert found == ([2, 0, 1], [2, 0, 1])
 
 
 def test_what_one_batch_does_not_know_the_other_tells() -> None:
     before, after = samples([1.0, float("nan")]), samples([float("nan"), 3.0])
-    found = common_order(before, after, partners("xy", "xy"), "worst")
+    found = common_order(before, after, pair_samples("xy", "xy"), "worst")
     assert found == ([1, 0], [1, 0])
 
 
 def test_those_without_a_partner_come_last_in_the_same_order() -> None:
     before, after = samples([1.0, 9.0, 2.0, 8.0]), samples([3.0, 7.0])
-    found = common_order(before, after, partners("xyzw", "vx"), "worst")
+    found = common_order(before, after, pair_samples("xyzw", "vx"), "worst")
     assert found == ([0, 1, 3, 2], [1, 0])
 
 
 def test_most_rounds_are_those_of_either_batch() -> None:
     before = samples([0.0, 0.0], num_rounds=[2, 3])
     after = samples([0.0, 0.0], num_rounds=[5, 1])
-    found = common_order(before, after, partners("xy", "xy"), "rounds")
+    found = common_order(before, after, pair_samples("xy", "xy"), "rounds")
     assert found == ([0, 1], [0, 1])
 
 
@@ -62,7 +62,7 @@ def test_rewards_and_groups_are_those_of_the_first_batch(
     order: Any, column: str, values: Any
 ) -> None:
     before, after = (samples([0.0, 0.0], **{column: [*of]}) for of in values)
-    first, other = common_order(before, after, partners("xy", "xy"), order)
+    first, other = common_order(before, after, pair_samples("xy", "xy"), order)
     assert first == other == ([1, 0] if order == "reward" else [0, 1])
 
 
@@ -73,7 +73,7 @@ def test_an_order_that_a_batch_cannot_give_is_an_error() -> None:
         " `reward`; found none. Choose another order, such as `worst`."
     )
     with pytest.raises(FrameError, match=re.escape(expected)):
-        common_order(before, after, partners("x", "x"), "reward")
+        common_order(before, after, pair_samples("x", "x"), "reward")
 
 
 @given(
@@ -87,7 +87,7 @@ def test_pairs_stand_in_the_same_places_and_nobody_is_lost(
     one, another = (
         samples([float(ord(name) % 5) for name in ids]) for ids in (before, after)
     )
-    first, other = common_order(one, another, partners(before, after), order)
+    first, other = common_order(one, another, pair_samples(before, after), order)
     assert sorted(first) == [*range(6)]
     assert sorted(other) == [*range(8)]
     assert [before[i] for i in first] == [after[i] for i in other[:6]]

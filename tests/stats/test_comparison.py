@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch, round_summary, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats import differences
+from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, masks, padded
 
 NAN = math.nan
@@ -33,7 +33,7 @@ def one_token_each(size: list[float], **others: Any) -> Batch:
 def test_batches_are_paired_by_id_in_whatever_order() -> None:
     before = one_token_each([1.0, 2.0, 4.0], sample_ids=IDS)
     after = one_token_each([8.0, 1.0, 3.0], sample_ids=("c", "a", "b"))
-    found = differences({"before": before, "after": after}).iloc[0]
+    found = compare_batches({"before": before, "after": after}).iloc[0]
     assert (found["name"], found["round"]) == ("after", 0)
     assert (found["num_pairs"], found["num_samples"]) == (3, 3)
     assert found["difference"] == pytest.approx(5 / 3)
@@ -42,7 +42,7 @@ def test_batches_are_paired_by_id_in_whatever_order() -> None:
 def test_samples_of_one_batch_only_are_left_out_of_pairs() -> None:
     before = one_token_each([1.0, 2.0, 4.0], sample_ids=IDS)
     after = one_token_each([9.0, 1.5, 2.0], sample_ids=("z", "a", "b"))
-    found = differences([before, after]).iloc[0]
+    found = compare_batches([before, after]).iloc[0]
     assert (found["num_pairs"], found["num_samples"]) == (2, 2)
     assert found["difference"] == pytest.approx(0.25)
 
@@ -60,7 +60,7 @@ def test_a_pair_counts_in_rounds_that_both_have() -> None:
         [[-2.0, 0, -6], [-3, 0, -9]],
         sample_ids=("a", "b"),
     )
-    found = differences([shorter, longer])
+    found = compare_batches([shorter, longer])
     assert found["difference"].tolist() == [0, 2]
     assert found["num_baseline_samples"].tolist() == [2, 1]
     assert found["num_samples"].tolist() == [2, 1]
@@ -74,7 +74,7 @@ def test_a_pair_counts_in_rounds_that_both_have() -> None:
 def test_batches_that_share_too_few_ids_are_not_paired(ids: Any) -> None:
     before = one_token_each([1.0, 2.0, 6.0], sample_ids=IDS)
     after = one_token_each([1.0, 2.0, 9.0], sample_ids=ids)
-    found = differences([before, after]).iloc[0]
+    found = compare_batches([before, after]).iloc[0]
     assert found["num_pairs"] == 0
     assert found["difference"] == 1
     assert (found["num_baseline_samples"], found["num_samples"]) == (3, 3)
@@ -87,8 +87,8 @@ def test_pairs_cancel_what_their_samples_have_in_common() -> None:
     larger = common + 0.5 + 0.01 * generator.standard_normal(32)
     before = one_token_each(common.tolist(), sample_ids=ids)
     after = one_token_each(larger.tolist(), sample_ids=ids)
-    paired = differences([before, after]).iloc[0]
-    apart = differences([before, one_token_each(larger.tolist())]).iloc[0]
+    paired = compare_batches([before, after]).iloc[0]
+    apart = compare_batches([before, one_token_each(larger.tolist())]).iloc[0]
     assert paired["ci_high"] - paired["ci_low"] < 0.02
     assert paired["ci_low"] < 0.5 < paired["ci_high"]
     assert apart["ci_high"] - apart["ci_low"] > 1
@@ -101,12 +101,12 @@ def test_groups_are_drawn_as_one() -> None:
     after = one_token_each((2 * sizes).tolist(), sample_ids=ids)
     alone = one_token_each(sizes.tolist(), sample_ids=ids)
     # Four groups do not say how far groups differ.
-    assert math.isnan(differences([before, after])["ci_low"][0])
-    assert differences([alone, after])["ci_low"][0] > 0
+    assert math.isnan(compare_batches([before, after])["ci_low"][0])
+    assert compare_batches([alone, after])["ci_low"][0] > 0
 
 
 def test_a_round_of_one_batch_alone_has_no_difference() -> None:
-    found = differences([hand_batch(), hand_batch()[2:]])
+    found = compare_batches([hand_batch(), hand_batch()[2:]])
     assert found["round"].tolist() == [0, 1]
     np.testing.assert_array_equal(found["difference"].isna(), [False, True])
     assert found["num_samples"].tolist() == [1, 0]
@@ -116,29 +116,29 @@ def test_a_round_of_one_batch_alone_has_no_difference() -> None:
 def test_what_is_not_finite_is_left_out() -> None:
     before = one_token_each([1.0, 2.0], sample_ids=("a", "b"))
     after = one_token_each([2.0, NAN], sample_ids=("a", "b"))
-    found = differences([before, after]).iloc[0]
+    found = compare_batches([before, after]).iloc[0]
     assert (found["difference"], found["num_samples"]) == (1, 1)
 
 
 def test_every_batch_is_compared_with_the_first() -> None:
     sizes = {"a": 1.0, "b": 3.0, "c": 8.0}
     batches = {name: one_token_each([size]) for name, size in sizes.items()}
-    found = differences(batches)
+    found = compare_batches(batches)
     assert found["name"].tolist() == ["b", "c"]
     assert found["difference"].tolist() == [2, 7]
 
 
 def test_token_frames_are_compared_as_a_whole() -> None:
     batch = hand_batch(sample_ids=IDS)
-    found = differences([token_frame(batch), token_frame(batch[:2])])
+    found = compare_batches([token_frame(batch), token_frame(batch[:2])])
     assert found["num_pairs"].tolist() == [0, 0]
     assert found["difference"].tolist() == pytest.approx([1.5 / 5 - 2.5 / 6, 0])
 
 
 def test_batches_without_tokens_have_no_rounds() -> None:
     empty = padded([[0]], [[0.0]], [[0.0]])
-    assert len(differences([empty, empty])) == 0
-    assert differences([empty, hand_batch()])["difference"].isna().all()
+    assert len(compare_batches([empty, empty])) == 0
+    assert compare_batches([empty, hand_batch()])["difference"].isna().all()
 
 
 @given(masks())
@@ -148,7 +148,7 @@ def test_a_batch_does_not_differ_from_itself(mask: list[list[int]]) -> None:
     values = torch.arange(rows.numel(), dtype=torch.float32).reshape(rows.shape)
     ids = tuple(map(str, range(len(mask))))
     batch = padded(rows, -values, -2 * values, sample_ids=ids)
-    found = differences([batch, batch])
+    found = compare_batches([batch, batch])
     assert (found["difference"].dropna() == 0).all()
     assert found["ci_low"].isin([0, NAN]).all()
 
@@ -161,8 +161,8 @@ def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
         return one_token_each(sizes, sample_ids=tuple(map(str, samples)))
 
     before, after = sized(list(range(12)), 0.0), sized(list(range(12)), 0.5)
-    expected = differences([before, after])
-    found = differences([before, sized(order, 0.5)])
+    expected = compare_batches([before, after])
+    found = compare_batches([before, sized(order, 0.5)])
     pd.testing.assert_frame_equal(found, expected)
 
 
@@ -181,7 +181,7 @@ def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
         ' Pass a list, or a dictionary: `{"before": one, "after": other}`.'
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        differences(batches)
+        compare_batches(batches)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
     ],
 )
 def test_another_metric_is_compared(metric: str, wanted: list[float]) -> None:
-    found = differences([hand_batch(), hand_batch()[:2]], metric=metric)
+    found = compare_batches([hand_batch(), hand_batch()[:2]], metric=metric)
     assert found["difference"].tolist() == pytest.approx(wanted)
 
 
 def test_differences_of_probabilities_are_those_of_the_summary() -> None:
     batches = [hand_batch(), hand_batch()[:2]]
     before, after = (round_summary(one)["prob_diff"] for one in batches)
-    found = differences(batches, metric="prob_diff")
+    found = compare_batches(batches, metric="prob_diff")
     assert found["difference"].tolist() == pytest.approx((after - before).tolist())
 
 
@@ -212,7 +212,7 @@ def test_tokens_without_probabilities_have_no_difference_of_them() -> None:
         ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        differences([token_frame(hand_batch())] * 2, metric="prob_diff")
+        compare_batches([token_frame(hand_batch())] * 2, metric="prob_diff")
 
 
 def test_few_groups_are_marked_as_few() -> None:
@@ -220,7 +220,8 @@ def test_few_groups_are_marked_as_few() -> None:
     ids, groups = tuple(map(str, range(12))), tuple(str(i // 3) for i in range(12))
     alone = one_token_each(sizes, sample_ids=ids)
     grouped = one_token_each(sizes, sample_ids=ids, group_ids=groups)
-    assert differences([alone, alone])["is_few"].tolist() == [False]
-    assert differences([grouped, alone])["is_few"].tolist() == [True]
-    assert differences([alone, alone[:9]])["is_few"].tolist() == [True]
-    assert differences([alone, one_token_each(sizes[:9])])["is_few"].tolist() == [True]
+    assert compare_batches([alone, alone])["is_few"].tolist() == [False]
+    assert compare_batches([grouped, alone])["is_few"].tolist() == [True]
+    assert compare_batches([alone, alone[:9]])["is_few"].tolist() == [True]
+    few = [alone, one_token_each(sizes[:9])]
+    assert compare_batches(few)["is_few"].tolist() == [True]

@@ -11,7 +11,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
-from rounddiag.stats import conditional, standardised
+from rounddiag.stats import conditional_means, standardise
 from rounddiag.stats.intervals import Resampling
 from rounddiag.stats.standardisation import PROB_EDGES, prob_bin
 from rounddiag.vision import EncodedScreenshot
@@ -29,7 +29,7 @@ FRAME = pd.DataFrame(
 
 
 def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
-    found = conditional(FRAME)
+    found = conditional_means(FRAME)
 
     assert found["rounds"].tolist() == ["0", "0", "1", "1"]
     assert found["prob_low"].tolist() == [0.01, 0.75, 0.01, 0.75]
@@ -42,7 +42,7 @@ def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
 
 
 def test_the_envelope_is_scaled_to_the_first_round() -> None:
-    found = conditional(FRAME)
+    found = conditional_means(FRAME)
 
     scale = (0.1 + 0.5 + 0.3) / (0.2 + 0.98 + 0.2)
     assert found["envelope"].tolist() == pytest.approx(
@@ -60,11 +60,11 @@ def test_without_a_first_round_the_envelope_is_scaled_to_the_earliest() -> None:
             "rollout_log_prob": [np.log(0.5)] * 2,
         }
     )
-    assert conditional(tokens)["envelope"].tolist() == pytest.approx([0.25])
+    assert conditional_means(tokens)["envelope"].tolist() == pytest.approx([0.25])
 
 
 def test_rounds_are_weighted_to_the_same_probabilities() -> None:
-    found = standardised(FRAME)
+    found = standardise(FRAME)
 
     # Of the five finite tokens two are likely and three are rare.
     assert found["mean"].tolist() == pytest.approx([0.3, 0.8])
@@ -84,7 +84,7 @@ def test_a_difference_that_is_all_of_probability_is_gone() -> None:
             "rollout_log_prob": np.log(prob),
         }
     )
-    found = standardised(frame)
+    found = standardise(frame)
 
     assert found["mean"][1] > 2 * found["mean"][0]
     assert found["standardised"].tolist() == pytest.approx([0.3, 0.3], rel=0.05)
@@ -92,7 +92,7 @@ def test_a_difference_that_is_all_of_probability_is_gone() -> None:
 
 def test_what_is_no_probability_has_a_row_of_its_own() -> None:
     frame = FRAME.assign(rollout_log_prob=[0.5, np.nan, LIKELY, 0.0, -np.inf, LIKELY])
-    found = conditional(frame)
+    found = conditional_means(frame)
 
     assert found["num_tokens"].sum() == 6
     first = found[found["rounds"] == "0"]
@@ -101,14 +101,14 @@ def test_what_is_no_probability_has_a_row_of_its_own() -> None:
 
 
 def test_the_edges_can_be_chosen() -> None:
-    found = conditional(FRAME, edges=[0, 0.5, 1])
+    found = conditional_means(FRAME, edges=[0, 0.5, 1])
 
     assert found["prob_high"].tolist() == [0.5, 1, 0.5, 1]
     assert list(PROB_EDGES) == sorted(PROB_EDGES)
 
 
 def test_a_round_of_nothing_finite_has_no_mean() -> None:
-    found = standardised(FRAME.assign(diff=[0.1, 0.5, np.nan, 0.3, np.nan, np.nan]))
+    found = standardise(FRAME.assign(diff=[0.1, 0.5, np.nan, 0.3, np.nan, np.nan]))
 
     assert found["round"].tolist() == [0, 1]
     assert np.isnan(found["standardised"][1])
@@ -118,20 +118,20 @@ def test_a_round_of_nothing_finite_has_no_mean() -> None:
 def test_an_empty_batch_has_no_rows() -> None:
     nothing = rd.load("sample_data/healthy.parquet")[:0]
 
-    assert len(conditional(nothing)) == 0
-    assert len(standardised(nothing)) == 0
+    assert len(conditional_means(nothing)) == 0
+    assert len(standardise(nothing)) == 0
 
 
 def test_a_frame_without_probabilities_is_an_error() -> None:
     with pytest.raises(FrameError, match="without \\['rollout_log_prob'\\]"):
-        conditional(FRAME.drop(columns="rollout_log_prob"))
+        conditional_means(FRAME.drop(columns="rollout_log_prob"))
 
 
 def test_the_intervals_of_a_batch_are_of_its_groups() -> None:
     old = torch.arange(24.0)[:, None]
     names = tuple(f"{i // 2:02}" for i in range(24))
     batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
-    found = conditional(batch)
+    found = conditional_means(batch)
     totals = old.numpy().reshape(12, 2).sum(1)
     expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
     assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
@@ -143,22 +143,22 @@ def test_the_intervals_of_a_frame_are_of_its_groups_too() -> None:
     batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
     tokens = rd.token_frame(batch, ["rollout_log_prob"])
     tokens["group_id"] = [names[sample] for sample in tokens["sample"]]
-    pd.testing.assert_frame_equal(conditional(tokens), conditional(batch))
-    pd.testing.assert_frame_equal(standardised(tokens), standardised(batch))
+    pd.testing.assert_frame_equal(conditional_means(tokens), conditional_means(batch))
+    pd.testing.assert_frame_equal(standardise(tokens), standardise(batch))
 
 
 def test_the_worst_samples_of_a_file_do_not_count() -> None:
     columns = {"picked": np.array(["random", "worst", "random"])}
     batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
-    assert conditional(batch)["num_tokens"].sum() == 4
-    assert standardised(batch)["num_tokens"].tolist() == [3, 1]
+    assert conditional_means(batch)["num_tokens"].sum() == 4
+    assert standardise(batch)["num_tokens"].tolist() == [3, 1]
 
 
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     columns = {"rank": np.array([7, 3, 7])}
     # Probability e^-1 (6 tokens), e^-2 and e^-3 (one each of round 1, and of sample 2).
     batch = hand_batch(sample_columns=columns)
-    found = conditional(batch, by="rank")
+    found = conditional_means(batch, by="rank")
 
     assert found.columns[0] == "rank"
     assert found["rank"].tolist() == [3, 3, 7, 7]
@@ -166,13 +166,13 @@ def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     assert found["num_tokens"].tolist() == [1, 3, 2, 2]
     assert found["mean"].tolist() == [2.0, 0.25, 1.0, 0.375]
     tokens = rd.token_frame(batch, ["rollout_log_prob", "rank"])
-    pd.testing.assert_frame_equal(conditional(tokens, by="rank"), found)
+    pd.testing.assert_frame_equal(conditional_means(tokens, by="rank"), found)
 
 
 def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:
     image = EncodedScreenshot(data=b"", round=1)
     batch = hand_batch(images=((image,), (image, image), ()))
-    found = conditional(batch, by="num_images")
+    found = conditional_means(batch, by="num_images")
 
     assert found["num_images"].tolist() == [0, 0, 1, 2]
     assert found["num_tokens"].tolist() == [1, 5, 1, 1]
@@ -187,7 +187,7 @@ def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:
     ],
 )
 def test_another_metric_is_averaged(metric: str, wanted: list[float]) -> None:
-    found = conditional(FRAME, metric=metric)
+    found = conditional_means(FRAME, metric=metric)
 
     assert found["mean"].tolist() == pytest.approx([*wanted, np.nan], nan_ok=True)
     assert "envelope" not in found
@@ -195,14 +195,14 @@ def test_another_metric_is_averaged(metric: str, wanted: list[float]) -> None:
 
 
 def test_differences_of_probabilities_are_those_of_both_columns() -> None:
-    found = conditional(FRAME, metric="prob_diff")
+    found = conditional_means(FRAME, metric="prob_diff")
 
     # 0.02 (1 - exp(-0.5)); 0.8 (exp(0.1) - 1) and 0.8 (exp(0.3) - 1).
     wanted = [0.02 * (1 - np.exp(-0.5)), 0.4 * (np.exp(0.1) + np.exp(0.3) - 2)]
     assert found["mean"].tolist()[:2] == pytest.approx(wanted)
     batch = hand_batch()
     tokens = rd.token_frame(batch, ["rollout_log_prob"])
-    ours, theirs = (conditional(x, metric="prob_diff") for x in (batch, tokens))
+    ours, theirs = (conditional_means(x, metric="prob_diff") for x in (batch, tokens))
     assert ours["mean"].tolist() == pytest.approx(theirs["mean"].tolist(), rel=1e-5)
 
 
@@ -215,7 +215,7 @@ def test_a_mean_of_sample_means_is_standardised_as_one() -> None:
             "rollout_log_prob": [LIKELY, LIKELY, RARE, RARE, RARE],
         }
     )
-    found = standardised(frame, metric="train_rollout_logprob_abs_diff")
+    found = standardise(frame, metric="train_rollout_logprob_abs_diff")
 
     assert found["mean"].tolist() == pytest.approx([0.6, 0.6])
     # A token of sample 0 counts a third: 2/3 are likely, 1/3 + 1 + 1 are rare.
@@ -245,12 +245,12 @@ def test_a_mean_of_sample_means_is_standardised_as_one() -> None:
 )
 def test_what_cannot_divide_tokens_is_an_error(by: str, message: str) -> None:
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        conditional(FRAME.assign(prob=1.0), by=by)
+        conditional_means(FRAME.assign(prob=1.0), by=by)
 
 
 def test_an_unknown_metric_is_an_error() -> None:
     with pytest.raises(FrameError, match=r"^`metric`: expected one of \['abs_diff', "):
-        standardised(FRAME, metric="kl")
+        standardise(FRAME, metric="kl")
 
 
 def test_what_is_below_the_first_edge_has_no_bin() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rounddiag import Batch, load, token_frame
-from rounddiag.stats import differences
+from rounddiag.stats import compare_batches
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,12 @@ def test_frames_with_ids_and_groups_differ_as_their_batches(
     batches: list[Batch],
 ) -> None:
     frames = [named_tokens(batch, "sample_id", "group_id") for batch in batches]
-    pd.testing.assert_frame_equal(differences(frames), differences(batches))
+    pd.testing.assert_frame_equal(compare_batches(frames), compare_batches(batches))
 
 
 def test_frames_without_ids_are_not_paired(batches: list[Batch]) -> None:
     frames = [named_tokens(batch, "group_id") for batch in batches]
-    assert (differences(frames)["num_pairs"] == 0).all()
+    assert (compare_batches(frames)["num_pairs"] == 0).all()
 
 
 def test_a_few_samples_of_two_frames_are_paired_where_they_are_the_same(
@@ -42,10 +42,10 @@ def test_a_few_samples_of_two_frames_are_paired_where_they_are_the_same(
 ) -> None:
     frames = [named_tokens(batch, "sample_id") for batch in batches]
     few = [frame[frame["sample"] >= 60] for frame in frames]
-    found = differences(few)
+    found = compare_batches(few)
     assert found["num_pairs"].unique().tolist() == [4]
     alone = [frame.iloc[:0] for frame in few]
-    assert differences([few[0], alone[0]])["num_pairs"].unique().tolist() == [0]
+    assert compare_batches([few[0], alone[0]])["num_pairs"].unique().tolist() == [0]
 
 
 def test_a_frame_whose_groups_are_not_all_known_is_no_hindrance(
@@ -53,4 +53,4 @@ def test_a_frame_whose_groups_are_not_all_known_is_no_hindrance(
 ) -> None:
     first, other = (named_tokens(batch, "sample_id", "group_id") for batch in batches)
     first.loc[first["sample"] == 3, "group_id"] = None
-    assert differences([first, other])["num_pairs"].unique().tolist() == [64]
+    assert compare_batches([first, other])["num_pairs"].unique().tolist() == [64]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag import round_frame, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats.pairing import paired_cells, partners
+from rounddiag.stats.pairing import pair_samples, paired_cells
 from tests.batches import hand_batch, masks, padded, random_log_probs
 
 NAN = math.nan
@@ -28,7 +28,7 @@ def rounds(*rows: tuple[int, int, int, float]) -> pd.DataFrame:
 def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
     before = rounds((0, 0, 3, 0.25), (1, 0, 4, 1.0), (1, 1, 5, 2.0))
     after = rounds((0, 0, 6, 1.5), (0, 1, 7, 1.0), (1, 0, 8, 0.75))
-    found = paired_cells(before, after, partners(["x", "y"], ["y", "x"]))
+    found = paired_cells(before, after, pair_samples(["x", "y"], ["y", "x"]))
     assert found.to_dict("list") == {
         "sample": [0, 0, 1],
         "round": [0, 1, 0],
@@ -45,21 +45,21 @@ def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
 
 def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
     before, after = rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 1.0), (0, 1, 1, 1.0))
-    pairs = partners(["x"], ["x"])
+    pairs = pair_samples(["x"], ["x"])
     assert paired_cells(before, after, pairs)["round"].tolist() == [0]
     assert paired_cells(after, before, pairs)["round"].tolist() == [0]
 
 
 def test_a_mean_that_is_not_known_leaves_no_difference() -> None:
     before, after = rounds((0, 0, 1, NAN)), rounds((0, 0, 1, 1.0))
-    found = paired_cells(before, after, partners(["x"], ["x"]))
+    found = paired_cells(before, after, pair_samples(["x"], ["x"]))
     assert found["difference"].isna().tolist() == [True]
     assert found["mean_abs_diff"].tolist() == [1.0]
 
 
 def test_without_pairs_there_are_no_cells() -> None:
     found = paired_cells(
-        rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), partners([], [])
+        rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), pair_samples([], [])
     )
     assert found.empty
     assert {"sample_id", "baseline_sample", "sample", "round"} <= {*found.columns}
@@ -67,20 +67,20 @@ def test_without_pairs_there_are_no_cells() -> None:
 
 def test_a_batch_does_not_differ_from_itself() -> None:
     frame = round_frame(hand_batch())
-    found = paired_cells(frame, frame, partners("abc", "abc"), "k3")
+    found = paired_cells(frame, frame, pair_samples("abc", "abc"), "k3")
     assert found["difference"].tolist() == [0.0] * len(frame)
     assert found.attrs == {"metric": "k3"}
 
 
 def test_of_another_pair_of_scores_the_frame_says_so() -> None:
     frame = round_frame(hand_batch(), a="rollout", b="old")
-    found = paired_cells(frame, frame, partners("abc", "abc"))
+    found = paired_cells(frame, frame, pair_samples("abc", "abc"))
     assert found.attrs["pair"] == ["rollout", "old"]
 
 
 def test_ids_that_a_frame_has_already_are_those_of_the_pairs() -> None:
     frame = round_frame(hand_batch()).assign(sample_id="old name")
-    found = paired_cells(frame, frame, partners("abc", "abc"))
+    found = paired_cells(frame, frame, pair_samples("abc", "abc"))
     assert [*found["sample_id"].unique()] == ["a", "b", "c"]
 
 
@@ -93,7 +93,7 @@ def test_a_frame_that_lacks_the_metric_is_an_error() -> None:
         " Build it with `rounddiag.round_frame(batch)`."
     )
     with pytest.raises(FrameError, match=re.escape(expected)):
-        paired_cells(frame, frame, partners(["x"], ["x"]), "k3")
+        paired_cells(frame, frame, pair_samples(["x"], ["x"]), "k3")
 
 
 def random_batch(mask: list[list[int]], seed: int, ids: list[str]) -> Any:
@@ -116,7 +116,7 @@ def test_cells_are_those_that_a_loop_over_tokens_finds(masks: Any, ids: Any) -> 
         random_batch(mask, seed, names)
         for mask, names, seed in zip(masks, ids, (0, 7), strict=True)
     )
-    pairs = partners(before.sample_ids, after.sample_ids)
+    pairs = pair_samples(before.sample_ids, after.sample_ids)
     sizes: list[dict[Any, list[float]]] = [{}, {}]
     for of_cell, batch in zip(sizes, (before, after), strict=True):
         frame = token_frame(batch)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.stats.pairing import partners
+from rounddiag.stats.pairing import pair_samples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ def rows(found: pd.DataFrame) -> list[tuple[str, int, int]]:
 
 
 def test_samples_of_one_id_are_pairs_in_the_order_of_the_first_batch() -> None:
-    found = partners(("x", "y", "z"), ("z", "w", "x"))
+    found = pair_samples(("x", "y", "z"), ("z", "w", "x"))
     assert rows(found) == [("x", 0, 2), ("z", 2, 0)]
     assert found.dtypes.astype(str).tolist() == ["object", "int32", "int32"]
 
@@ -39,13 +39,13 @@ def test_samples_of_one_id_are_pairs_in_the_order_of_the_first_batch() -> None:
     ids=["none", "one without", "empty", "others", "one of three", "of two samples"],
 )
 def test_batches_that_share_too_few_ids_have_no_pairs(before: Any, after: Any) -> None:
-    found = partners(before, after)
+    found = pair_samples(before, after)
     assert rows(found) == []
     assert [*found.columns] == ["sample_id", "baseline_sample", "sample"]
 
 
 def test_half_of_the_smaller_batch_is_enough() -> None:
-    assert rows(partners("xyzvw", "xq")) == [("x", 0, 0)]
+    assert rows(pair_samples("xyzvw", "xq")) == [("x", 0, 0)]
 
 
 @given(before=IDS, after=IDS)
@@ -56,4 +56,4 @@ def test_pairs_are_those_that_a_loop_finds(before: list[str], after: list[str]) 
             expected.append((name, place, after.index(name)))
     if 2 * len(expected) < min(len(before), len(after)):
         expected = []
-    assert rows(partners(before, after)) == expected
+    assert rows(pair_samples(before, after)) == expected

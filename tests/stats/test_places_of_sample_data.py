@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rounddiag as rd
-from rounddiag.stats import positions
+from rounddiag.stats import position_means
 from tests import oracle
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def in_response(_: int, __: int, position: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("by", "place"),
+    ("along", "place"),
     [("images", images_seen), ("context", context), ("response", in_response)],
 )
 def test_means_by_place_are_those_of_plain_loops(
-    by: str, place: Callable[[int, int, int], tuple[int, int]]
+    along: str, place: Callable[[int, int, int], tuple[int, int]]
 ) -> None:
     tokens = rd.token_frame(batch(), ["position"])
     columns = tokens[["sample", "round", "position", "diff"]]
@@ -59,7 +59,7 @@ def test_means_by_place_are_those_of_plain_loops(
         cell = place(sample, index, position)
         sizes.setdefault(cell, []).append(abs(diff))
         samples.setdefault(cell, set()).add(sample)
-    found = positions(batch(), by=by)  # type: ignore[arg-type]
+    found = position_means(batch(), along=along)  # type: ignore[arg-type]
 
     cells = sorted(sizes)
     assert list(zip(found["low"], found["high"], strict=True)) == cells
@@ -71,7 +71,7 @@ def test_means_by_place_are_those_of_plain_loops(
 
 
 def test_every_round_of_the_sample_batch_sees_one_more_screenshot() -> None:
-    found = positions(batch(), by="images")
+    found = position_means(batch(), along="images")
     summary = rd.round_summary(batch())
     assert found["low"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert found["num_tokens"].tolist() == summary["num_tokens"].tolist()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rounddiag.errors import FrameError
-from rounddiag.stats import positions
+from rounddiag.stats import position_means
 from rounddiag.stats.intervals import Resampling
 from rounddiag.vision import EncodedScreenshot, Screenshot
 from tests.batches import hand_batch, padded
@@ -31,14 +31,14 @@ def screenshots_at(*places: tuple[int | None, int | None]) -> tuple[Screenshot, 
     )
 
 
-def rows(batch: Batch, by: str) -> list[tuple[float, float, int, float]]:
-    found = positions(batch, by=by)  # type: ignore[arg-type]
+def rows(batch: Batch, along: str) -> list[tuple[float, float, int, float]]:
+    found = position_means(batch, along=along)  # type: ignore[arg-type]
     names = ["low", "high", "num_tokens", "mean"]
     return list(found[names].itertuples(index=False, name=None))
 
 
 @pytest.mark.parametrize(
-    ("by", "expected"),
+    ("along", "expected"),
     [
         (
             "round",
@@ -56,12 +56,12 @@ def rows(batch: Batch, by: str) -> list[tuple[float, float, int, float]]:
     ],
 )
 def test_tokens_are_counted_from_many_places(
-    by: str, expected: list[tuple[float, ...]]
+    along: str, expected: list[tuple[float, ...]]
 ) -> None:
     prompts = torch.tensor([[7, 7], [7, 7], [7, 7]])
     mask = torch.tensor([[0, 1], [1, 1], [0, 0]])
     batch = hand_batch(prompt_ids=prompts, prompt_mask=mask)
-    assert rows(batch, by) == expected
+    assert rows(batch, along) == expected
 
 
 def test_tokens_are_counted_from_the_last_screenshot_before_their_round() -> None:
@@ -95,14 +95,14 @@ def test_screenshots_seen_are_counted_one_by_one() -> None:
 
 def test_bins_double_in_size() -> None:
     batch = padded([[1] * 20], [[0.0] * 20], [[0.5] * 20])
-    found = positions(batch)
+    found = position_means(batch)
     assert found["low"].tolist() == [0, 1, 2, 4, 8, 16]
     assert found["high"].tolist() == [0, 1, 3, 7, 15, 31]
     assert found["num_tokens"].tolist() == [1, 1, 2, 4, 8, 4]
 
 
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
-    found = positions(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
+    found = position_means(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
     assert found["num_nonfinite"].tolist() == [1, 0]
     assert found["mean"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
 
@@ -111,7 +111,7 @@ def test_intervals_are_of_groups_where_there_are_groups() -> None:
     old = torch.arange(24.0)[:, None]
     batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1))
     names = tuple(f"{i // 2:02}" for i in range(24))
-    found = positions(replace(batch, group_ids=names))
+    found = position_means(replace(batch, group_ids=names))
     totals = old.numpy().reshape(12, 2).sum(1)
     expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
     assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
@@ -121,21 +121,21 @@ def test_the_worst_samples_of_a_file_do_not_count() -> None:
     columns = {"picked": np.array(["random", "worst", "random"])}
     meta: dict[str, object] = {"capture": {"rounds": []}}
     batch = replace(hand_batch(), sample_columns=columns, meta=meta)
-    assert positions(batch)["num_tokens"].tolist() == [3, 1]
+    assert position_means(batch)["num_tokens"].tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(
-    "by", ["round", "end", "response", "context", "image", "images"]
+    "along", ["round", "end", "response", "context", "image", "images"]
 )
-def test_no_tokens_have_no_rows(by: str) -> None:
+def test_no_tokens_have_no_rows(along: str) -> None:
     prompts = torch.tensor([[7, 7]])
     nothing = padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]], prompt_ids=prompts)
-    assert rows(replace(nothing, images=((),)), by) == []
-    assert rows(replace(nothing, images=((),))[:0], by) == []
+    assert rows(replace(nothing, images=((),)), along) == []
+    assert rows(replace(nothing, images=((),))[:0], along) == []
 
 
 @pytest.mark.parametrize(
-    ("by", "expected", "found"),
+    ("along", "expected", "found"),
     [
         ("context", "a batch with `prompt_ids`", "a batch without them"),
         ("image", "a batch with screenshots", "a batch without them"),
@@ -143,31 +143,31 @@ def test_no_tokens_have_no_rows(by: str) -> None:
     ],
 )
 def test_a_batch_that_does_not_know_is_an_error(
-    by: str, expected: str, found: str
+    along: str, expected: str, found: str
 ) -> None:
-    message = f"`by`: expected {expected} for by='{by}'; found {found}."
+    message = f"`along`: expected {expected} for along='{along}'; found {found}."
     with pytest.raises(FrameError, match=f"^{re.escape(message)} Choose another one.$"):
-        rows(hand_batch(), by)
+        rows(hand_batch(), along)
 
 
 @pytest.mark.parametrize(
-    ("by", "expected", "num"), [("image", "position", 2), ("images", "round", 1)]
+    ("along", "expected", "num"), [("image", "position", 2), ("images", "round", 1)]
 )
 def test_screenshots_of_unknown_places_are_an_error(
-    by: str, expected: str, num: int
+    along: str, expected: str, num: int
 ) -> None:
     images = (screenshots_at((0, 1), (None, 1), (None, None)), (), ())
     message = (
-        f"`by`: expected screenshots whose `{expected}` is known for by='{by}';"
-        f" found {num} of 3 without it. Choose another one."
+        f"`along`: expected screenshots whose `{expected}` is known for"
+        f" along='{along}'; found {num} of 3 without it. Choose another one."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        rows(replace(hand_batch(), images=images), by)
+        rows(replace(hand_batch(), images=images), along)
 
 
 def test_an_unknown_place_is_an_error() -> None:
     message = (
-        "`by`: expected one of ['round', 'response', 'end', 'image', 'images',"
+        "`along`: expected one of ['round', 'response', 'end', 'image', 'images',"
         " 'context']; found 'token'. Choose what tokens are counted from."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

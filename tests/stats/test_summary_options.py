@@ -259,8 +259,8 @@ def test_any_pair_of_scores() -> None:
         ),
         (
             {"cluster": "round"},
-            '`cluster`: expected "sample" or "group"; found \'round\'. Leave it out for'
-            " groups where there are groups.",
+            '`cluster`: expected "sample" or "group"; found \'round\'. Leave it out to'
+            " resample groups, if the batch has them.",
         ),
         (
             {"cluster": "group"},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import token_frame
-from rounddiag.stats.tail import tails
+from rounddiag.stats.tail import tail_shares
 from tests.batches import hand_batch, padded
 
 LN2, LN5 = float(np.log(2)), float(np.log(5))
@@ -23,7 +23,7 @@ def at(found: pd.DataFrame, rounds: str, size: float) -> float:
 
 def test_the_share_at_a_ratio_is_that_of_tokens_at_or_beyond_it() -> None:
     # Round 0: 0.5, 0.25 | 0, 0.25, 0.5 | 1; round 1: 1 | 2.
-    found = tails(hand_batch())
+    found = tail_shares(hand_batch())
 
     assert found["rounds"].unique().tolist() == ["0", "1"]
     assert at(found, "0", 0.0) == at(found, "1", 0.0) == 1.0
@@ -37,7 +37,7 @@ def test_the_share_at_a_ratio_is_that_of_tokens_at_or_beyond_it() -> None:
 def test_rounds_go_together_as_they_double() -> None:
     frame = pd.DataFrame({"round": [0, 1, 2, 3, 4, 7, 8], "diff": 0.5})
 
-    assert tails(frame)["rounds"].unique().tolist() == [
+    assert tail_shares(frame)["rounds"].unique().tolist() == [
         *("0", "1", "2 to 3", "4 to 7", "8 to 15"),
     ]
 
@@ -46,7 +46,7 @@ def test_what_is_not_finite_is_left_out_and_counted_for_its_group() -> None:
     frame = pd.DataFrame(
         {"round": [0, 0, 1, 1], "diff": [0.5, np.nan, np.inf, -np.inf]}
     )
-    found = tails(frame)
+    found = tail_shares(frame)
 
     first, second = (found[found["rounds"] == name] for name in ("0", "1"))
     assert set(first["num_nonfinite"]) == {1}
@@ -57,7 +57,7 @@ def test_what_is_not_finite_is_left_out_and_counted_for_its_group() -> None:
 
 
 def test_engines_that_agree_have_no_size_but_zero() -> None:
-    found = tails(pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -0.0, 0.0]}))
+    found = tail_shares(pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -0.0, 0.0]}))
 
     assert found["abs_diff"].tolist() == [0.0, 0.0]
     assert found["num_tokens"].tolist() == [2, 1]
@@ -65,7 +65,7 @@ def test_engines_that_agree_have_no_size_but_zero() -> None:
 
 def test_an_empty_batch_has_no_tail() -> None:
     empty = torch.zeros(2, 3)
-    assert len(tails(padded(empty, empty, empty))) == 0
+    assert len(tail_shares(padded(empty, empty, empty))) == 0
 
 
 def test_samples_that_were_picked_as_the_worst_are_left_out() -> None:
@@ -77,13 +77,13 @@ def test_samples_that_were_picked_as_the_worst_are_left_out() -> None:
         meta={"capture": {"rounds": []}},
     )
 
-    assert tails(batch)["abs_diff"].max() == 0.5
+    assert tail_shares(batch)["abs_diff"].max() == 0.5
 
 
 def test_a_million_tokens_are_a_few_hundred_points_a_group() -> None:
     generator = np.random.default_rng(0)
     diff = generator.standard_t(2, 1_000_000) * 0.01
-    found = tails(pd.DataFrame({"round": 0, "diff": diff}))
+    found = tail_shares(pd.DataFrame({"round": 0, "diff": diff}))
 
     assert len(found) < 700
     assert found["num_tokens"].iloc[-1] == 1
@@ -99,7 +99,7 @@ def test_every_share_is_the_one_counted_by_hand(rows: list[tuple[int, float]]) -
     frame = frame.astype({"round": "int32", "diff": "float32"})
     labels = [token_group(index) for index in frame["round"]]
     size = frame["diff"].abs().to_numpy(np.float64)
-    for name, part in tails(frame).groupby("rounds"):
+    for name, part in tail_shares(frame).groupby("rounds"):
         of_group = size[np.array(labels) == name]
         counted = [(of_group >= x).sum() for x in part["abs_diff"]]
         assert part["num_tokens"].tolist() == counted
@@ -114,21 +114,23 @@ def token_group(index: int) -> str:
 def test_a_batch_gives_what_its_token_frame_gives() -> None:
     batch = hand_batch()
 
-    pd.testing.assert_frame_equal(tails(token_frame(batch)), tails(batch))
+    pd.testing.assert_frame_equal(tail_shares(token_frame(batch)), tail_shares(batch))
 
 
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
-    found = tails(batch, by="rank")
+    found = tail_shares(batch, by="rank")
 
     assert found.columns[0] == "rank"
     assert found.groupby("rank")["num_tokens"].max().to_dict() == {3: 4, 7: 4}
     assert found.groupby("rank")["abs_diff"].max().to_dict() == {3: 2.0, 7: 1.0}
-    pd.testing.assert_frame_equal(tails(token_frame(batch, ["rank"]), by="rank"), found)
+    pd.testing.assert_frame_equal(
+        tail_shares(token_frame(batch, ["rank"]), by="rank"), found
+    )
 
 
 def test_what_has_no_value_is_a_part_of_its_own() -> None:
     frame = pd.DataFrame({"round": 0, "diff": [1.0, 2.0], "rank": [0.0, np.nan]})
-    found = tails(frame, by="rank")
+    found = tail_shares(frame, by="rank")
 
     assert found.groupby("rank", dropna=False)["abs_diff"].max().tolist() == [1.0, 2.0]

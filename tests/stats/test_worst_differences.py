@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rounddiag.stats import worst_cells
-from rounddiag.stats.pairing import partners, worst_differences
+from rounddiag.stats.pairing import pair_samples, worst_differences
 
 
 def tokens(*cells: tuple[int, int, list[float]]) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def tokens(*cells: tuple[int, int, list[float]]) -> pd.DataFrame:
 def test_the_largest_difference_of_either_sign_comes_first() -> None:
     before = tokens((0, 0, [1.0] * 20), (1, 0, [3.0] * 20), (2, 0, [1.0] * 20))
     after = tokens((0, 0, [1.5] * 20), (1, 0, [-1.0] * 20), (2, 0, [2.0] * 20))
-    found = worst_differences(before, after, partners("abc", "abc"))["rounds"]
+    found = worst_differences(before, after, pair_samples("abc", "abc"))["rounds"]
     assert found["sample"].tolist() == [1, 2, 0]
     assert found["difference"].tolist() == [-2.0, 1.0, 0.5]
     assert found["low"].is_monotonic_decreasing
@@ -36,7 +36,7 @@ def test_the_largest_difference_of_either_sign_comes_first() -> None:
 def test_the_bound_is_of_both_means() -> None:
     # A mean of 1 with a standard deviation of 1, a mean of 4 with one of 2.
     before, after = tokens((0, 0, [0.0, 2.0] * 10)), tokens((0, 0, [2.0, 6.0] * 10))
-    found = worst_differences(before, after, partners("a", "a"))["rounds"]
+    found = worst_differences(before, after, pair_samples("a", "a"))["rounds"]
     # Ten tokens of the same mean and spread are added to the 20.
     variance = 30 / 29 * (1 + 4) / 30
     assert found["low"][0] == pytest.approx(3 - 1.96 * math.sqrt(variance))
@@ -45,7 +45,7 @@ def test_the_bound_is_of_both_means() -> None:
 def test_pairs_have_the_numbers_of_both_batches() -> None:
     before = tokens((0, 0, [1.0] * 20), (1, 0, [2.0] * 20))
     after = tokens((0, 0, [9.0] * 20))
-    found = worst_differences(before, after, partners(["x", "y"], ["y"]))
+    found = worst_differences(before, after, pair_samples(["x", "y"], ["y"]))
     for rows in found.values():
         assert rows["sample_id"].tolist() == ["y"]
         assert rows["baseline_sample"].tolist() == [1]
@@ -58,14 +58,16 @@ def test_pairs_have_the_numbers_of_both_batches() -> None:
 def test_a_few_tokens_do_not_differ_most_by_accident() -> None:
     before = tokens((0, 0, [0.0]), (0, 1, [0.0] * 20), (1, 0, [0.0] * 400))
     after = tokens((0, 0, [5.0]), (0, 1, [1.0] * 20), (1, 0, [0.0] * 400))
-    found = worst_differences(before, after, partners("ab", "ab"))["rounds"]
+    found = worst_differences(before, after, pair_samples("ab", "ab"))["rounds"]
     assert found["round"].tolist() == [1, 0]
 
 
 def test_no_more_than_asked_for() -> None:
     cells = [(sample, 0, [float(sample)] * 20) for sample in range(5)]
     before = tokens(*((sample, 0, [0.0] * 20) for sample in range(5)))
-    found = worst_differences(before, tokens(*cells), partners("abcde", "abcde"), num=2)
+    found = worst_differences(
+        before, tokens(*cells), pair_samples("abcde", "abcde"), num=2
+    )
     assert found["rounds"]["sample"].tolist() == [4, 3]
     assert found["samples"]["sample"].tolist() == [4, 3]
 
@@ -75,7 +77,7 @@ def test_what_is_not_sure_comes_by_its_size() -> None:
     after = tokens(
         (0, 0, [0.0, 2.5] * 10), (1, 0, [0.0, 2.75] * 10), (2, 0, [1.125] * 400)
     )
-    found = worst_differences(before, after, partners("abc", "abc"))["rounds"]
+    found = worst_differences(before, after, pair_samples("abc", "abc"))["rounds"]
     assert found["sample"].tolist() == [2, 1, 0]
     assert (found["low"] > 0).tolist() == [True, False, False]
 
@@ -83,21 +85,21 @@ def test_what_is_not_sure_comes_by_its_size() -> None:
 def test_what_is_the_same_in_both_is_not_in_the_list() -> None:
     before = tokens((0, 0, [1.0] * 20), (1, 0, [1.0, 3.0] * 10))
     after = tokens((0, 0, [1.0] * 20), (1, 0, [1.0, 3.0] * 9 + [1.0, 5.0]))
-    pairs = partners("ab", "ab")
+    pairs = pair_samples("ab", "ab")
     assert worst_differences(before, after, pairs)["rounds"]["sample"].tolist() == [1]
     assert worst_differences(before, before, pairs)["samples"].empty
 
 
 def test_without_pairs_nothing_differs() -> None:
     frame = tokens((0, 0, [1.0] * 20))
-    found = worst_differences(frame, frame, partners(None, None))
+    found = worst_differences(frame, frame, pair_samples(None, None))
     assert found["rounds"].empty
     assert found["samples"].empty
 
 
 def test_an_empty_batch_differs_from_nothing() -> None:
     frame = tokens((0, 0, [1.0] * 20))
-    found = worst_differences(frame, frame.iloc[:0], partners("a", "a"))
+    found = worst_differences(frame, frame.iloc[:0], pair_samples("a", "a"))
     assert found["rounds"].empty
 
 
@@ -118,7 +120,7 @@ def test_bounds_and_order_are_those_of_a_loop() -> None:
             (of[place]["mean_abs_diff"], of[place]["low"]) for of in known
         )
         expected[place] = abs(m1 - m0) - math.hypot(m0 - l0, m1 - l1)
-    found = worst_differences(before, after, partners("abcd", "abcd"))["rounds"]
+    found = worst_differences(before, after, pair_samples("abcd", "abcd"))["rounds"]
     keys = [*zip(found["sample"], found["round"], strict=True)]
     sure = sorted((p for p in places if expected[p] > 0), key=lambda p: -expected[p])
     assert keys[: len(sure)] == sure

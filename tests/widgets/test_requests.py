@@ -11,8 +11,8 @@ from rounddiag import explore, load
 from rounddiag.errors import FrameError
 from rounddiag.widgets import requests
 from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch
 
 OVERVIEW = {

@@ -22,7 +22,7 @@ from rounddiag.widgets.sample_view import (
     ranks_in_rounds,
     sample_payload,
 )
-from rounddiag.widgets.view import serialize
+from rounddiag.widgets.serialization import serialize
 from tests.batches import hand_batch, padded
 from tests.widgets.samples import HOSTILE, shot, worded
 

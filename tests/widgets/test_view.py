@@ -17,19 +17,21 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from rounddiag import explore
-from rounddiag.widgets import view as view_module
-from rounddiag.widgets.view import View, script, serialize, style
+from rounddiag.widgets import assets
+from rounddiag.widgets.assets import script, style
+from rounddiag.widgets.serialization import serialize
+from rounddiag.widgets.view import PageWidget
 from tests.batches import hand_batch
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(View, "send", lambda _, *message: found.append(message))
+    monkeypatch.setattr(PageWidget, "send", lambda _, *message: found.append(message))
     return found
 
 
-def ask(view: View, **others: Any) -> None:
+def ask(view: PageWidget, **others: Any) -> None:
     question = {"kind": "request", "id": 7, "name": "add", "args": {"x": 1}, **others}
     view._handle_custom_msg(question, [memoryview(b"two")])
 
@@ -41,7 +43,7 @@ def test_a_question_is_answered_with_buffers(sent: list[Any]) -> None:
         asked.append(question)
         return {"sum": np.array([3], np.int32)}
 
-    view = View(answer)
+    view = PageWidget(answer)
     ask(view)
     assert asked == [("add", {"x": 1}, [b"two"])]
     plain = {"kind": "reply", "id": 7, "result": {"sum": {"$": 0, "dtype": "int32"}}}
@@ -53,7 +55,7 @@ def test_an_error_is_an_answer(sent: list[Any]) -> None:
     def answer(*_: Any) -> None:
         raise KeyError(3)
 
-    view = View(answer)
+    view = PageWidget(answer)
     ask(view)
     error = {"type": "KeyError", "message": "3"}
     assert sent == [({"kind": "reply", "id": 7, "error": error}, [])]
@@ -66,14 +68,14 @@ def test_an_error_is_an_answer(sent: list[Any]) -> None:
 def test_what_is_no_question_is_not_answered(
     changes: dict[str, Any], sent: list[Any]
 ) -> None:
-    view = View(lambda *_: pytest.fail("was asked"))
+    view = PageWidget(lambda *_: pytest.fail("was asked"))
     ask(view, **changes)
     assert sent == []
     view.close()
 
 
 def test_pages_are_sent(sent: list[Any]) -> None:
-    view = View(print)
+    view = PageWidget(print)
     view.notify("changed", by="python")
     assert sent == [({"kind": "notify", "name": "changed", "by": "python"}, [])]
     view.close()
@@ -81,7 +83,7 @@ def test_pages_are_sent(sent: list[Any]) -> None:
 
 def test_a_closed_widget_answers_nobody_and_leaves_nothing(sent: list[Any]) -> None:
     before = set(_instances)
-    view = View(print)
+    view = PageWidget(print)
     assert len(set(_instances) - before) == 2  # with its layout
     view.close()
     view.close()
@@ -95,7 +97,7 @@ def test_a_closed_widget_answers_nobody_and_leaves_nothing(sent: list[Any]) -> N
 
 
 def test_its_state_is_the_script_and_nothing_of_a_batch() -> None:
-    view = View(print)
+    view = PageWidget(print)
     long = {
         key: value for key, value in view.get_state().items() if len(str(value)) > 99
     }
@@ -147,7 +149,7 @@ def test_text_that_is_no_unicode_is_sent() -> None:
     assert json.dumps(plain, ensure_ascii=False).encode()
 
 
-PAGE = Path(view_module.__file__).with_name("page")
+PAGE = Path(assets.__file__).with_name("page")
 TOP_LEVEL = r"^(?:async )?(?:function|class|const|let) +([A-Za-z]\w*|[A-Z_]+)"
 
 
@@ -167,10 +169,10 @@ def test_lone_surrogates_among_many_texts_are_written_out() -> None:
 def test_every_file_is_there_once() -> None:
     scripts = {path.stem for path in PAGE.glob("*.js")}
     # `report` is not in the explorer.
-    assert scripts - {"report"} == {*view_module._SCRIPTS}
+    assert scripts - {"report"} == {*assets._SCRIPTS}
     styles = {path.stem for path in PAGE.glob("*.css")}
-    assert styles - {"report"} == {*view_module._STYLES}
-    assert len(view_module._SCRIPTS) == len(scripts) - 1
+    assert styles - {"report"} == {*assets._STYLES}
+    assert len(assets._SCRIPTS) == len(scripts) - 1
 
 
 def test_names_of_all_files_are_unique() -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
+from plotly.colors import hex_to_rgb, sample_colorscale
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.display import is_in_jupyter, page_style, publish
@@ -33,11 +33,14 @@ class Theme:
     quiet : str
         Shapes in the background.
     more, less : str
-        Blue for a higher log-prob in training than in sampling, orange for a lower one.
+        Blue for a higher log-prob in training than in sampling, orange for a lower one;
+        nothing else has these colours.
+    mark : str
+        What stands out: the worst round, a warning, the focus.
     lines : tuple of str
         The colours of up to 8 lines or groups.
-    scale : tuple of float
-        The part of cividis that contrasts with the paper, for the first to last line.
+    ramp : tuple of str
+        The first and the last colour of lines that have an order, such as rounds.
     follows_page : bool
         Whether a notebook's page may replace it by its own theme.
     """
@@ -51,14 +54,20 @@ class Theme:
     quiet: str
     more: str
     less: str
+    mark: str
     lines: tuple[str, ...]
-    scale: tuple[float, float]
+    ramp: tuple[str, str]
     follows_page: bool = False
+
+    @property
+    def changes(self) -> tuple[str, str]:
+        """The colours of less and of more than before."""
+        return self.lines[0], self.mark
 
 
 # The background is opaque, since a saved picture may be placed on a page of the other
-# theme. The lines are from Okabe and Ito's palette, with the contrast that text needs.
-# Lighter and darker colours alternate, because neighbouring bars touch.
+# theme. Lines have the contrast that text needs. Lighter and darker ones alternate,
+# because neighbouring bars touch.
 LIGHT = Theme(
     name="light",
     paper="#ffffff",
@@ -69,11 +78,12 @@ LIGHT = Theme(
     quiet="#858f97",
     more="#1f66ad",
     less="#b34d00",
+    mark="#b5179e",
     lines=(
-        *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
-        *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
+        *("#007a55", "#6d2552", "#7d6400", "#4b2580"),
+        *("#5b6268", "#123f3a", "#75556e", "#3c3f00"),
     ),
-    scale=(0.0, 0.75),
+    ramp=("#7a9a1f", "#083d3a"),
 )
 DARK = Theme(
     name="dark",
@@ -85,11 +95,12 @@ DARK = Theme(
     quiet="#6b747c",
     more="#6db3f2",
     less="#f29b4b",
+    mark="#ff79c6",
     lines=(
-        *("#56b4e9", "#c9742a", "#2fc79a", "#b8709a"),
-        *("#e8eaed", "#4f94d4", "#e6d44a", "#9880d0"),
+        *("#2fc79a", "#b8709a", "#e6d44a", "#9880d0"),
+        *("#e8eaed", "#4f9e95", "#d9b8d4", "#8f8c46"),
     ),
-    scale=(1.0, 0.45),
+    ramp=("#e6f5a3", "#2b8f83"),
 )
 _THEMES: dict[str, Theme] = {theme.name: theme for theme in (LIGHT, DARK)}
 _default: list[Theme] = [replace(LIGHT, follows_page=True)]
@@ -117,13 +128,7 @@ def use_theme(name: ThemeName) -> None:
 
 
 def theme_of(name: ThemeName | None) -> Theme:
-    """Return the theme of this name, or the one set by `use_theme`.
-
-    Raises
-    ------
-    FrameError
-        If there is no theme of this name.
-    """
+    """Return the theme of this name, or the one set by `use_theme`."""
     if name is None:
         return _default[0]
     if name not in _THEMES:
@@ -144,22 +149,32 @@ def list_colors(theme: Theme) -> dict[str, str]:
 
 
 def scale_colors(theme: Theme, num: int) -> list[str]:
-    """Return the colours of lines that have an order, such as rounds."""
-    first, last = theme.scale
-    step = (last - first) / max(num - 1, 1)
-    places = [first + index * step for index in range(num)]
-    colors: list[str] = sample_colorscale("cividis", places)
+    """Return the colours of lines that have an order: the later, the darker."""
+    places = [index / max(num - 1, 1) for index in range(num)]
+    colors: list[str] = sample_colorscale([*theme.ramp], places)
     return colors
+
+
+def with_opacity(color: str, opacity: float) -> str:
+    """Return a colour through which the paper is seen."""
+    return f"rgba{(*hex_to_rgb(color), opacity)}"
 
 
 def color_changes(old: Theme, new: Theme) -> dict[str, str]:
     """Return each colour of figures in one theme, and its counterpart in another.
 
-    Those of `scale_colors` are left out, since colour scales use them too.
+    Those of `scale_colors` are left out: how many there are depends on the figure.
     """
     pairs = dict(zip(old.lines, new.lines, strict=True))
     names = list_colors(old).items()
     return pairs | {color: list_colors(new)[name] for name, color in names}
+
+
+def opacity_changes(old: Theme, new: Theme) -> dict[str, str]:
+    """Return what the colours of signed scales begin with, in both themes."""
+    ends = [(one.more, one.less, *one.changes) for one in (old, new)]
+    parts = ([str(hex_to_rgb(one))[1:-1] for one in colors] for colors in ends)
+    return dict(zip(*parts, strict=True))
 
 
 class Figure(go.Figure):  # type: ignore[misc]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The parts of the width that the panels of a row take: one alone, or two.
 _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
-# Height of a panel, in pixels: that of one row, and of each where there are more.
+# Height of a panel, in pixels: of a single row, and of each of several.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 # Bins that both axes of a panel are divided into: as many as are large enough to see.
 _BINS, _BINS_OF_MANY = 100, 60
@@ -216,13 +216,7 @@ _NAME = 20
 
 
 def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
-    """Name the panel of each value of a column, or those of rounds.
-
-    Raises
-    ------
-    FrameError
-        If there are more than 8 values.
-    """
+    """Name the panel of each value of a column, or those of rounds."""
     if by is None:
         return [*_FIRST_AND_LATER]
     names = [shorten_value(f"{by} {value}", _NAME) for value in values]
@@ -348,7 +342,7 @@ class Clouds:
             self._add_panel(figure, index, axes, scale, theme)
         if has_bar:
             label = f"{self.noun}s in a bin, logarithmic"
-            add_color_bar(figure, scale, counts, label)
+            add_color_bar(figure, scale, counts, label, theme)
         return figure
 
     def _add_panel(
@@ -358,7 +352,7 @@ class Clouds:
         marks = self.marks[self.marks["panel"] == index]
         has_image = len(cells) > 0 and self.layers["density"]
         if has_image:
-            self._add_image(figure, cells, axes, scale)
+            self._add_image(figure, cells, axes, scale, theme)
         if self.layers["points"]:
             self._add_marks(figure, marks, axes, theme)
         if len(cells) == len(marks) == 0:
@@ -367,7 +361,12 @@ class Clouds:
             self.panels.add_empty(figure, axes, "left out", theme)
 
     def _add_image(
-        self, figure: go.Figure, cells: pd.DataFrame, axes: Axes, scale: LogScale
+        self,
+        figure: go.Figure,
+        cells: pd.DataFrame,
+        axes: Axes,
+        scale: LogScale,
+        theme: Theme,
     ) -> None:
         x, y = self.ends
         counts = np.full((y.num, x.num), np.nan, dtype=np.float32)
@@ -378,7 +377,7 @@ class Clouds:
             y=y.centres.astype(np.float32),
             zmin=scale.low,
             zmax=scale.high,
-            colorscale=scale.linear_colors(),
+            colorscale=scale.linear_colors(theme),
             showscale=False,
             hoverongaps=False,
             hovertemplate=f"%{{z:,}} {self.noun}s in this bin<extra></extra>",

@@ -70,14 +70,6 @@ def prepare(
     """Validate the arguments that most figures share; `known` are its layers.
 
     A frame keeps the pair of scores that it was made with.
-
-    Raises
-    ------
-    FrameError
-        If a metric, layer or theme is unknown, a frame was made with another pair, or
-        the data is neither a batch nor a frame.
-    BatchError
-        If the batch has no such score.
     """
     metric = metric_name(metric)
     drawn = resolve_layers(layers, *known)
@@ -114,11 +106,6 @@ def get_sample_tokens(
 
     The result has no `text` if the frame has none or the batch is redacted. A frame
     needs the log-probs only with `log_probs`.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample, or the frame lacks a column.
     """
     if isinstance(data, pd.DataFrame):
         needed = _PAIR if log_probs else ()
@@ -128,6 +115,24 @@ def get_sample_tokens(
     check_sample(sample, data.num_samples)
     text = () if data.is_redacted else ("text",)
     return token_frame(data[sample], columns=("position", *_PAIR, *text))
+
+
+def find_sample(data: Batch | pd.DataFrame, sample: int | str) -> int:
+    """Return the number of a sample, which may be named by its id."""
+    if not isinstance(sample, str):
+        return sample
+    if isinstance(data, Batch):
+        return data.sample_number(sample)
+    TOKENS.require(data.columns, "sample", "sample_id")
+    found = data.loc[data["sample_id"] == sample, "sample"].unique()
+    if len(found) != 1:
+        raise FrameError.build(
+            key="sample",
+            expected="the id of one sample of the frame",
+            found=f"{sample!r:.80} of {len(found)}",
+            advice="Name the sample by its number.",
+        )
+    return int(found[0])
 
 
 def is_index(value: object, count: int) -> bool:
@@ -158,11 +163,6 @@ def check_sample(sample: object, num_samples: int) -> None:
 
 def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, bool]:
     """Decide whether each layer is drawn: it is, unless chosen otherwise.
-
-    Raises
-    ------
-    FrameError
-        If a layer is unknown.
 
     Examples
     --------

@@ -50,14 +50,7 @@ def is_in_jupyter() -> bool:
 
 
 def publish(figure: go.Figure, style: str | None) -> None:
-    """Display a figure with its replacement for a page without plotly, and a style.
-
-    Parameters
-    ----------
-    figure : Figure
-    style : str, optional
-        As from `page_style`.
-    """
+    """Display a figure with its replacement for a page without plotly, and a style."""
     from IPython.display import display
 
     bundle: dict[str, Any] = figure._repr_mimebundle_()
@@ -96,15 +89,7 @@ def _command(process: str) -> str:
 
 
 def replacement(figure: go.Figure, *, with_picture: bool) -> str:
-    """Return what a page without plotly shows, as HTML.
-
-    Parameters
-    ----------
-    figure : Figure
-    with_picture : bool
-        Show a static picture, if kaleido can draw one. Without it, the title and the
-        explanations take its place.
-    """
+    """Return what a page without plotly shows, as HTML."""
     picture = _picture(figure) if with_picture else ""
     body = picture or _words(figure)
     line = _WITHOUT_PLOTLY.format(but=", only this picture of it" if picture else "")
@@ -188,13 +173,6 @@ def page_style(colors: Mapping[str, str], theme: ThemeName) -> str:
 
     The page applies it whenever its theme changes; a figure need not be drawn again.
     Colour bars keep their colours.
-
-    Parameters
-    ----------
-    colors : mapping of str to str
-        Each colour of the figure, as `#rrggbb` or `rgb(r, g, b)`, and its replacement.
-    theme : {"light", "dark"}
-        Of the page.
     """
     is_light = str(theme == "light").lower()
     rules = (

@@ -10,7 +10,12 @@ import pandas as pd
 
 from rounddiag.figures._parts.canvas import cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
-from rounddiag.figures._parts.scales import LogScale, choose_scale, make_scale
+from rounddiag.figures._parts.scales import (
+    LogScale,
+    change_scale,
+    choose_scale,
+    make_scale,
+)
 from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS
 from rounddiag.stats.pairing import METRIC
 
@@ -119,9 +124,11 @@ class Heat:
     @property
     def scale(self) -> Scale:
         """The range of colours: for signed values around zero."""
-        if self.color_range is None:
-            return choose_scale(self.cell_values, is_signed=self.is_signed)
-        return make_scale(*self.color_range, is_signed=self.is_signed)
+        if self.color_range is not None:
+            return make_scale(*self.color_range, is_signed=self.is_signed)
+        if self.is_difference:
+            return change_scale(self.cell_values)
+        return choose_scale(self.cell_values, is_signed=self.is_signed)
 
     @property
     def is_signed(self) -> bool:
@@ -177,13 +184,7 @@ class Heat:
 
 
 def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
-    """Choose the range of colours that heatmaps of all these values can share.
-
-    Examples
-    --------
-    >>> choose_color_range(np.array([0.003, -0.04]), "mean_diff")
-    (0.002, 0.05)
-    """
+    """Choose the range of colours that heatmaps of all these values can share."""
     scale = choose_scale(values, is_signed=metric in _SIGNED)
     size = scale if isinstance(scale, LogScale) else scale.size
     return size.low, size.high
@@ -212,7 +213,7 @@ def choose_hover_columns(
     return [name for name in _HOVER_COLUMNS if name in placed and name != own]
 
 
-def add_cells(figure: go.Figure, heat: Heat) -> None:
+def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Draw a cell for each row and round."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
@@ -229,7 +230,7 @@ def add_cells(figure: go.Figure, heat: Heat) -> None:
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
-        colorscale=scale.linear_colors(),
+        colorscale=scale.linear_colors(theme),
         showscale=False,
         xgap=gap,
         ygap=gap,

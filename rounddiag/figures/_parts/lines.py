@@ -47,19 +47,6 @@ def thin_rounds(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Choose which rows are drawn: all up to 2,000 rounds, else evenly spaced ones.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        With a column `round`.
-    keep : number or sequence of numbers
-        Rounds that are drawn in any case.
-
-    Returns
-    -------
-    drawn : DataFrame
-    note : list of str
-        A line that says so; empty if all are drawn.
-
     Examples
     --------
     >>> import pandas as pd
@@ -103,13 +90,7 @@ class RoundLine:
 def split_by_column(
     summary: pd.DataFrame, by: str | None, theme: Theme
 ) -> list[RoundLine]:
-    """Make a line of all rows, or of each value of a column.
-
-    Raises
-    ------
-    FrameError
-        If there are more than 8 values.
-    """
+    """Make a line of all rows, or of each value of a column."""
     if by is None:
         return [RoundLine(name="", rows=summary, color=theme.text)]
     groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
@@ -161,13 +142,7 @@ def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
 def split_by_round(
     shares: pd.DataFrame, by: str | None, theme: Theme
 ) -> list[RoundLine]:
-    """Make a line of each group of rounds (`rounds`), or of each value of a column.
-
-    Raises
-    ------
-    FrameError
-        If `by` has more than 8 values.
-    """
+    """Make a line of each group of rounds (`rounds`), or of each value of a column."""
     if by is not None:
         return split_by_column(shares, by, theme)
     groups = list(shares.groupby("rounds", sort=False))

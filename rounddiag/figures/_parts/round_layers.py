@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from plotly.colors import hex_to_rgb
 
 from rounddiag.figures._parts.axes import LogAxis, tick_text
-from rounddiag.figures._parts.canvas import colorize
+from rounddiag.figures._parts.canvas import colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
@@ -134,7 +133,7 @@ class RoundScene:
     num_rounds : int
         How many rounds the x axis has room for.
     worst : Series, optional
-        The row of the worst round, which is highlighted where there is no onset.
+        The row of the worst round, which is highlighted if no onset is known.
     onset : Onset, optional
         The round from which on the batch differs.
     axis : RoundAxis
@@ -159,7 +158,7 @@ class RoundScene:
 
     def colors(self, line: RoundLine, usual: str) -> list[str]:
         """Return the colour of each round: that of the marked one differs."""
-        special = self.theme.less
+        special = self.theme.mark
         return [
             special if index == self.marked_round else usual
             for index in line.rows["round"]
@@ -167,7 +166,7 @@ class RoundScene:
 
     @property
     def bar(self) -> float:
-        """The width of a bar, thin also where there are few."""
+        """The width of a bar, also thin if there are few."""
         return 0.6 * min(1, self.num_rounds / 15)
 
 
@@ -189,7 +188,7 @@ def add_guide(figure: go.Figure, scene: RoundScene) -> None:
             y0=0,
             y1=1,
             yref="paper",
-            line={"color": scene.theme.less, "width": 1, "dash": "dot"},
+            line={"color": scene.theme.mark, "width": 1, "dash": "dot"},
         )
 
 
@@ -228,7 +227,7 @@ def add_ribbons(figure: go.Figure, scene: RoundScene) -> None:
         marker={
             "symbol": "line-ew",
             "size": min(18, _PLOT_WIDTH / scene.num_rounds),
-            "line": {"width": 3, "color": scene.theme.more},
+            "line": {"width": 3, "color": scene.theme.lines[0]},
         },
         hoverinfo="skip",
     )
@@ -236,7 +235,7 @@ def add_ribbons(figure: go.Figure, scene: RoundScene) -> None:
 
 def tint(theme: Theme, strength: float) -> str:
     """Return the colour of a bar."""
-    return f"rgba{(*hex_to_rgb(theme.quiet), strength)}"
+    return with_opacity(theme.quiet, strength)
 
 
 def add_survivors(figure: go.Figure, left: pd.DataFrame, scene: RoundScene) -> None:
@@ -245,7 +244,7 @@ def add_survivors(figure: go.Figure, left: pd.DataFrame, scene: RoundScene) -> N
         x=left["round"],
         y=scene.axis.place(left["first_mean_abs_diff"]),
         mode="lines",
-        line={"color": scene.theme.more, "width": 1.5, "dash": "dash"},
+        line={"color": scene.theme.lines[0], "width": 1.5, "dash": "dash"},
         customdata=left["num_samples"],
         hovertemplate="%{customdata:,} samples reach round %{x}"
         "<br>at round 0 their mean is %{y:.3g} nat<extra></extra>",
@@ -320,7 +319,7 @@ def explain_rounds(
     """Name the onset or the worst round, and explain layers and marks, a line each."""
     lines = _describe_onset(scene) or _describe_worst(scene)
     if has_survivors:
-        dashes = colorize("╌╌", scene.theme.more)
+        dashes = colorize("╌╌", scene.theme.lines[0])
         lines.append(f"{dashes} at round 0, the samples that reach each round")
     if scene.axis.log:
         lines += _explain_quantiles(summary, scene.theme)
@@ -334,7 +333,7 @@ def _describe_onset(scene: RoundScene) -> list[str]:
     onset = scene.onset
     if onset is None:
         return []
-    mark = colorize("●", scene.theme.less)
+    mark = colorize("●", scene.theme.mark)
     unit = unit_suffix(scene.metric)
     before, after = format_number(onset.before), format_number(onset.after)
     return [
@@ -348,7 +347,7 @@ def _describe_worst(scene: RoundScene) -> list[str]:
     worst = scene.worst
     if worst is None:
         return []
-    mark, mean = colorize("●", scene.theme.less), format_number(worst["mean"])
+    mark, mean = colorize("●", scene.theme.mark), format_number(worst["mean"])
     samples = pluralize(worst["num_samples"], "sample")
     tokens = pluralize(worst["num_tokens"], "token")
     return [
@@ -363,7 +362,7 @@ def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
     """Explain the bars and the band of the smallest values."""
     parts = zip(RIBBONS, ("to 90 %", "to 99 %", "to the largest"), strict=True)
     bars = [f"{colorize('▮', tint(theme, one[2]))} {text}" for one, text in parts]
-    line = f"tokens: {colorize('━', theme.more)} median  {'  '.join(bars)}"
+    line = f"tokens: {colorize('━', theme.lines[0])} median  {'  '.join(bars)}"
     count = (summary["num_tokens"] - summary["num_nonfinite"]).to_numpy()
     zeros = float(np.dot(count, summary["share_zero"].fillna(0))) / max(count.sum(), 1)
     return [line, *([f"exactly 0: {format_percent(zeros)} of tokens"] if zeros else [])]

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from rounddiag.figures._parts.canvas import with_opacity
 from rounddiag.figures._parts.labels import format_number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
+    from rounddiag.figures._parts.canvas import Theme
 
 
 _COLORS = "cividis"
@@ -73,7 +75,7 @@ class LogScale:
         shares: Array = np.log(kept / self.low) / np.log(self.high / self.low)
         return shares
 
-    def linear_colors(self) -> list[list[Any]]:
+    def linear_colors(self, theme: Theme) -> list[list[Any]]:  # noqa: ARG002 as the signed one
         """Return a plotly colour scale that makes linear values look logarithmic."""
         shares = np.linspace(0, 1, _PIECES + 1)
         values = self.low * (self.high / self.low) ** shares
@@ -82,7 +84,7 @@ class LogScale:
             list(pair) for pair in zip(places.tolist(), self._colors(), strict=True)
         ]
 
-    def bar(self, values: Array) -> dict[str, Any]:
+    def bar(self, values: Array, theme: Theme) -> dict[str, Any]:  # noqa: ARG002 as the signed one
         """Return a plotly marker whose colour bar prints this scale.
 
         Arrows at its ends mark values that lie beyond.
@@ -127,8 +129,6 @@ def _reaches(step: float, ratio: float, *, up: bool) -> bool:
     return step >= ratio * (1 - slack) if up else step <= ratio * (1 + slack)
 
 
-# It darkens from orange to blue, so that greyscale shows the sign too.
-_SIGNED_COLORS = [[0, "#ffbe6f"], [0.5, "#a3a3a3"], [1, "#1a5299"]]
 # Over more decades, noise would look as strong as outliers.
 _SIGNED_DECADES = 2
 # A tick closer than this share of either half to its ends would touch their labels.
@@ -143,9 +143,12 @@ class SignedScale:
     ----------
     size : LogScale
         Of magnitudes; what lies below its low end is neutral.
+    is_change : bool
+        Whether values say how much larger something is than before, which is no sign.
     """
 
     size: LogScale
+    is_change: bool = False
 
     @classmethod
     def around(cls, values: Array) -> SignedScale:
@@ -184,15 +187,18 @@ class SignedScale:
         shares: Array = (1 + np.sign(values) * self.size.share(np.abs(values))) / 2
         return shares
 
-    def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values look logarithmic."""
+    def linear_colors(self, theme: Theme) -> list[list[Any]]:
+        """Return a plotly colour scale that makes linear values look logarithmic.
+
+        Zero is the paper, seen through.
+        """
         sizes = np.geomspace(self.size.low, self.high, _PIECES + 1)
         values = np.concatenate([-sizes[::-1], sizes])
         places = (values - self.low) / (self.high - self.low)
-        colors = sample_colorscale(_SIGNED_COLORS, self.share(values).tolist())
+        colors = [self._color(theme, share) for share in self.share(values).tolist()]
         return [list(pair) for pair in zip(places.tolist(), colors, strict=True)]
 
-    def bar(self, values: Array) -> dict[str, Any]:
+    def bar(self, values: Array, theme: Theme) -> dict[str, Any]:
         """Return a plotly marker whose colour bar prints this scale.
 
         The middle is marked with the size below which values are neutral, if there
@@ -206,10 +212,16 @@ class SignedScale:
             "color": [0.5],
             "cmin": 0.0,
             "cmax": 1.0,
-            "colorscale": _SIGNED_COLORS,
+            "colorscale": [[at, self._color(theme, at)] for at in (0.0, 0.5, 1.0)],
             "showscale": True,
             "colorbar": {"tickvals": self.share(ticks).tolist(), "ticktext": labels},
         }
+
+    def _color(self, theme: Theme, share: float) -> str:
+        """Return the colour at a share of the scale: clear in the middle."""
+        less, more = theme.changes if self.is_change else (theme.less, theme.more)
+        color = less if share < 0.5 else more  # noqa: PLR2004 the middle
+        return with_opacity(color, round(abs(2 * share - 1), 4))
 
     def _ticks(self) -> Array:
         """Choose the ends, zero, and a power of ten between if one is."""
@@ -233,6 +245,11 @@ def choose_scale(values: Array, *, is_signed: bool) -> Scale:
     return (SignedScale if is_signed else LogScale).around(values)
 
 
+def change_scale(values: Array) -> SignedScale:
+    """Choose the scale of how much larger values are than before."""
+    return replace(SignedScale.around(values), is_change=True)
+
+
 def make_scale(low: float, high: float, *, is_signed: bool) -> Scale:
     """Make the scale of sizes from one to another, to either side if there are signs.
 
@@ -252,13 +269,13 @@ _BELOW = 58
 
 
 def add_color_bar(
-    figure: go.Figure, scale: LogScale | SignedScale, values: Array, title: str
+    figure: go.Figure, scale: Scale, values: Array, title: str, theme: Theme
 ) -> None:
     """Print the scale under a figure of final height, with the lower margin `BOTTOM`.
 
     Arrows mark that some of the values lie beyond the scale.
     """
-    marker = scale.bar(values)
+    marker = scale.bar(values, theme)
     below = _BELOW / (figure.layout.height - BOTTOM - figure.layout.margin.t)
     marker["colorbar"] |= {
         "orientation": "h",

@@ -116,11 +116,6 @@ def id_correlation(view: View) -> tuple[float, float]:
 
     Samples of one prompt begin with the same ids in the same context, and so with the
     same noise.
-
-    Returns
-    -------
-    correlation, z : float
-        Pearson r, and its standard errors, clustered by prompt.
     """
     if view.batch.is_redacted:
         return 0.0, 0.0

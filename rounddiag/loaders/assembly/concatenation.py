@@ -153,16 +153,7 @@ def _sources(parts: Sequence[Batch]) -> list[str]:
 def _merged_meta(
     parts: Sequence[Batch], num_copies: int, lost: Sequence[str]
 ) -> dict[str, Any]:
-    """Merge the `meta` of the batches.
-
-    Parameters
-    ----------
-    parts : sequence of Batch
-    num_copies : int
-        Rows dropped while joining; added to those that the batches dropped.
-    lost : sequence of str
-        Names of fields left out while joining.
-    """
+    """Merge the `meta` of the batches."""
     names = dict.fromkeys(name for part in parts for name in part.meta)
     entries = {
         name: _merged_entry(parts, name) for name in names if name not in _SPECIAL
@@ -200,27 +191,6 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     - A sample with the name and the exact numbers of an earlier one is dropped and
       counted in `meta["num_dropped_rows"]`: tensor-parallel ranks write copies.
     - An entry of `meta` that differs becomes a mapping from source to value.
-
-    Parameters
-    ----------
-    batches : iterable of Batch
-        At least one. They are consumed one by one, up to the first of another step.
-
-    Returns
-    -------
-    Batch
-
-    Raises
-    ------
-    LoadError
-        If they are not all of the same step.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> concatenate([batch[:2], batch[2:3]])
-    Batch(num_samples=3, num_rounds=5, num_tokens=67)
     """
     all_parts = _require_one_step(batches)
     parts = _without_copies(all_parts)

@@ -50,17 +50,7 @@ class ImagePlace(NamedTuple):
 def image_places(
     batch: Batch, sample: int, num_tokens: Sequence[int], token: int | None = None
 ) -> list[ImagePlace]:
-    """Return the position of each picture of a sample, and the first round after it.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    num_tokens : sequence of int
-        Number of image tokens of each picture.
-    token : int, optional
-        The image token; by default the only one that fits in this sample.
-    """
+    """Return the position of each picture of a sample, and the first round after it."""
     num_before, ids = known_sequence(batch, sample)
     sizes = list(num_tokens)
     tokens = tokens_that_fit(ids, sizes) if token is None else [token]
@@ -138,13 +128,6 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
 
     `meta["screenshots"]` lists problems, one sentence per sample: pixels of an unknown
     processor, or a number of image tokens that differs from the grids.
-
-    Parameters
-    ----------
-    batch : Batch
-    inputs : sequence of mapping, one per sample
-        verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
-    source : Source
     """
     if len(inputs) != batch.num_samples:
         facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one per sample"]

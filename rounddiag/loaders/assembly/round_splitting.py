@@ -35,12 +35,6 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
     Screenshots and rows of `round_columns` move to the round that contains the first
     token of their old round. If two rounds become one, the row of the first is kept and
     the others are counted in `meta["left_out"]`.
-
-    Parameters
-    ----------
-    batch : Batch
-    **changes
-        `response_mask`, `round_ids` or other fields.
     """
     changed = replace(batch, **changes)
     if changed.num_rounds == batch.num_rounds:
@@ -108,12 +102,6 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
 
     Without a known template, the attention mask is used, which includes observations.
     Only image tokens are removed from it, and the rounds stay unknown.
-
-    Parameters
-    ----------
-    batch : Batch
-    tokenizer : optional
-        Without one, the ids of Qwen's template tokens are assumed.
     """
     if batch.meta.get("rounds") != UNKNOWN or not len(batch):
         return batch
@@ -168,35 +156,6 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
 
     Two turns without an observation between them are one run of the mask; a stop token
     inside the run marks the end of the first turn.
-
-    Parameters
-    ----------
-    batch : Batch
-    stop_tokens : collection of int
-        Token ids that end a turn.
-
-    Returns
-    -------
-    Batch
-        `meta["stop_tokens"]` counts the splits. `round_ids` of the file still apply.
-
-    Raises
-    ------
-    LoadError
-        If a stop token is not a token id.
-
-    Examples
-    --------
-    >>> from rounddiag import Batch
-    >>> zeros = torch.zeros(1, 4)
-    >>> batch = Batch.from_padded(
-    ...     response_ids=torch.tensor([[5, 2, 6, 2]]),
-    ...     response_mask=torch.ones(1, 4),
-    ...     rollout_log_probs=zeros,
-    ...     old_log_probs=zeros,
-    ... )
-    >>> split_after(batch, [2]).rounds.num_tokens.tolist()
-    [2, 2]
     """
     ids = _as_list(stop_tokens)
     if not ids:
@@ -224,20 +183,7 @@ def _as_list(stop_tokens: Any) -> list[int]:  # noqa: ANN401 what should be a li
 
 
 def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
-    """Report the holes that rejection left in the mask, and fill them on request.
-
-    Parameters
-    ----------
-    batch : Batch
-    fill : bool
-        Put 1 into the holes. The mask of the file becomes the `loss_mask`, unless the
-        file has one.
-
-    Returns
-    -------
-    Batch
-        `meta["holes"]` gives their number, if there are any.
-    """
+    """Report the holes that rejection left in the mask, and fill them on request."""
     holes = find_holes(batch)
     if not len(holes):
         return batch

@@ -75,11 +75,6 @@ def step_order(
     2. the number of screenshots, if it differs in all rows of each trajectory;
     3. the order of the file, if each prompt is longer than the one before, and chance
        is an unlikely explanation.
-
-    Raises
-    ------
-    LoadError
-        If the requested column does not exist or cannot be sorted.
     """
     if order_by == _FILE_ORDER and order_by not in batch.sample_columns:
         return StepOrder(description="in the order of the file")
@@ -223,13 +218,7 @@ def _grows(batch: Batch, several: Sequence[Rows]) -> bool:
 
 
 def named_column(batch: Batch, name: str, option: str) -> Array:
-    """Return a column by name; `option` is the parameter that named it, for the error.
-
-    Raises
-    ------
-    LoadError
-        If there is none.
-    """
+    """Return a column by name; errors mention `option`, the parameter that named it."""
     columns = dict(batch.sample_columns)
     if batch.group_ids is not None:
         columns["uid"] = np.array(batch.group_ids, dtype=object)

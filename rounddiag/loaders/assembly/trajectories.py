@@ -105,21 +105,6 @@ def find_trajectories(
 
     A row without a value is a trajectory of its own. Trajectories are in the order of
     their first rows.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample_by : sequence of str
-        Names in `sample_columns`, or `uid`.
-    order_by : str, optional
-        The column that counts the steps: numbers, or texts with a number; `"row"` is
-        the order of the file. See `step_order` for the default.
-
-    Raises
-    ------
-    LoadError
-        If there is no such column, `order_by` cannot be sorted, or two rows of a
-        trajectory have the same step.
     """
     columns = [named_column(batch, name, "sample_by") for name in sample_by]
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -166,39 +151,7 @@ _KEYS = ("sample", "round", "row")  # of the round columns of a joined batch
 def join_rows(
     batch: Batch, sample_by: str | Sequence[str], order_by: str | None = None
 ) -> Batch:
-    """Join the rows of each trajectory into one sample.
-
-    Parameters
-    ----------
-    batch : Batch
-        One row per step.
-    sample_by : str or sequence of str
-        The columns that identify a trajectory: of `sample_columns`, or `uid`.
-    order_by : str, optional
-        The column that counts the steps of a trajectory; see `find_trajectories`.
-
-    Returns
-    -------
-    Batch
-        One sample a trajectory, without padding. The round column `row` is the row of
-        the file; the sample column `num_rows` counts the rows of a trajectory.
-
-        If the order of the steps cannot be determined, the rows as they are:
-        `meta["rows"]` says so, and `meta["rounds"]` is `unknown`.
-
-    Raises
-    ------
-    LoadError
-        If a column does not exist or cannot be sorted.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> kinds = join_rows(batch, "task_kind", "row")
-    >>> kinds.num_samples, kinds.num_tokens == batch.num_tokens
-    (3, True)
-    """
+    """Join the rows of each trajectory into one sample."""
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
     trajectories = find_trajectories(batch, names, order_by)
     order, sizes = trajectories.order, trajectories.sizes

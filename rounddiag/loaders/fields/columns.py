@@ -39,16 +39,6 @@ def select_plain_columns(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the columns with one plain value (text, number, flag) per sample.
 
-    Parameters
-    ----------
-    columns : mapping of str to sequence or array
-    num_samples : int
-
-    Returns
-    -------
-    dict of str to array
-        Columns of dictionaries, lists or objects are left out.
-
     Examples
     --------
     >>> select_plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[]]}, 2)
@@ -107,12 +97,6 @@ def collect_columns(
 
     If the rows have different keys, the table is mostly empty, and its size grows with
     the square of the rows. Then the columns with the fewest values are left out.
-
-    Returns
-    -------
-    columns : dict of str to list
-    left_out : list of str
-        A phrase with the number of columns left out; empty if none was.
 
     Examples
     --------
@@ -213,14 +197,7 @@ def _items(value: object) -> list[Any]:
 
 
 def with_versions(batch: Batch, versions: Tensor) -> Batch:
-    """Return the batch with the weight versions of each sample and each round.
-
-    Parameters
-    ----------
-    batch : Batch
-    versions : Tensor of int
-        The version that generated each token, flat as the batch's fields.
-    """
+    """Return the batch with the weight versions of each sample and each round."""
     rounds = batch.rounds
     spans = zip(rounds.start.tolist(), rounds.num_tokens.tolist(), strict=True)
     parts = [versions[start : start + size] for start, size in spans]
@@ -253,18 +230,7 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
 
 
 def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:
-    """Return the batch with the records in its `round_columns`.
-
-    Parameters
-    ----------
-    batch : Batch
-    records : sequence of (list of dict, or None), one per sample
-
-    Raises
-    ------
-    BatchError
-        If `records` is not one list of dictionaries per sample.
-    """
+    """Return the batch with the records in its `round_columns`."""
     if len(records) != batch.num_samples:
         raise _record_error(batch.num_samples, f"{len(records)}")
     rows: list[Row] = []

@@ -120,31 +120,7 @@ def batch_from_fields(
     info: Mapping[str, Any] | None = None,
     sample_ids: Sequence[str] | None = None,
 ) -> Batch:
-    """Build a batch from fields that are named as in verl.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-        Padded tensors, nested tensors, or sequences of rows. Only fields in the table
-        above are looked up, so the mapping can read each from a file on request.
-    source : path-like
-        Their origin, for messages and `meta["source"]`.
-    columns : mapping of str to sequence, optional
-        One value per sample. Columns of lists, dictionaries and objects are left out.
-    info : mapping, optional
-        Facts about the whole batch: verl's `meta_info`.
-    sample_ids : sequence of str, optional
-        A name for each sample.
-
-    Returns
-    -------
-    Batch
-
-    Raises
-    ------
-    LoadError
-        If a required field is missing or the fields do not fit together.
-    """
+    """Build a batch from fields that are named as in verl."""
     reader = FieldReader(fields, source)
     facts = dict(info or {})
     others = expand_entries(columns or {})

@@ -167,14 +167,7 @@ class FieldReader:
     def token_rows(
         self, name: str, *, may_lack_first: bool = False
     ) -> list[Tensor] | None:
-        """Return a field as rows as long as those of the tokens, or None.
-
-        Parameters
-        ----------
-        name : str
-        may_lack_first : bool
-            Accept rows without a value for the first token, and put 0 there.
-        """
+        """Return a field as rows as long as those of the tokens, or None."""
         rows = self.row_list(name)
         if rows is None:
             return None
@@ -389,23 +382,6 @@ def divide_sequences(
 
     The prompt ends before the first token that the model wrote, and has at least one
     token. The response ends at the last token that `attention_mask` marks.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-        Padded tensors or sequences of rows. A field is read when it is looked up.
-    source : path-like
-        Named in messages.
-    tokens, written : str
-        The fields of token ids, and of the mask of what the model wrote.
-    names : mapping of str to str
-        Optional fields with one value per token, and verl's names for them. Fields
-        other than `tokens` may lack the first token.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit.
     """
     reader = FieldReader(fields, source, tokens)
     ids = reader.tokens.rows()

@@ -56,19 +56,6 @@ class TokenRecords:
         Other fields with one value per token are used if a Batch has them: `entropy`,
         `advantages`, `position_ids`, log-probabilities of another engine or model.
         Lists and objects of another length become JSON text.
-
-        Parameters
-        ----------
-        record : Record
-        names : mapping of str to str
-            Required fields with one value per token, and verl's names for them.
-        used : collection of str
-            Fields that the caller reads itself.
-
-        Raises
-        ------
-        LoadError
-            If a required field is missing or has another number of tokens.
         """
         num_tokens = len(record.row("token_ids"))
         rows, columns = {}, {}
@@ -87,16 +74,7 @@ class TokenRecords:
         return {**required, **rows}, columns
 
     def add(self, rows: Mapping[str, Array], columns: Mapping[str, object]) -> None:
-        """Add a sample.
-
-        Parameters
-        ----------
-        rows : mapping of str to array
-            One value per token of the sequence: `token_ids`, `response_mask`, and
-            other fields under verl's names.
-        columns : mapping of str to object
-            One value each.
-        """
+        """Add a sample."""
         for name, row in rows.items():
             self._rows[name].append(torch.from_numpy(row))
         ids = rows["token_ids"]

@@ -42,11 +42,6 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
     - Messages and other nested values are columns of JSON text.
     - Prompts and groups are derived from the tokens, and `meta` says so. Prompts that
       differ only in their images are one group.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing, or the rows of a line differ in length.
     """
     missing = [name for name in _ROWS if name not in lines.first]
     if missing:

@@ -36,12 +36,6 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
       out and named in `meta["left_out"]`: rounddiag computes them itself.
     - Prompts and groups are derived from the tokens, and `meta` says so. Samples of one
       group are scattered over the ranks of a step.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing, the rows of a line differ in length, or the layout is of
-        another version.
     """
     samples = TokenRecords(source, "loss_mask")
     for record in lines:

@@ -167,11 +167,6 @@ def _response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
     Sequences are padded on the left. Fields of the response cover only their last
     columns, and `response_mask` marks the response in these: at the end, or at the
     start in SkyRL 0.1.
-
-    Raises
-    ------
-    LoadError
-        If shapes do not fit together, or a padding row has a loss.
     """
     named = {
         key: name for key, name in _RESPONSE_NAMES.items() if key in inputs.tensors
@@ -293,11 +288,6 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     - Rows that pad the batch are dropped and counted.
     - If the file has no groups, samples with the same prompt tokens are one group,
       unless they have images or are steps.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or None, or the fields do not fit together.
     """
     inputs = _training_input(node, source)
     for name, advice in _NEEDED.items():

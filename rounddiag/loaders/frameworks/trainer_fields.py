@@ -40,13 +40,6 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
     """Return a `Format.read` for fields under a trainer's own names.
 
     Samples with the same prompt tokens are one group if the file has no groups.
-
-    Parameters
-    ----------
-    mask_source : str
-        What the mask is computed from, for `meta["mask_source"]`.
-    to_verl : callable
-        Returns the fields under verl's names.
     """
     return partial(_read, mask_source, to_verl)
 
@@ -80,23 +73,7 @@ def require_log_probs(
     advice: Mapping[str, str],
     source: object,
 ) -> None:
-    """Check that a file has the log-probabilities of both engines.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-    names : mapping of str to str
-        The trainer's name of each field, and verl's.
-    advice : mapping of str to str
-        How to make the trainer compute a field, by the trainer's name of it.
-    source : path-like
-        Named in messages.
-
-    Raises
-    ------
-    LoadError
-        If one of the two is missing.
-    """
+    """Check that a file has the log-probabilities of both engines."""
     present = tuple(fields)  # `in` may read a whole field
     engines = {"rollout_log_probs": "sampling", "old_log_probs": "training"}
     for theirs, ours in names.items():
@@ -130,17 +107,6 @@ def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tens
 
     `completion_mask` marks what the model wrote, except where `tool_mask` is 0: those
     tokens are the output of tools.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-    source : path-like
-        Named in messages.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit.
     """
     require_log_probs(fields, _TRL_NAMES, _TRL_ADVICE, source)
     completions = FieldReader(fields, source, "completion_ids")
@@ -198,19 +164,7 @@ _OPENRLHF_ADVICE = {
 def openrlhf_fields(
     fields: Mapping[str, Any], source: object
 ) -> dict[str, list[Tensor]]:
-    """Return the fields of OpenRLHF's experiences under verl's names.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-    source : path-like
-        Named in messages.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit.
-    """
+    """Return the fields of OpenRLHF's experiences under verl's names."""
     require_log_probs(fields, _OPENRLHF_NAMES, _OPENRLHF_ADVICE, source)
     return divide_sequences(
         fields, source, tokens="sequences", written="action_mask", names=_OPENRLHF_NAMES
@@ -247,17 +201,6 @@ def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Te
 
     At each position, AReaL's training engine writes the value of the next token; the
     value at the last position is meaningless.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-    source : path-like
-        Named in messages.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit.
     """
     require_log_probs(fields, _AREAL_NAMES, _AREAL_ADVICE, source)
     known = {*_AREAL_NAMES, *_AREAL_MASKS}

@@ -122,18 +122,6 @@ def roll_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Ten
 
     ROLL has masks of the whole sequence, and log-probabilities that lack its first
     token.
-
-    Parameters
-    ----------
-    fields : mapping of str to rows
-    source : path-like
-        Named in messages.
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or does not fit; ROLL's own dumps of rollouts have no
-        `old_log_probs`.
     """
     require_log_probs(fields, _ROLL, _ROLL_ADVICE, source)
     return divide_sequences(

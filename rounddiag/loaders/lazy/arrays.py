@@ -142,18 +142,7 @@ class Ragged:
 
 
 def as_ragged(value: object) -> Ragged:
-    """Return the rows of a field.
-
-    Parameters
-    ----------
-    value : Tensor, array, or sequence of them
-        A padded tensor, a nested one (jagged or strided), or a sequence of rows.
-
-    Raises
-    ------
-    ValueError
-        If the value has no rows.
-    """
+    """Return the rows of a field."""
     match value:
         case Ragged():
             return value
@@ -193,13 +182,7 @@ def row_list(value: object) -> list[Tensor]:
 def close_gaps(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
 ) -> Ragged:
-    """Return the rows of a nested tensor without the gaps that `lengths` leaves.
-
-    Raises
-    ------
-    ValueError
-        If the offsets do not rise from 0 to the end.
-    """
+    """Return the rows of a nested tensor without the gaps that `lengths` leaves."""
     offsets = offsets.long()
     if lengths is None:
         rises = offsets.dim() == 1 and bool((offsets.diff() >= 0).all())

@@ -93,13 +93,7 @@ def list_array(values: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.
 
 
 def text_array(name: str, texts: Sequence[str]) -> pa.Array:
-    """Return strings as a column.
-
-    Raises
-    ------
-    BatchError
-        If one is no string, or cannot be written as UTF-8.
-    """
+    """Return strings as a column."""
     try:
         return pa.array(list(texts), pa.string())
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -115,11 +109,6 @@ def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
     """Return numbers as a tensor; those just read from Parquet are not copied.
 
     A missing float is NaN; no other number may be missing.
-
-    Raises
-    ------
-    TypeError
-        If torch has no such type.
     """
     if isinstance(values, pa.ChunkedArray):
         is_whole = values.num_chunks == 1
@@ -137,13 +126,7 @@ def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
 
 
 def to_json(key: str, value: object) -> str:
-    """Return a value as JSON, with NaN, and numpy values as Python values.
-
-    Raises
-    ------
-    BatchError
-        If it holds objects that JSON cannot represent.
-    """
+    """Return a value as JSON, with NaN, and numpy values as Python values."""
     try:
         return json.dumps(value, default=_json_value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -189,13 +172,7 @@ def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
 
 
 def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
-    """Return a tensor in the dtype that it was saved with.
-
-    Raises
-    ------
-    LoadError
-        If torch has no dtype of that name.
-    """
+    """Return a tensor in the dtype that it was saved with."""
     mark = (field.metadata or {}).get(KEY)
     if mark is None:
         return values
@@ -220,11 +197,6 @@ def _marked_array(values: Array, field: pa.Field) -> Array:
     """Return an array in the dtype that it was saved with.
 
     Texts stay objects if fixed width would need far more memory.
-
-    Raises
-    ------
-    LoadError
-        If the mark is no dtype of numbers, times or texts, or the values are not of it.
     """
     mark = (field.metadata or {}).get(KEY)
     if mark is None:
@@ -273,11 +245,6 @@ def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
 
     Numbers, times and texts of numpy keep their dtype. Objects of one plain type become
     a column of that type, other objects become JSON.
-
-    Raises
-    ------
-    BatchError
-        If neither Parquet nor JSON can represent the values.
     """
     try:
         array, marks = _encode(name, values.reshape(-1))
@@ -319,14 +286,7 @@ class SharedTexts:
 def read_columns(
     fields: Sequence[pa.Field], parts: Iterable[Sequence[pa.ChunkedArray]]
 ) -> dict[str, Array]:
-    """Return the arrays that `open_column` turned into columns.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-    parts : iterable of sequence of ChunkedArray
-        The columns of some rows after the other, in the order of the fields.
-    """
+    """Return the arrays that `open_column` turned into columns."""
     read: list[list[Array]] = [[] for _ in fields]
     shared = [SharedTexts() for _ in fields]
     for columns in parts:
@@ -419,13 +379,7 @@ def _dtype_error(name: str, values: Array) -> BatchError:
 
 
 def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
-    """Return the columns as a list of structs per sample, in their order.
-
-    Raises
-    ------
-    BatchError
-        If a row belongs to no sample of the batch.
-    """
+    """Return the columns as a list of structs per sample, in their order."""
     sample = columns["sample"]
     sizes = _rows_per_sample(sample, num_samples)
     order = np.argsort(sample, kind="stable")
@@ -447,14 +401,7 @@ def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Arra
 def read_rounds_column(
     parts: Iterable[pa.ChunkedArray], field: pa.Field
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns of lists of structs, with `sample` first.
-
-    Parameters
-    ----------
-    parts : iterable of ChunkedArray
-        The lists of some rows after the other, at least one.
-    field : Field
-    """
+    """Return the columns of lists of structs, with `sample` first."""
     sizes: list[Array] = []
 
     def columns() -> Iterator[list[pa.ChunkedArray]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rounddiag._version import __version__
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import to_json
@@ -35,15 +36,15 @@ class Footer:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the footer as JSON, with the version of this layout.
-
-        Raises
-        ------
-        BatchError
-            If JSON cannot represent `meta`.
-        """
-        facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
-        return to_json("meta", {**facts, "meta": dict(self.meta)})
+        """Return the footer as JSON, with the versions of this layout and package."""
+        facts = {
+            "version": VERSION,
+            "rounddiag": __version__,
+            "step": self.step,
+            "tokenizer": self.tokenizer,
+            "meta": dict(self.meta),
+        }
+        return to_json("meta", facts)
 
     def meta_with_source(self, file: Path) -> dict[str, Any]:
         """Return `meta` with the file as `source`; the old one is `original_source`."""
@@ -54,13 +55,7 @@ class Footer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
-        """Read the footer of a file.
-
-        Raises
-        ------
-        LoadError
-            If the file is not ours, is newer than this package, or is broken.
-        """
+        """Read the footer of a file."""
         if KEY not in (metadata or {}):
             raise LoadError.build(
                 key="rounddiag",

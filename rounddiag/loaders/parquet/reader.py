@@ -54,7 +54,7 @@ _RESAVE = "Save the batch with `rounddiag.save`."
 
 
 class TableReader:
-    """Reads one column at a time, so that no more than one is in memory twice.
+    """Reads column by column, so that at most one column is held in two copies.
 
     Parameters
     ----------
@@ -91,34 +91,16 @@ class TableReader:
         return self._schema.field(name)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Read a column.
-
-        Raises
-        ------
-        LoadError
-            If there is not exactly one of this name.
-        """
+        """Read a column."""
         return self.columns([name]).column(name)
 
     def columns(self, names: list[str]) -> pa.Table:
-        """Read several columns at once.
-
-        Raises
-        ------
-        LoadError
-            If there is not exactly one of each name.
-        """
+        """Read several columns at once."""
         self._require_one(names)
         return self._source.read_row_groups(self._groups, names, use_threads=False)
 
     def parts(self, names: list[str]) -> Iterator[pa.Table]:
-        """Read several columns, some rows after the other, and at least once.
-
-        Raises
-        ------
-        LoadError
-            If there is not exactly one of each name.
-        """
+        """Read several columns, some rows after the other, and at least once."""
         self._require_one(names)
         sizes = [self._source.metadata.row_group(group) for group in self._groups]
         num_rows = sum(size.num_rows for size in sizes)
@@ -142,13 +124,7 @@ class TableReader:
                 )
 
     def lists(self, name: str) -> tuple[pa.ChunkedArray, Tensor]:
-        """Return the values of a column of lists, concatenated, and the lists' sizes.
-
-        Raises
-        ------
-        LoadError
-            If it holds anything else, or a row without a list.
-        """
+        """Return the concatenated values of a column of lists, and the lists' sizes."""
         column = self.column(name)
         fits = pa.types.is_list(column.type)
         require(column, name, "a list in each row", fits=fits)
@@ -159,11 +135,6 @@ class TableReader:
         """Return the same as `lists`, for a column of lists of numbers.
 
         They have the dtype that they were saved with.
-
-        Raises
-        ------
-        LoadError
-            If it holds anything else.
         """
         values, sizes = self.stored_numbers(name)
         return marked_tensor(values, self.field(name)), sizes
@@ -176,25 +147,13 @@ class TableReader:
         return to_tensor(values), sizes
 
     def number(self, name: str) -> Tensor:
-        """Return a column of one number per row.
-
-        Raises
-        ------
-        LoadError
-            If it holds anything else.
-        """
+        """Return a column of one number per row."""
         column = self.column(name)
         require(column, name, "numbers", fits=column.type in _NUMBERS)
         return marked_tensor(to_tensor(column), self.field(name))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a column of strings; long ones that are equal are one object.
-
-        Raises
-        ------
-        LoadError
-            If it holds anything else.
-        """
+        """Return a column of strings; long ones that are equal are one object."""
         texts: list[str] = []
         share = SharedTexts()
         for part in self.parts([name]):
@@ -217,13 +176,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
 
 
 def read_fields(table: TableReader) -> dict[str, Any]:
-    """Return the fields of a Batch that a file holds, except `images`.
-
-    Raises
-    ------
-    LoadError
-        If a column is missing or holds another type.
-    """
+    """Return the fields of a Batch that a file holds, except `images`."""
     first, mask, *_ = REQUIRED
     if table.skips(first):  # the mask has the lengths of the rows
         flags, lengths = table.stored_numbers(mask)
@@ -337,19 +290,6 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
     """Read a batch that `save` wrote.
 
     Screenshots stay in the file until one is requested, so the file must remain.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    Batch
-
-    Raises
-    ------
-    LoadError
-        If the file is broken, not ours, or newer than this package.
     """
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
@@ -367,26 +307,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
 def load_columns(
     path: str | os.PathLike[str], names: Collection[str], *, open_columns: bool = False
 ) -> Batch:
-    """Read some columns of a batch that `save` wrote, and none of its screenshots.
-
-    Parameters
-    ----------
-    path : path-like
-    names : collection of str
-        Columns of the file, the mask and both log-probs among them. Without
-        `response_ids`, token ids are 0 and the mask is of bool.
-    open_columns : bool
-        Read all columns of samples and of rounds too.
-
-    Returns
-    -------
-    Batch
-
-    Raises
-    ------
-    LoadError
-        As in `load_parquet`.
-    """
+    """Read some columns of a batch that `save` wrote, and none of its screenshots."""
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
         selected = {*names}
@@ -404,18 +325,7 @@ def load_columns(
 
 
 def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
-    """Read one sample of a batch that `save` wrote; only its row group is read.
-
-    Returns
-    -------
-    Batch
-        Equal to `load_parquet(path)[sample]`.
-
-    Raises
-    ------
-    LoadError
-        As in `load_parquet`, or if there is no such sample.
-    """
+    """Read one sample of a batch that `save` wrote; only its row group is read."""
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
         sizes = [
@@ -464,13 +374,7 @@ def require_sample(sample: int, num_samples: int) -> None:
 
 
 def parquet_names(source: Source) -> dict[str, None]:
-    """Return the names of the columns and of the metadata of a Parquet file.
-
-    Raises
-    ------
-    LoadError
-        If it is damaged.
-    """
+    """Return the names of the columns and of the metadata of a Parquet file."""
     try:
         with open_parquet(source.path) as file:
             schema = file.schema_arrow

@@ -60,13 +60,7 @@ class StoredScreenshot(Screenshot):
         return self.read().png()
 
     def read(self) -> EncodedScreenshot:
-        """Read the picture from the file.
-
-        Raises
-        ------
-        LoadError
-            If the file is missing, broken, or has changed since the batch was read.
-        """
+        """Read the picture from the file."""
         try:
             is_same = _file_stamp(self.file) == self.stamp
             data = self._read_bytes() if is_same else None
@@ -122,11 +116,6 @@ def stored_screenshots(
     """Return the screenshots of every sample, without reading their bytes.
 
     With `group`, those of one row group.
-
-    Raises
-    ------
-    LoadError
-        If the columns hold anything else.
     """
     stamp = _file_stamp(file)
     groups = range(source.num_row_groups) if group is None else [group]
@@ -148,13 +137,7 @@ def stored_screenshots(
 
 
 def read_screenshots(table: TableReader) -> tuple[tuple[EncodedScreenshot, ...], ...]:
-    """Return the screenshots of every sample with their bytes.
-
-    Raises
-    ------
-    LoadError
-        If the columns hold anything else.
-    """
+    """Return the screenshots of every sample with their bytes."""
     for name, kind in ((COLUMN, _TYPE), (_FACTS, _FACTS_TYPE)):
         if table.field(name).type != kind:
             raise LoadError.build(

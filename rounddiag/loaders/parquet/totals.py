@@ -39,11 +39,6 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
 
     There are none for a partial capture, as `batch.meta["capture"]` has the totals of
     its step, and where they would be large beside the columns.
-
-    Parameters
-    ----------
-    batch : Batch
-        On the CPU.
     """
     capture = batch.meta.get("capture")
     is_partial = isinstance(capture, dict) and "rounds" in capture
@@ -59,14 +54,7 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
 
 
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """Return the totals in a file's metadata; None where there are none.
-
-    Returns
-    -------
-    dict, optional
-        `num_samples`, the values of `step_means`, and `rounds` as `summarize_rounds`
-        gives them.
-    """
+    """Return the totals in a file's metadata, or None."""
     try:
         totals = json.loads((metadata or {})[_KEY])
         return dict(totals) if totals["version"] == _VERSION else None
@@ -92,21 +80,7 @@ def step_means(batch: Batch) -> dict[str, float]:
 
 
 def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
-    """Summarize each round over all samples, as plain numbers.
-
-    Parameters
-    ----------
-    batch : Batch
-        On the CPU.
-
-    Returns
-    -------
-    list of dict
-        One entry per round: the columns of `schema.SUMMARY` except the interval and
-        those derived from others, and the inputs of the interval: `cluster_abs_diff`
-        and `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
-        group (of each sample where there are no groups).
-    """
+    """Summarize each round over all samples, as plain numbers."""
     totals, rounds = measure(batch), batch.rounds
     index, sample, start, num_tokens = (
         getattr(rounds, name).numpy()

@@ -50,14 +50,7 @@ SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 
 
 def _make_table(batch: Batch) -> pa.Table:
-    """Return the table of a batch: one row per sample, without padding.
-
-    Raises
-    ------
-    BatchError
-        If an open column holds objects that a file cannot hold, or if UTF-8 cannot
-        represent a name.
-    """
+    """Return the table of a batch: one row per sample, without padding."""
     parts = (_sample_values(batch), _tokens(batch), _prompts(batch), _others(batch))
     try:
         columns = [column for part in parts for column in part]
@@ -229,13 +222,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
 
 def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
-    """Write a batch as `save` does.
-
-    Raises
-    ------
-    BatchError
-        As `save` does.
-    """
+    """Write a batch as `save` does."""
     batch = batch if batch.response_ids.is_cpu else batch.to("cpu")
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)

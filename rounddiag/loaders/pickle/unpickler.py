@@ -91,13 +91,7 @@ class PickleMachine:
         self._memo: dict[object, object] = {}
 
     def run(self) -> object:
-        """Return what the pickle holds.
-
-        Raises
-        ------
-        LoadError
-            If it is damaged, or requests a call that is not allowed.
-        """
+        """Return what the pickle holds."""
         try:
             return self._run()
         except LoadError:

@@ -120,18 +120,7 @@ def stored_table(
     info: Mapping[Any, Any],
     source: Source,
 ) -> Table:
-    """Return the content of a file as a table.
-
-    Parameters
-    ----------
-    fields : mapping of str to tensor, array or plain value
-        Classified by their dimensions.
-    columns : mapping of str to sequence
-        Further columns with one value per sample.
-    info : mapping
-        Further values for the whole batch.
-    source : Source
-    """
+    """Return the content of a file as a table."""
     dims = {name: _num_dims(value) for name, value in fields.items()}
 
     def read(name: str) -> object:
@@ -282,13 +271,7 @@ _SAFETENSORS = {
 
 
 def safetensors_root(source: Source) -> dict[str, object]:
-    """Return the tensors of a safetensors file and its metadata, by name.
-
-    Raises
-    ------
-    LoadError
-        If the header is not JSON of tensors, or a tensor is outside the file.
-    """
+    """Return the tensors of a safetensors file and its metadata, by name."""
     whole = source.whole()
     size = int.from_bytes(whole.part(0, 8).read(), "little")
     data = whole.part(8 + size, len(whole) - 8 - size)

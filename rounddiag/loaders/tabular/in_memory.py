@@ -139,19 +139,7 @@ def _numbers(row: Sequence[Any] | np.ndarray[Any, Any] | Tensor) -> Any:  # noqa
 
 
 def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
-    """Return data as a table, and a source that names it in messages.
-
-    Parameters
-    ----------
-    data : mapping, list of mappings, frame or data set
-        A mapping of names to tensors, arrays and lists, or a list with one such mapping
-        per row; a frame of pandas, polars or Arrow; a Hugging Face data set.
-
-    Raises
-    ------
-    LoadError
-        If it is none of them.
-    """
+    """Return data as a table, and a source that names it in messages."""
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, list | tuple) and _are_rows(data):
         columns, left_out = collect_columns(data)

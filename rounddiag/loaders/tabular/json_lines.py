@@ -93,13 +93,7 @@ class Record(dict[str, Any]):
         self.line, self.source = line, source
 
     def row(self, name: str, size: int | None = None) -> Array:
-        """Return a field of one number per token.
-
-        Raises
-        ------
-        LoadError
-            If it is missing, holds other values, or does not have `size` numbers.
-        """
+        """Return a field of one number per token."""
         value = self.get(name)
         kind = _KINDS.get(type(value), "one number")
         if isinstance(value, np.ndarray):

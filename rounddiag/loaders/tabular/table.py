@@ -59,13 +59,6 @@ class LazyFields(Mapping[str, Any]):
     def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
         """Return the same fields, some of them under other names.
 
-        Parameters
-        ----------
-        fields : mapping
-        names : mapping of str to str
-            New names, and the old name of each. A field that already had one of the new
-            names is hidden.
-
         Examples
         --------
         >>> dict(LazyFields.rename({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
@@ -105,11 +98,6 @@ def with_picture_column(
 
     A path is never opened, since a file must not make us read other files. Pictures
     that are only a path are left out and counted in `meta["screenshots"]`.
-
-    Raises
-    ------
-    LoadError
-        If the rows are not as many as the samples.
     """
     try:
         values = [_picture_values(row) for row in rows]
@@ -175,15 +163,6 @@ class Table:
     def classify(cls, dims: Mapping[str, int], read: Callable[[str], Any]) -> Table:
         """Sort columns into fields, columns and info by their dimensions.
 
-        Parameters
-        ----------
-        dims : mapping of str to int
-            By name: 0 for one value for the whole batch, 1 for one value per sample, 2
-            for several values per sample.
-        read : callable
-            Returns the values of a column. Fields and columns are read when they are
-            looked up.
-
         Examples
         --------
         >>> table = Table.classify({"mask": 2, "turns": 1, "kl": 0}, str.upper)
@@ -215,11 +194,6 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     """Build a batch from columns under verl's names or ours.
 
     `meta["left_out"]` names what a Batch cannot hold.
-
-    Raises
-    ------
-    LoadError
-        If a required column is missing or the columns do not fit together.
     """
     fields, columns = LazyFields.watch(table.fields), expand_entries(table.columns)
     if TURN_SCORES in fields:  # its lists of numbers look like a field per token

@@ -49,25 +49,7 @@ def room_beside(num_file_bytes: int) -> int:
 
 
 def write_answer(folder: Path, batch: Batch, *, most: int, room: int) -> None:
-    """Write a batch without what must not leave this process: the tokenizer.
-
-    Parameters
-    ----------
-    folder : Path
-    batch : Batch
-        Its screenshots are small JPEGs, its tokenizer is a TokenTable.
-    most : int
-        Bytes that the batch may take.
-    room : int
-        Bytes that reading it may take in addition.
-
-    Raises
-    ------
-    TooLargeError
-        If it takes more.
-    LoadError
-        If it has too many columns, or a name is too long.
-    """
+    """Write a batch without what must not leave this process: the tokenizer."""
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.untrusted.weight import batch_bytes, extra_bytes
 
@@ -102,13 +84,7 @@ def _check_names(batch: Batch) -> None:
 
 
 def _check_files(folder: Path, *, most: int, room: int) -> None:
-    """Check what the JSON of an answer becomes, and its footer.
-
-    Raises
-    ------
-    TooLargeError
-        If it is too much.
-    """
+    """Check what the JSON of an answer becomes, and its footer."""
     from rounddiag.loaders.parquet.metadata import KEY
     from rounddiag.loaders.parquet.reader import TableReader
 
@@ -161,23 +137,7 @@ def _file_bytes(file: Path) -> int:
 def read_answer(
     folder: Path, *, most: int, room: int, tokenizer: object | None = None
 ) -> Batch:
-    """Read what `write_answer` wrote.
-
-    Parameters
-    ----------
-    folder : Path
-    most, room : int
-        As `write_answer` takes them.
-    tokenizer : object, optional
-        Replaces the table of the tokens' texts.
-
-    Raises
-    ------
-    TooLargeError
-        If it is larger than `write_answer` makes it.
-    LoadError
-        If anything else wrote it.
-    """
+    """Read what `write_answer` wrote."""
     from rounddiag.loaders.parquet.columns import BROKEN
 
     try:

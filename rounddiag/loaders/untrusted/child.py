@@ -71,18 +71,7 @@ def _end_with(parent: int) -> None:
 
 
 def read_request(folder: Path) -> int:
-    """Read the requested file under limits, and write its batch.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds the request; the answer is written there.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Read the requested file under limits, and write its batch."""
     request = json.loads((folder / REQUEST).read_text())
     os.chdir(request["folder"])
     limits = Limits(**request["limits"])

@@ -31,11 +31,6 @@ def shared_folder() -> Iterator[Path]:
     """Create a folder, and remove it at the end with all that is in it.
 
     Folders older than an hour that a process left when it was killed are removed.
-
-    Raises
-    ------
-    OSError
-        If there is no place for it.
     """
     import fcntl  # not on Windows
 
@@ -74,13 +69,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def open_plain(file: Path) -> BinaryIO:
-    """Open a plain file without waiting.
-
-    Raises
-    ------
-    OSError
-        If there is none, or it is a link, a pipe, a device or a folder.
-    """
+    """Open a plain file without waiting."""
     descriptor = os.open(
         file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     )

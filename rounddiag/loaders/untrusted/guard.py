@@ -34,29 +34,7 @@ def load_untrusted(
     options: Mapping[str, Any],
     tokenizer: object | None = None,
 ) -> Batch:
-    """Read a file in a child process.
-
-    Parameters
-    ----------
-    path : path-like
-    limits : Limits
-    options : mapping
-        The arguments of `load` other than `path` and the limits.
-    tokenizer : object, optional
-        The tokenizer of the batch, which this process trusts.
-
-    Returns
-    -------
-    Batch
-        With screenshots as small JPEGs in memory, and a `TokenTable` in place of the
-        file's tokenizer.
-
-    Raises
-    ------
-    LoadError
-        If the file cannot be read, a limit is reached, or a library crashes; or if
-        there is no process or no place to read it.
-    """
+    """Read a file in a child process."""
     _require_path(path)
     _require_system()
     name = os.fsdecode(path)  # type: ignore[arg-type]

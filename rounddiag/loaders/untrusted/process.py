@@ -36,22 +36,7 @@ _ENVIRONMENT = {
 
 
 def run_child(folder: Path, limits: Limits) -> tuple[int | None, str]:
-    """Run `child.main` in a new process, in the folder with its request.
-
-    Returns
-    -------
-    code : int, optional
-        The exit code; negative for the signal that ended it. None if it took longer
-        than its limit and had to be ended. Where this process ignores SIGCHLD, the
-        system does not tell, and it is 0.
-    output : str
-        The end of what it wrote on standard error.
-
-    Raises
-    ------
-    OSError
-        If it cannot be started.
-    """
+    """Run `child.main` in a new process, in the folder with its request."""
     # Neither the file's folder nor the working directory is searched for modules.
     search = [*filter(None, sys.path), str(Path(__file__).parents[3])]
     with (folder / _OUTPUT).open("wb") as output:

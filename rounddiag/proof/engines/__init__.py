@@ -1,9 +1,14 @@
-"""What scores: a model of transformers in this process, or a function.
+"""What scores: a model of transformers in this process, a server, or a function.
 
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
 `loading`       a model and its image processor, from a folder or a name
+`server`        what servers share: ids sent, answers checked
+`vllm`          a vLLM server
+`sglang`        an SGLang server
+`http`          requests to the one host that was named
+`pictures`      the pictures of a sample: their tokens, their pixels
 `function`      a function from ids to log-probs
 `opening`       what a user passes, opened
 ==============  ==================================================================

@@ -46,13 +46,7 @@ class FunctionEngine:
         return frozenset()
 
     def prepare(self, one: Trajectory) -> Trajectory:
-        """Return a sample of text.
-
-        Raises
-        ------
-        BatchError
-            If it has pictures.
-        """
+        """Return a sample of text."""
         if one.shots:
             raise BatchError.build(
                 expected="a sample of text, to score with a function",
@@ -62,13 +56,7 @@ class FunctionEngine:
         return one
 
     def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
-        """Return the log-probs of the scored tokens of each request, in nats.
-
-        Raises
-        ------
-        BatchError
-            If the function returns another number of values.
-        """
+        """Return the log-probs of the scored tokens of each request, in nats."""
         del pool
         found = []
         for request in requests:

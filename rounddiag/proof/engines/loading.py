@@ -20,13 +20,7 @@ def load_model(
     trust_remote_code: bool,
     attention: str | None,
 ) -> tuple[Any, Any]:
-    """Load a model, and its image processor if it sees.
-
-    Raises
-    ------
-    LoadError
-        If transformers is missing, or cannot open the model.
-    """
+    """Load a model, and its image processor if it sees."""
     _require_transformers()
     import transformers
 
@@ -34,6 +28,8 @@ def load_model(
     if Path(name).is_dir():
         known["local_files_only"] = True
     place = _device(device)
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(name, **known)
         sees = hasattr(config, "vision_config")
@@ -56,6 +52,9 @@ def load_model(
         )
     except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise _loading_error(name, error) from error
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
     model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
     return model, processor
 

@@ -14,20 +14,18 @@ import torch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.loading import load_model
+from rounddiag.proof.engines.pictures import draw, refuse_written
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from PIL.Image import Image
     from torch import Tensor
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
-
-_GREY = 127
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +67,7 @@ class LocalEngine:
         trust_remote_code: bool = False,
         attention: str | None = None,
     ) -> LocalEngine:
-        """Load a model and its image processor.
-
-        Parameters
-        ----------
-        name : str
-            A folder, or a name that transformers finds.
-        device : str
-            `auto` is a GPU if there is one.
-        dtype : str
-            `float32`, `bfloat16`, ...; `auto` is float32 where it fits.
-        trust_remote_code : bool
-            Whether code of the model's repository may run.
-        attention : str, optional
-            transformers' name of the attention's implementation.
-
-        Raises
-        ------
-        LoadError
-            If transformers is missing, or cannot open the model.
-        """
+        """Load a model and its image processor."""
         model, processor = load_model(
             name,
             device=device,
@@ -150,13 +129,7 @@ class LocalEngine:
         return found
 
     def prepare(self, one: Trajectory) -> Trajectory:
-        """Check the ids of a sample, and find the image tokens of its pictures.
-
-        Raises
-        ------
-        BatchError
-            If an id is not in the vocabulary, or pictures do not fit the image tokens.
-        """
+        """Check the ids of a sample, and find the image tokens of its pictures."""
         highest = int(one.ids.max()) if len(one.ids) else 0
         if highest >= self.vocabulary:
             raise BatchError.build(
@@ -167,14 +140,7 @@ class LocalEngine:
         token = self.image_token
         if token is None or self.processor is None:
             return one
-        written = one.ids[torch.from_numpy(one.targets)]
-        if (written == token).any():
-            raise BatchError.build(
-                expected="no image token among what the model wrote in sample"
-                f" {one.sample}",
-                found=f"id {token}",
-                advice="Leave this sample out: later positions are undefined.",
-            )
+        refuse_written(one, token)
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
@@ -185,13 +151,7 @@ class LocalEngine:
         return replace(one, spans=spans, markers=frozenset(markers))
 
     def _spans(self, one: Trajectory, at: Tensor) -> tuple[tuple[int, int], ...]:
-        """Give each picture its image tokens, in order.
-
-        Raises
-        ------
-        BatchError
-            If there are too few pictures, or one has another number of tokens.
-        """
+        """Give each picture its image tokens, in order."""
         spans = []
         used = 0
         for index, shot in enumerate(one.shots):
@@ -227,13 +187,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def read(self, request: Request, pool: Pool) -> Readout:
-        """Run one pass; return what logits follow from.
-
-        Raises
-        ------
-        BatchError
-            If image tokens and pictures do not match.
-        """
+        """Run one pass; return what logits follow from."""
         one = pool[request.sample]
         scored = request.is_scored.clone()
         scored[0] = False
@@ -315,13 +269,7 @@ class LocalEngine:
         return [self._pixels_of(one, pool).num_tokens for one in request.pictures]
 
     def _sizes(self, request: Request, pool: Pool) -> list[int]:
-        """Return how many image tokens each picture of a request has.
-
-        Raises
-        ------
-        BatchError
-            If the image tokens are neither those of the pictures nor one for each.
-        """
+        """Return how many image tokens each picture of a request has."""
         number = int(request.ids.eq(self._pad).sum())
         whole = self._whole_sizes(request, pool)
         if number == sum(whole):
@@ -348,7 +296,7 @@ class LocalEngine:
                     "image_grid_thw": torch.tensor([shot.grid_thw]),
                 }
             else:
-                image = _image(shot, look)
+                image = draw(shot, look)
                 options = (
                     {"crop_to_patches": True}
                     if "internvl" in self.model.config.model_type
@@ -469,12 +417,3 @@ def _run_length(at: Tensor) -> int:
         return 0
     breaks = (at.diff() != 1).nonzero()
     return int(breaks[0, 0]) + 1 if len(breaks) else len(at)
-
-
-def _image(shot: Any, look: str) -> Image:  # noqa: ANN401 a Screenshot
-    from PIL import Image as Pillow
-
-    image: Image = shot.image().convert("RGB")
-    if shot.seen_size is not None and image.size != tuple(shot.seen_size):
-        image = image.resize(tuple(shot.seen_size))
-    return Pillow.new("RGB", image.size, (_GREY,) * 3) if look == "grey" else image

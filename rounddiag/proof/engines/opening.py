@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.function import FunctionEngine
+from rounddiag.proof.engines.http import Host, ServerError, StatusError
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.engines.sglang import SglangEngine
+from rounddiag.proof.engines.vllm import VllmEngine
 
 if TYPE_CHECKING:
     from rounddiag.proof.engines.engine import Engine
+    from rounddiag.proof.engines.server import ServerEngine
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +33,9 @@ def open_engine(
     trust_remote_code: bool = False,
     is_rough: bool = True,
 ) -> Opened:
-    """Open what a user passed as an engine, and the same with other numerics.
-
-    Raises
-    ------
-    BatchError
-        If it is nothing that scores.
-    LoadError
-        If it cannot be opened.
-    """
+    """Open what a user passed as an engine, and the same with other numerics."""
+    if isinstance(engine, str) and "://" in engine:
+        return Opened(open_server(Host.at(engine)))
     if isinstance(engine, str | os.PathLike):
         engine = LocalEngine.open(
             os.fspath(engine), device=device, trust_remote_code=trust_remote_code
@@ -47,10 +45,33 @@ def open_engine(
     if callable(engine):
         return Opened(FunctionEngine(engine))
     raise BatchError.build(
-        expected="a folder or name of a model, or a function",
+        expected="a folder or name of a model, the address of a server, or a function",
         found=f"a {type(engine).__name__}",
         advice="Pass the checkpoint of this step.",
     )
+
+
+def open_server(host: Host) -> ServerEngine:
+    """Return the engine of a vLLM or SGLang server.
+
+    Raises
+    ------
+    ServerError
+        If it does not answer, or as neither of them.
+    """
+    try:
+        return VllmEngine.open(host)
+    except (StatusError, KeyError, TypeError, IndexError):
+        pass
+    try:
+        return SglangEngine.open(host)
+    except StatusError as error:
+        raise ServerError.build(
+            file=host.url,
+            expected="a server of vLLM (`/version`) or SGLang (`/model_info`)",
+            found=f"HTTP {error.status}",
+            advice="Pass the address of the server itself, without `/v1`.",
+        ) from error
 
 
 def _rough(engine: LocalEngine) -> LocalEngine:

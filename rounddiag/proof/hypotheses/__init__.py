@@ -5,6 +5,7 @@
 `pictures`      images not seen, blank, grey, exchanged; the last k only
 `positions`     positions of the rotary embedding
 `context`       text not read, read twice, or read of neighbours
+`decoding`      tokens decoded one after the other, by a server
 `sampling`      temperature, truncation, penalties, bias: from logits alone
 `columns`       log-probs that were moved, exchanged or filled: no engine at all
 `weights`       older checkpoints, adapters
@@ -12,6 +13,7 @@
 """
 
 from rounddiag.proof.hypotheses import context as context
+from rounddiag.proof.hypotheses import decoding as decoding
 from rounddiag.proof.hypotheses import pictures as pictures
 from rounddiag.proof.hypotheses import positions as positions
 from rounddiag.proof.hypotheses.hypothesis import (

@@ -25,16 +25,7 @@ _LEAST_FILLED = 6
 def column_scores(
     scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
 ) -> Iterator[tuple[Hypothesis, Array]]:
-    """Yield hypotheses about a column, with the log-probs that follow from the base.
-
-    Parameters
-    ----------
-    scorer : Scorer
-    sheet : Sheet
-        Of these samples.
-    engine : str
-    samples : sequence of int
-    """
+    """Yield hypotheses about a column, with the log-probs that follow from the base."""
     for shift in _SHIFTS:
         direction = "later" if shift > 0 else "earlier"
         one = Hypothesis(

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 Edit: TypeAlias = Callable[[Trajectory, Pool], "Sequence[Request] | None"]
 """From a sample to the passes that score it; None where the change cannot be made."""
 
-Need: TypeAlias = Literal["logits", "positions", "pictures", "features", "rotary"]
+Need: TypeAlias = Literal[
+    "logits", "positions", "pictures", "features", "rotary", "decoding"
+]
 NEEDS: dict[Need, str] = {
     "logits": "the logits, which this engine does not give",
     "positions": "positions of one's own, which this engine does not take",
     "pictures": "pictures, which this batch does not have",
     "features": "the features of the pictures, which this engine does not take",
     "rotary": "the rotary frequencies, which this engine does not let change",
+    "decoding": "a vLLM server with --enable-trace-replay",
 }
 
 
@@ -128,13 +131,7 @@ def all_registered() -> tuple[Hypothesis, ...]:
 def select_hypotheses(
     known: Sequence[Hypothesis], names: Iterable[str] | None
 ) -> list[Hypothesis]:
-    """Return the hypotheses of some names or causes; all by default.
-
-    Raises
-    ------
-    BatchError
-        If a name is neither a hypothesis nor a cause of one.
-    """
+    """Return the hypotheses of some names or causes; all by default."""
     if names is None:
         return list(known)
     found: list[Hypothesis] = []

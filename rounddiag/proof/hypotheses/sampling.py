@@ -323,17 +323,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Family]:
-    """Return a family for each id that differs most, of those that occur often.
-
-    Parameters
-    ----------
-    token_ids : int array
-        The scored tokens.
-    residuals : float array
-        The base's log-probs minus the engine's, in nats.
-    most : int
-        How many ids.
-    """
+    """Return a family for each id that differs most, of those that occur often."""
     known = np.isfinite(residuals)
     ids, code = np.unique(token_ids[known], return_inverse=True)
     if not len(ids):

@@ -18,6 +18,7 @@ const CELL_GAP = 12;
 const CELL_TEXTS = {
   number,
   signed: withSign,
+  change: withSign,
   count: groupDigits,
   bound: (value) => `≥ ${number(value)}`,
   share: (value) => `${number(100 * value)} %`,
@@ -201,6 +202,6 @@ function listCell(value, kind) {
     return element("span", { class: name, title: before + piece + after }, before, element("b", {}, piece || "‥"), after);
   }
   if (typeof value === "string") return element("span", { class: name, title: visible(value) }, visible(value));
-  const side = kind === "signed" ? { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(value)] ?? "" : "";
+  const side = kind === "change" && value > 0 ? " rdx-worse" : kind === "signed" ? { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(value)] ?? "" : "";
   return element("span", { class: name + side }, CELL_TEXTS[kind]?.(value) ?? String(value));
 }

@@ -347,7 +347,7 @@ class ExplorerPage {
     if (changes.finding !== undefined) this.drawer.reach("findings", changes.finding);
     if (["common", "selection"].includes(this.drawer.open()) && "cells" in changes) this.drawer.refresh();
     if (move === this.numMoves) return this.goTo(this.state.current, { isKnown: true });
-    this.state = { ...this.state, current }; // somebody has moved on meanwhile
+    this.state = { ...this.state, current }; // superseded by a later request
     return this.showChoice();
   }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from rounddiag._version import __version__
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet, save
 
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 def tokenizer_of(batch: Batch, path: Path) -> object:
     save(batch, path)
     return load_parquet(path).tokenizer
+
+
+def test_the_file_names_the_version_that_wrote_it(full: Batch, tmp_path: Path) -> None:
+    save(full, tmp_path / "batch.parquet")
+    metadata = pq.read_schema(tmp_path / "batch.parquet").metadata
+    assert json.loads(metadata[b"rounddiag"])["rounddiag"] == __version__
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "below/tokenizer.json"])

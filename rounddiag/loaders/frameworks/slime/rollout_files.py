@@ -62,13 +62,7 @@ class RolloutFile:
 def find_rollout_file(
     train_file: Path, rollout_id: object, batch: Batch
 ) -> RolloutFile | None:
-    """Return the rollout file of a train file, `../rollout_data/{rollout_id}.pt`.
-
-    Raises
-    ------
-    LoadError
-        If it cannot be read, or is of other samples.
-    """
+    """Return the rollout file of a train file, `../rollout_data/{rollout_id}.pt`."""
     path = sibling_file(train_file, "rollout_data", rollout_id)
     if path is None:
         return None
@@ -87,13 +81,7 @@ def find_rollout_file(
 
 
 def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
-    """Return the file of a rollout in another folder of the dump, if it exists.
-
-    Raises
-    ------
-    LoadError
-        If it is a link that leads out of the dump.
-    """
+    """Return the file of a rollout in another folder of the dump, if it exists."""
     if not isinstance(rollout_id, int) or not 0 <= rollout_id < 1 << 63:
         return None
     path = file.parent.parent / folder / f"{rollout_id:d}.pt"
@@ -184,16 +172,6 @@ def with_rollouts(
     They are in `../rollout_data/{rollout_id}.pt` of the train file.
     `meta["rollout_file"]` names that file, or says why it was not used: the train file
     can be read even if its rollout file is damaged or has other samples.
-
-    Parameters
-    ----------
-    batch : Batch
-    rollout_id : object
-        From the train file.
-    raw_rewards : sequence
-        The environment's rewards of all rollouts, if the train file has them.
-    source : Source
-        The train file.
     """
     try:
         rollouts = find_rollout_file(source.path, rollout_id, batch)
@@ -268,12 +246,6 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
 
     The engine reports one per call. They are assigned to rounds if a sample has as many
     rounds as calls.
-
-    Parameters
-    ----------
-    batch : Batch
-    rows : sequence of list of str
-        The versions of the calls of each sample; empty if they are not known.
     """
     if len(rows) != len(batch):
         return batch
@@ -302,7 +274,7 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
-    """Return the lowest and highest weight version, and all where there are several."""
+    """Return the lowest and highest weight version, and all if they differ."""
     if not any(rows):
         return {}
     ends = {

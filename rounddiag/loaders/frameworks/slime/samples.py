@@ -151,14 +151,6 @@ def _micro_batches(
 ) -> Iterator[tuple[int, int]]:
     """Yield positions of samples, and the micro batch of its shard of each.
 
-    Parameters
-    ----------
-    shards : sequence of mapping
-        `partition`, the positions of its samples, and `micro_batch_indices`, for each
-        micro batch a list of indices into it.
-    count : int
-        The number of samples: at most as many are yielded, even if the lists repeat.
-
     Examples
     --------
     >>> shard = {"partition": [4, 7], "micro_batch_indices": [[1], [0]]}
@@ -199,19 +191,7 @@ _ADVICE = {
 
 
 def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
-    """Take the fields per token out of the columns, under verl's names.
-
-    Parameters
-    ----------
-    columns : dict of str to list
-        `tokens` are prompt and response; the other fields are of the response only.
-    source : Source
-
-    Raises
-    ------
-    LoadError
-        If a field is missing or has another number of values than tokens.
-    """
+    """Take the fields per token out of the columns, under verl's names."""
     taken = {
         name: columns.pop(name) for name in ("tokens", *MASK, *NAMES) if name in columns
     }
@@ -233,13 +213,7 @@ def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
 def divide_tokens(
     fields: Mapping[str, Any], lengths: Sequence[object], source: Source
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tokens of the prompts and of the responses, of these lengths.
-
-    Raises
-    ------
-    LoadError
-        If a response is longer than its tokens, or has no length.
-    """
+    """Return the tokens of the prompts and of the responses, of these lengths."""
     reader = FieldReader(fields, source.path, "tokens", advice=_AGAIN)
     rows, sizes = reader.tokens.rows(), whole_numbers([*lengths], source)
     if len(sizes) != len(rows):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rounddiag import token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats import cohorts, survivors
+from rounddiag.stats import survivors
 from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
 
@@ -40,17 +40,6 @@ def test_the_change_is_composition_and_change_within_samples() -> None:
     assert found["composition"].tolist() == pytest.approx([0.0, 0.075, 0.225])
     assert found["within"].tolist() == pytest.approx([0.0, 0.35, 0.5])
     assert (found["change"] == found["composition"] + found["within"]).all()
-
-
-def test_a_cohort_is_measured_at_every_earlier_round() -> None:
-    found = cohorts(frame())
-
-    assert found["reached"].tolist() == [0, 1, 1, 2, 2, 2]
-    assert found["round"].tolist() == [0, 0, 1, 0, 1, 2]
-    assert found["num_samples"].tolist() == [3, 2, 2, 1, 1, 1]
-    assert found["mean_abs_diff"].tolist() == pytest.approx(
-        [0.275, 0.35, 0.7, 0.5, 0.6, 1.0]
-    )
 
 
 def test_a_batch_gives_what_its_token_frame_gives() -> None:
@@ -79,13 +68,11 @@ def test_a_round_of_nothing_finite_has_no_mean() -> None:
     assert found["composition"][2] == pytest.approx(0.225)
 
 
-def test_an_empty_batch_has_no_cohort() -> None:
+def test_an_empty_batch_has_no_survivors() -> None:
     empty = torch.zeros(2, 3)
     batch = padded(empty, empty, empty)
 
     assert len(survivors(batch)) == 0
-    assert len(cohorts(batch)) == 0
-    assert cohorts(batch)["reached"].dtype == "int32"
 
 
 def test_a_frame_without_diff_is_an_error() -> None:
@@ -135,16 +122,6 @@ def test_every_mean_is_that_of_plain_loops(
     known = found.dropna()
     assert (known["change"] == known["composition"] + known["within"]).all()
 
-    table = cohorts(batch)
-    keys = [(k, at) for k in range(num_rounds) for at in range(k + 1)]
-    assert list(zip(table["reached"], table["round"], strict=True)) == keys
-    assert table["mean_abs_diff"].tolist() == close(
-        [by_loops(tokens, *key) for key in keys]
-    )
-    assert table["num_samples"].tolist() == [
-        len({sample for sample, index, _ in tokens if index >= k}) for k, _ in keys
-    ]
-
 
 def test_of_one_sample_all_change_is_within_it() -> None:
     found = survivors(frame().query("sample == 1"))
@@ -172,8 +149,6 @@ def test_each_value_of_a_column_has_survivors_of_its_own() -> None:
     # x: 0.6 / 3, then sample 2: 0.2 at round 0 and 0.9 after it.
     assert found["composition"].tolist() == pytest.approx([0, 0, 0, 0, 0])
     assert found["within"].tolist() == pytest.approx([0, 0.7, 0, 0.1, 0.5])
-    table = cohorts(frame().assign(rank=ranks), by="rank")
-    assert table["rank"].tolist() == ["x"] * 3 + ["y"] * 6
 
 
 def test_a_column_of_a_batch_divides_its_samples() -> None:
@@ -198,7 +173,7 @@ def test_a_column_that_divides_no_samples_is_an_error() -> None:
         " value per sample."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        cohorts(tokens, by="version")
+        survivors(tokens, by="version")
 
 
 def test_an_empty_batch_has_no_survivors_of_any_value() -> None:
@@ -219,9 +194,7 @@ def test_the_worst_samples_of_a_file_do_not_count() -> None:
 def test_rows_of_a_frame_can_stand_in_any_order() -> None:
     mixed = frame().sample(frac=1, random_state=3)
 
-    for statistic in (survivors, cohorts):
-        found, wanted = statistic(mixed), statistic(frame())
-        pd.testing.assert_frame_equal(found, wanted)
+    pd.testing.assert_frame_equal(survivors(mixed), survivors(frame()))
 
 
 @given(st.permutations(sorted(SIZES)))

@@ -1,0 +1,155 @@
+"""Judge: asks for the verdict on recorded steps, in child processes.
+
+A diagnosis holds the interpreter lock for up to a tenth of a second at a time, so a
+thread of the trainer's process only waits for the child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.capture.writer import Writer, logger
+from rounddiag.errors import BatchError
+from rounddiag.wording import printable
+
+if TYPE_CHECKING:
+    from rounddiag.capture.options import Options
+
+
+_CODE = "from rounddiag.capture.judging import main; main()"
+_TIMEOUT = 900.0  # seconds
+_MAX_OUTPUT = 500  # characters of a child that failed
+# One thread, and no GPU: both are the trainer's.
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# Share of the machine's processor time between two judged steps, if `diagnose` is None.
+_SHARE = 0.01
+_FIRST_COST = 10.0  # seconds of a processor, until the first step has been judged
+
+
+class Judge:
+    """Judges step files one after the other, and says when the verdict changes.
+
+    It never raises into the trainer: errors are logged and counted as by the `Writer`.
+    At most two steps wait; others are then not judged.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.verdict = "healthy"
+        self._options = options
+        self._writer = Writer(done="judged")
+        self._severity = 0
+        self._metrics: dict[str, float] = {}
+        self._known: set[tuple[int, int]] = set()
+        self._begun: float | None = None
+        self._cost = _FIRST_COST
+
+    @property
+    def errors(self) -> int:
+        """Number of errors so far, also of the callback."""
+        return self._writer.errors
+
+    def start(self) -> None:
+        """Start the thread, so that the process waits for the step files first."""
+        if self._is_on():
+            self._writer.start()
+
+    def is_due(self, step: int, num_parts: int) -> bool:
+        """Return whether to judge a step that was just written, once per new part."""
+        if not self._is_on() or (step, num_parts) in self._known:
+            return False
+        self._known.add((step, num_parts))
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now
+        elif self._options.diagnose is None:
+            room = _SHARE * (now - self._begun) * (os.cpu_count() or 1)
+            if room < self._cost:
+                return False
+            self._begun = now
+            return True
+        return self._options.diagnose is not None
+
+    def put(self, step: int, file: str, copy: str | None = None) -> None:
+        """Judge a step file; or a temporary copy of all samples, which is removed."""
+        self._writer.put(f"step {step}", partial(self._judge, step, file, copy))
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the metrics of the last judged step, once."""
+        metrics, self._metrics = self._metrics, {}
+        return metrics
+
+    def close(self) -> None:
+        """Wait for the steps that are not judged yet."""
+        self._writer.close()
+
+    def _is_on(self) -> bool:
+        return self._options.diagnose is not False and self._options.rank in (None, 0)
+
+    def _judge(self, step: int, file: str, copy: str | None) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pickled = Path(folder) / "diagnosis"
+            begin = time.monotonic()
+            try:
+                found = _run_child(
+                    {
+                        "file": copy or file,
+                        "severity": self._severity,
+                        "diagnosis_file": (
+                            str(pickled) if self._options.on_verdict else None
+                        ),
+                    }
+                )
+            finally:
+                if copy is not None:
+                    Path(copy).unlink(missing_ok=True)
+            self._cost = found["cost"]
+            seconds = {"rounddiag/seconds": time.monotonic() - begin}
+            now = {"rounddiag/step": float(step)}
+            self._metrics = {**now, **found["metrics"], **seconds}
+            if found["severity"] != self._severity:
+                self._tell(step, file, found)
+                if self._options.on_verdict is not None:
+                    diagnosis = pickle.loads(pickled.read_bytes())  # noqa: S301 our child
+                    with self._writer.guard("on_verdict of step", step, done="run"):
+                        self._options.on_verdict(diagnosis, file)
+
+    def _tell(self, step: int, file: str, found: dict[str, Any]) -> None:
+        """Log the new verdict, in one line."""
+        text = printable(" ".join(found["text"].split()))
+        name, before = found["verdict"], self.verdict
+        self.verdict, self._severity = name, found["severity"]
+        logger.warning("step %s: %s, was %s. %s (%s)", step, name, before, text, file)
+
+
+def _run_child(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of `judging.main`; a BatchError says why there is none."""
+    search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
+    done = subprocess.run(  # noqa: S603 our own code
+        [sys.executable, "-c", _CODE],
+        input=json.dumps(request),
+        capture_output=True,
+        check=False,
+        env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(search)},
+        text=True,
+        timeout=_TIMEOUT,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout or "{}")
+    if "metrics" in answer:
+        return answer
+    end = done.stderr.strip()[-_MAX_OUTPUT:]
+    raise BatchError(answer.get("error") or f"exit code {done.returncode}: {end}")

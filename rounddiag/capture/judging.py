@@ -1,0 +1,91 @@
+"""What runs in the child process of a Judge: the verdict on one file, and metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core.columns import positions
+from rounddiag.core.divergence import beyond
+from rounddiag.core.sums import diffs
+from rounddiag.errors import RounddiagError
+from rounddiag.loaders.parquet import load_parquet
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+
+_NICE = 10
+
+
+def main() -> None:
+    """Answer the request on standard input with one JSON object."""
+    os.nice(_NICE)
+    with redirect_stdout(sys.stderr):
+        try:
+            answer = judge_file(**json.load(sys.stdin))
+        except RounddiagError as error:
+            answer = {"error": str(error)}
+    print(json.dumps(answer))  # noqa: T201 read by the parent
+
+
+def judge_file(file: str, severity: int, diagnosis_file: str | None) -> dict[str, Any]:
+    """Judge a step file; write the Diagnosis, pickled, if its severity is another.
+
+    `cost` is the time of a processor that this process has used, in seconds.
+    """
+    from rounddiag.findings import diagnose
+    from rounddiag.findings.verdict import severity_of
+
+    batch = load_parquet(Path(file))
+    diagnosis = diagnose(batch)
+    found = severity_of(diagnosis.verdict)
+    if diagnosis_file is not None and found != severity:
+        Path(diagnosis_file).write_bytes(pickle.dumps(diagnosis))
+    metrics = _mismatch(batch)
+    if diagnosis.verdict != "not_measurable":
+        metrics["rounddiag/severity"] = float(found)
+    if diagnosis.onset is not None:
+        metrics["rounddiag/onset_round"] = float(diagnosis.onset.round)
+    return {
+        "verdict": diagnosis.verdict,
+        "severity": found,
+        "text": diagnosis.text,
+        "metrics": metrics,
+        "cost": time.process_time(),
+    }
+
+
+def _mismatch(batch: Batch) -> dict[str, float]:
+    """Return the metrics of the tokens, by their names in a trainer's log."""
+    rounds, diff = batch.rounds, diffs(batch)
+    num_tokens = rounds.num_tokens.numpy()
+    finite = np.isfinite(diff)
+    size = np.abs(diff[finite]).astype(np.float64)
+    if not len(size):
+        return {}
+    metrics = {
+        "rounddiag/mean_abs_diff": float(size.mean()),
+        "rounddiag/share_beyond_2x": float(beyond(size, 2.0).mean()),
+        "rounddiag/share_equal": float((size == 0).mean()),
+    }
+    unequal = np.flatnonzero(diff != 0)
+    if len(unequal):
+        first = np.repeat(
+            positions(batch) - np.cumsum(num_tokens) + num_tokens, num_tokens
+        )
+        metrics["rounddiag/first_unequal"] = float((first[unequal] + unequal).min())
+    index = np.repeat(rounds.round.numpy(), num_tokens)[finite]
+    counts = np.bincount(index)
+    means = np.bincount(index, size) / np.maximum(counts, 1)
+    for number in np.flatnonzero(counts).tolist():
+        name = f"per_round/round_{number}_abs_diff_mean"
+        metrics[name] = float(means[number])
+    return metrics

@@ -1,0 +1,56 @@
+"""Text on a terminal with a width and colours, or in a pipe without either."""
+
+from __future__ import annotations
+
+import re
+import sys
+from textwrap import wrap
+
+from rounddiag.wording import printable
+
+# The first word of a line -> its sign and style on a terminal.
+_GOOD, _UNSURE, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "bold red")
+_WORDS = {
+    **dict.fromkeys(["identical", "healthy", "passed"], _GOOD),
+    **dict.fromkeys(["noisy", "stale", "not_measurable"], _UNSURE),
+    **dict.fromkeys(["suspicious", "broken", "failed", "failed check"], _BAD),
+}
+_FIRST_WORD = re.compile(rf"({'|'.join(_WORDS)})(?=:)")
+_LAST_COLUMN = re.compile(r"\s+\S.*\s{2,}(?=\S)")  # of an indented row of a table
+_MIN_WIDTH = 40
+
+
+def print_text(text: str) -> None:
+    """Print lines with text from files, which must not control the terminal.
+
+    On a terminal, long lines wrap at words, and a verdict has a colour and a sign.
+    """
+    lines = [printable(line) for line in text.split("\n")]
+    if sys.stdout.isatty():
+        _print_styled(lines)
+    else:
+        print("\n".join(lines), flush=True)
+
+
+def _print_styled(lines: list[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in lines:
+        found = _FIRST_WORD.match(line)
+        sign, style = _WORDS[found[0]] if found else ("", "")
+        shown = f"{sign} {line}" if sign and not console.options.ascii_only else line
+        styled = Text("\n".join(_wrap(shown, max(console.width, _MIN_WIDTH))))
+        styled.stylize(style, 0, len(shown) - len(line) + (found.end() if found else 0))
+        console.print(styled, soft_wrap=True)
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """Wrap a line; the last column of a row of a table wraps below itself."""
+    if len(line) <= width:
+        return [line]
+    column = _LAST_COLUMN.match(line[: width // 2])
+    start = column.end() if column else 0
+    kept, indent = line[:start], " " * start
+    return wrap(line[start:], width, initial_indent=kept, subsequent_indent=indent)

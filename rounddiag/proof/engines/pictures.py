@@ -1,0 +1,135 @@
+"""The pictures of a sample: their tokens in its ids, and their pixels for an engine."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.errors import BatchError
+from rounddiag.vision.image_tokens import TokenRuns
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from rounddiag._typing import Array
+    from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.vision import Screenshot
+
+GREY = 127
+_LEAST = 4  # image tokens of one picture
+
+
+def draw(shot: Screenshot, look: str) -> Image:
+    """Return a picture at the size at which the model saw it, or a grey one."""
+    from PIL import Image as Pillow
+
+    image: Image = shot.image().convert("RGB")
+    if shot.seen_size is not None and image.size != shot.seen_size:
+        image = image.resize(shot.seen_size)
+    return Pillow.new("RGB", image.size, (GREY,) * 3) if look == "grey" else image
+
+
+def encode(picture: Picture, pool: Pool) -> str:
+    """Return a picture as a `data:` address of PNG."""
+    shot = pool[picture.sample].shots[picture.index]
+    is_seen = shot.seen_size in {None, shot.size}
+    if picture.look == "seen" and is_seen:
+        data = shot.png()
+    else:
+        buffer = io.BytesIO()
+        draw(shot, picture.look).save(buffer, format="PNG")
+        data = buffer.getvalue()
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def refuse_written(one: Trajectory, token: int) -> None:
+    """Raise a BatchError if the model wrote an image token."""
+    if (one.ids[torch.from_numpy(one.targets)] == token).any():
+        raise BatchError.build(
+            expected=f"no image token among what the model wrote in sample"
+            f" {one.sample}",
+            found=f"id {token}",
+            advice="Leave this sample out: later positions are undefined.",
+        )
+
+
+def _token_of_runs(ids: Array, number: int) -> int | None:
+    """Return the only id that is repeated at once in as many places as pictures are."""
+    runs = TokenRuns.of_ids(ids)
+    tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
+    found = tokens[counts == number]
+    return int(found[0]) if len(found) == 1 else None
+
+
+def with_spans(one: Trajectory) -> Trajectory:
+    """Find the image tokens of a sample from its ids alone.
+
+    Raises
+    ------
+    BatchError
+        If nothing tells which token stands for pictures, or pictures are missing.
+    """
+    if not one.shots:
+        return one
+    ids = one.ids.numpy()
+    token = one.image_token
+    token = _token_of_runs(ids, len(one.shots)) if token is None else token
+    if token is None:
+        raise BatchError.build(
+            expected=f"a token that stands for the pictures of sample {one.sample}",
+            found="none that fits their positions or sizes",
+            advice="Pass the folder of the model, or save where each picture begins.",
+        )
+    refuse_written(one, token)
+    runs = TokenRuns.of_ids(ids, token)
+    if len(runs.start) > len(one.shots):
+        raise BatchError.build(
+            expected=f"{len(runs.start)} pictures of sample {one.sample}, one for each"
+            " run of image tokens",
+            found=f"{len(one.shots)}",
+            advice="Save the pictures of this sample, or choose samples that have"
+            " them.",
+        )
+    starts, lengths = runs.start.tolist(), runs.length.tolist()
+    spans = tuple((at, at + size) for at, size in zip(starts, lengths, strict=True))
+    before = {int(ids[at - 1]) if at else -1 for at, _ in spans}
+    after = {int(ids[end]) if end < len(ids) else -1 for _, end in spans}
+    markers = frozenset(
+        next(iter(each))
+        for each in (before, after)
+        if len(each) == 1 and -1 not in each
+    )
+    return replace(one, spans=spans, markers=markers)
+
+
+def collapse(request: Request, pool: Pool) -> list[int]:
+    """Return the ids of a request with one image token for each picture."""
+    if not request.pictures:
+        return request.ids.tolist()
+    first = pool[request.pictures[0].sample]
+    token = int(first.ids[first.spans[request.pictures[0].index][0]])
+    sizes = [
+        stop - start
+        for each in request.pictures
+        for start, stop in [pool[each.sample].spans[each.index]]
+    ]
+    ids: list[int] = request.ids.tolist()
+    found: list[int] = []
+    at = 0
+    for size in sizes:
+        begin = at + ids[at:].index(token)
+        if ids[begin : begin + size] != [token] * size:
+            raise BatchError.build(
+                expected=f"{size} image tokens for a picture of sample"
+                f" {request.sample}",
+                found="fewer",
+                advice="A hypothesis has to change ids and pictures together.",
+            )
+        found += [*ids[at:begin], token]
+        at = begin + size
+    return found + ids[at:]

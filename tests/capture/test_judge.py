@@ -1,0 +1,264 @@
+"""The verdict on recorded steps: log lines, metrics, the callback."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+import rounddiag as rd
+from rounddiag.capture import Recorder, judge
+from rounddiag.capture.judging import judge_file
+from rounddiag.errors import BatchError
+from tests.batches import padded
+from tests.capture.conftest import SUPPRESSED
+
+if TYPE_CHECKING:
+    from tests.capture.conftest import DataProto
+
+SEVERITIES = {"healthy": 0, "noisy": 1, "broken": 4}
+
+
+def fields_of(batch: rd.Batch) -> dict[str, Any]:
+    """A batch as a trainer holds it."""
+    sizes = batch.offsets.diff().tolist()
+
+    def rows(values: torch.Tensor) -> torch.Tensor:
+        return pad_sequence(list(values.split(sizes)), batch_first=True)
+
+    return {
+        "responses": rows(batch.response_ids),
+        "response_mask": rows(batch.response_mask),
+        "rollout_log_probs": rows(batch.rollout_log_probs),
+        "old_log_probs": rows(batch.old_log_probs),
+        "uid": list(batch.group_ids or ()),
+    }
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The verdicts of the next steps, in place of those of a child process."""
+    verdicts: list[str] = []
+    requests: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        requests.append(request)
+        verdict = verdicts.pop(0)
+        if verdict == "error":
+            message = "no tokens"
+            raise BatchError(message)
+        if request["diagnosis_file"]:
+            Path(request["diagnosis_file"]).write_bytes(b"\x80\x04N.")  # None
+        return {
+            "verdict": verdict,
+            "severity": SEVERITIES[verdict],
+            "text": f"This is\n{verdict}.",
+            "metrics": {"rounddiag/severity": float(SEVERITIES[verdict])},
+            "cost": 2.0,
+        }
+
+    monkeypatch.setattr(judge, "_run_child", answer)
+    return verdicts
+
+
+def record(recorder: Recorder, proto: DataProto, *steps: int) -> None:
+    for step in steps:
+        recorder.step(step, proto)
+        recorder.close()
+
+
+def test_a_line_when_the_verdict_becomes_worse_or_better(
+    proto: DataProto,
+    tmp_path: Path,
+    verdicts: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    verdicts += ["healthy", "broken", "broken", "noisy", "healthy"]
+    recorder = Recorder(tmp_path, every=1, diagnose=True)
+    record(recorder, proto, 0, 1, 2, 3, 4)
+    assert caplog.messages == [
+        f"step 1: broken, was healthy. This is broken. ({tmp_path}/step_1.parquet)",
+        f"step 3: noisy, was broken. This is noisy. ({tmp_path}/step_3.parquet)",
+        f"step 4: healthy, was noisy. This is healthy. ({tmp_path}/step_4.parquet)",
+    ]
+
+
+def test_metrics_are_those_of_the_last_judged_step_once(
+    proto: DataProto, tmp_path: Path, verdicts: list[str]
+) -> None:
+    verdicts += ["healthy", "broken"]
+    recorder = Recorder(tmp_path, every=1, diagnose=True)
+    assert recorder.metrics() == {}
+    record(recorder, proto, 0, 1)
+    found = recorder.metrics()
+    assert found.pop("rounddiag/seconds") >= 0
+    assert found == {"rounddiag/step": 1.0, "rounddiag/severity": 4.0}
+    assert recorder.metrics() == {}
+
+
+def test_the_callback_gets_the_diagnosis_and_its_errors_are_counted(
+    proto: DataProto,
+    tmp_path: Path,
+    verdicts: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    verdicts += ["healthy", "broken", "noisy"]
+    calls: list[tuple[object, str]] = []
+
+    def call(diagnosis: rd.findings.Diagnosis, file: str) -> None:
+        calls.append((diagnosis, file))
+        message = "no network"
+        raise OSError(message)
+
+    recorder = Recorder(tmp_path, every=1, diagnose=True, on_verdict=call)
+    record(recorder, proto, 0, 1, 2)
+    assert calls == [(None, f"{tmp_path}/step_{step}.parquet") for step in (1, 2)]
+    assert recorder.errors == 2
+    assert caplog.messages[1] == (
+        f"on_verdict of step 1 was not run: OSError: no network {SUPPRESSED}"
+    )
+    assert recorder.metrics()["rounddiag/severity"] == 1.0
+
+
+def test_a_step_that_cannot_be_judged_is_an_error_and_the_next_one_is_judged(
+    proto: DataProto,
+    tmp_path: Path,
+    verdicts: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    verdicts += ["error", "healthy"]
+    recorder = Recorder(tmp_path, every=1, diagnose=True)
+    record(recorder, proto, 0)
+    assert caplog.messages == [f"step 0 was not judged: no tokens {SUPPRESSED}"]
+    assert (recorder.errors, recorder.metrics()) == (1, {})
+    record(recorder, proto, 1)
+    assert recorder.metrics()["rounddiag/step"] == 1.0
+
+
+def test_finish_is_not_judged_again_but_a_further_part_is(
+    proto: DataProto, tmp_path: Path, verdicts: list[str]
+) -> None:
+    verdicts += ["healthy", "broken"]
+    recorder = Recorder(tmp_path, every=1, diagnose=True)
+    recorder.step(0, proto)
+    recorder._writer.close()
+    recorder.finish(0, proto)
+    recorder._writer.close()
+    recorder._judge.close()
+    assert verdicts == ["broken"]
+    proto.batch["responses"] = proto.batch["responses"] + 1
+    recorder.step(0, proto)
+    recorder.close()
+    assert verdicts == []
+    assert recorder.metrics()["rounddiag/severity"] == 4.0
+
+
+@pytest.mark.parametrize("options", [{"diagnose": False}, {"rank": 1}, {}])
+def test_steps_that_are_not_judged(
+    options: dict[str, Any], proto: DataProto, tmp_path: Path, verdicts: list[str]
+) -> None:
+    verdicts += ["broken"] * 3
+    recorder = Recorder(tmp_path, every=1, **{"diagnose": True, **options})
+    if not options:
+        recorder = Recorder(tmp_path, every=1)  # the steps of a test are short
+    record(recorder, proto, 0, 1, 2)
+    assert len(verdicts) == 3
+    assert recorder.metrics() == {}
+
+
+def test_by_default_steps_are_judged_that_cost_at_most_a_hundredth(
+    proto: DataProto,
+    tmp_path: Path,
+    verdicts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    verdicts += ["healthy"] * 3
+    recorder = Recorder(tmp_path, every=1)
+    judged = []
+    # 10 s of a processor are assumed: 100 s. The first answer says 2 s: 20 s.
+    for step, seconds in enumerate([0.0, 99.0, 101.0, 120.0, 122.0, 141.0, 143.0]):
+        now[0] = seconds
+        record(recorder, proto, step)
+        judged += [recorder.metrics().get("rounddiag/step")]
+    assert judged == [None, None, 2.0, None, 4.0, None, 6.0]
+
+
+def test_a_file_with_some_samples_is_judged_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = []
+
+    def look(request: dict[str, Any]) -> dict[str, Any]:
+        copies.append(Path(request["file"]))
+        return judge_file(**request)
+
+    monkeypatch.setattr(judge, "_run_child", look)
+    whole = rd.load("sample_data/healthy.parquet")
+    recorder = Recorder(tmp_path, max_samples=4, diagnose=True)
+    recorder.step(0, fields_of(whole))
+    recorder.close()
+    assert len(rd.load(tmp_path / "step_0.parquet")) == 4
+    expected = float(rd.token_frame(whole)["diff"].abs().astype("float64").mean())
+    assert recorder.metrics()["rounddiag/mean_abs_diff"] == pytest.approx(expected)
+    assert not copies[0].exists()
+
+
+def test_the_metrics_of_a_step_by_hand(tmp_path: Path) -> None:
+    mask = torch.tensor([[1, 1, 0, 1], [1, 1, 0, 0]])
+    old = torch.tensor([[-1.0, -1.0, 0.0, -2.0], [-1.0, -0.5, 0.0, 0.0]])
+    rollout = torch.tensor([[-1.0, -1.0, 0.0, -1.0], [-1.0, -0.75, 0.0, 0.0]])
+    rd.save(padded(mask, old, rollout), tmp_path / "step_0.parquet")
+    found = judge_file(str(tmp_path / "step_0.parquet"), 0, None)["metrics"]
+    del found["rounddiag/severity"]
+    assert found == {
+        "rounddiag/mean_abs_diff": 0.25,
+        "rounddiag/share_beyond_2x": 0.2,
+        "rounddiag/share_equal": 0.6,
+        "rounddiag/first_unequal": 1.0,
+        "per_round/round_0_abs_diff_mean": 0.0625,
+        "per_round/round_1_abs_diff_mean": 1.0,
+    }
+
+
+@pytest.mark.slow  # starts a Python
+def test_the_verdict_of_a_child_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = []
+    recorder = Recorder(
+        tmp_path,
+        diagnose=True,
+        on_verdict=lambda diagnosis, file: calls.append((diagnosis, file)),
+    )
+    batch = rd.load("sample_data/image_window.parquet")
+    recorder.step(40, fields_of(batch))
+    recorder.close()
+    (line,) = caplog.messages
+    file = f"{tmp_path}/step_40.parquet"
+    assert line.startswith("step 40: broken, was healthy. ")
+    assert line.endswith(f" ({file})")
+    ((diagnosis, path),) = calls
+    assert (diagnosis.verdict, path) == ("broken", file)
+    assert diagnosis.headline in line
+    assert len(diagnosis[0].tokens()) == diagnosis[0].num_tokens
+    found = recorder.metrics()
+    assert found["rounddiag/severity"] == 4.0
+    assert found["rounddiag/onset_round"] == 2.0
+    logged = {k: v for k, v in rd.metrics(batch).items() if k in found}
+    assert len(logged) == 8  # rounds
+    assert {k: found[k] for k in logged} == pytest.approx(logged)
+    assert recorder.errors == 0
+
+
+@pytest.mark.parametrize("value", ["print", 3])
+def test_a_callback_that_cannot_be_called(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(BatchError, match="`on_verdict`: expected a function"):
+        Recorder(tmp_path, on_verdict=value)

@@ -1,0 +1,243 @@
+"""A small HTTP server on loopback that answers as vLLM or SGLang does.
+
+Its model is a function: the log-prob of an id depends on the sum of all ids before, and
+on the colour of the pictures. One image token is expanded to as many as the picture has
+blocks of 28 x 28 pixels.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import rounddiag as rd
+from rounddiag.vision.screenshots import EncodedScreenshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+OPEN, PAD, START, END = 1, 5, 3, 4
+NUM_SAMPLES, PICTURES, BLOCK = 8, 2, 28
+SYSTEM = [OPEN, 11, 12, 2]
+
+
+def score(ids: Sequence[int], colors: Sequence[int] = ()) -> np.ndarray[Any, Any]:
+    """Return log-probs; image tokens weigh as the colour of their picture."""
+    weights = np.array(ids, dtype=np.int64)
+    runs = np.flatnonzero(np.diff(np.r_[0, weights == PAD]) == 1)
+    for begin, color in zip(runs, colors, strict=True):
+        size = int(np.argmin(np.r_[weights[begin:] == PAD, False]))
+        weights[begin : begin + size] = PAD + color
+    before = np.cumsum(np.r_[0, weights[:-1]])
+    found: np.ndarray[Any, Any] = -1.5 + np.sin(before * 12.9898 + np.array(ids)) * 1.2
+    return found
+
+
+def png(color: int, width: int = 56) -> bytes:
+    """Return a picture of one colour."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, BLOCK), (color,) * 3).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def make_batch(
+    old: Callable[[list[int], list[int]], np.ndarray[Any, Any]] = score,
+    *,
+    pictures: bool,
+) -> rd.Batch:
+    """Return samples of two rounds, each after a picture; `old` scores one."""
+    rng = np.random.default_rng(3)
+    rows: dict[str, list[Any]] = {}
+    shots = []
+    for _ in range(NUM_SAMPLES):
+        colors = rng.integers(6, 250, PICTURES).tolist() if pictures else []
+        seen = [START, PAD, PAD, END] if pictures else []
+        prompt = [*SYSTEM, OPEN, *seen, *rng.integers(20, 90, 5).tolist(), OPEN, 7]
+        observation = [2, OPEN, *seen, *rng.integers(20, 90, 4).tolist(), OPEN, 7]
+        first, second = (rng.integers(20, 90, 30).tolist() for _ in range(2))
+        response = [*first, *observation, *second]
+        whole = [*prompt, *response]
+        noise = 0.002 * rng.standard_normal((2, len(response)))
+        at = [6 - len(prompt), 30 + 3]
+        shots.append(
+            [
+                EncodedScreenshot(data=png(color), round=i, position=at[i])
+                for i, color in enumerate(colors)
+            ]
+        )
+        sound = score(whole, colors)
+        one = {
+            "response_ids": response,
+            "response_mask": [1] * 30 + [0] * len(observation) + [1] * 30,
+            "prompt_ids": prompt,
+            "old_log_probs": old(whole, colors)[len(prompt) :] + noise[0],
+            "rollout_log_probs": sound[len(prompt) :] + noise[1],
+        }
+        for name, values in one.items():
+            rows.setdefault(name, []).append(torch.tensor(values))
+    return rd.Batch.from_rows(**rows, images=shots if pictures else None)
+
+
+@dataclass
+class FakeServer:
+    """What the server was asked, and how it misbehaves."""
+
+    kind: str = "vllm"
+    url: str = ""
+    version: str = "0.33.0"
+    fault: str = ""
+    decodes: bool = False
+    drift: float = 0.0
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def answer(self, path: str, body: Any) -> tuple[int, Any]:
+        """Return status and answer."""
+        if self.fault == "500" and body is not None:
+            return 500, {"error": "the engine died"}
+        if self.fault == "slow" and body is not None:
+            time.sleep(2)
+        if self.kind == "vllm":
+            return self._vllm(path, body)
+        return self._sglang(path, body)
+
+    def _vllm(self, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/version":
+            return 200, {"version": self.version}
+        if path == "/v1/models":
+            return 200, {"data": [{"id": "agent", "max_model_len": 4096}]}
+        if path == "/v1/completions":
+            ids = body["prompt"]
+            answer = {
+                "choices": [self._prompt(ids, [])],
+                "usage": {"prompt_tokens_details": {"cached_tokens": self._cached}},
+            }
+            return 200, answer
+        if path == "/inference/v1/generate" and self.fault != "no scale-out":
+            return self._generate(body)
+        return 403, {"error": "Scale-out endpoints are disabled"}
+
+    def _generate(self, body: Any) -> tuple[int, Any]:
+        ids, colors = self._expand(
+            body["token_ids"], [one["url"] for one in body.get("content_parts", [])]
+        )
+        forced = body["sampling_params"].get("trace_decode_token_ids")
+        if forced is None:
+            return 200, self._prompt(ids, colors)
+        if not self.decodes:
+            return 400, {"error": "Trace replay is disabled"}
+        values = score([*ids, *forced], colors)[len(ids) :] + self.drift
+        content = [{"logprob": value} for value in values]
+        choice = {"token_ids": forced, "logprobs": {"content": content}}
+        return 200, {"choices": [choice]}
+
+    def _prompt(self, ids: list[int], colors: list[int]) -> dict[str, Any]:
+        read = [*ids]
+        if self.fault == "other ids":
+            read[4] += 1
+        values = score(read, colors)
+        entries = [
+            None if not at else {str(token): {"logprob": value, "rank": 1}}
+            for at, (token, value) in enumerate(zip(read, values, strict=True))
+        ]
+        if self.fault == "nan":
+            entries[-1] = {str(read[-1]): {"logprob": None}}
+        versions = [{"start": 0, "end": 1, "version": self._weights}]
+        return {
+            "prompt_token_ids": read,
+            "prompt_logprobs": entries,
+            "weight_versions": versions,
+        }
+
+    def _sglang(self, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/model_info":
+            return 200, {"model_path": "agent"}
+        if path == "/server_info":
+            return 200, {"version": self.version}
+        if path == "/flush_cache":
+            return 200, None
+        if path != "/generate":
+            return 404, {}
+        ids, colors = self._expand(body["input_ids"], body.get("image_data", []))
+        values = score(ids, colors)
+        read = [700 if one == PAD else one for one in ids]
+        if self.fault == "other ids":
+            read[4] += 1
+        entries = [[float(v), t, None] for v, t in zip(values, read, strict=True)]
+        entries[0][0] = None
+        facts = {
+            "input_token_logprobs": entries,
+            "cached_tokens": self._cached,
+            "weight_version": self._weights,
+        }
+        return 200, {"meta_info": facts}
+
+    @property
+    def _cached(self) -> int:
+        return 16 if self.fault == "cached" else 0
+
+    @property
+    def _weights(self) -> str:
+        return str(len(self.asked) > 4) if self.fault == "weights" else "7"
+
+    def _expand(self, ids: list[int], urls: list[str]) -> tuple[list[int], list[int]]:
+        pictures = [
+            Image.open(io.BytesIO(base64.b64decode(one.partition(",")[2])))
+            for one in urls
+        ]
+        sizes = iter([one.width * one.height // BLOCK**2 for one in pictures])
+        assert ids.count(PAD) == len(pictures)
+        if self.fault == "larger":
+            sizes = iter([2 * size for size in sizes])
+        found: list[int] = []
+        for token in ids:
+            found += [token] * (next(sizes) if token == PAD else 1)
+        return found, [int(np.asarray(one)[0, 0, 0]) for one in pictures]
+
+
+@contextmanager
+def serve(**options: Any) -> Iterator[FakeServer]:
+    """Run a server on a free port of this machine."""
+    fake = FakeServer(**options)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(*fake.answer(self.path, None))
+
+        def do_POST(self) -> None:
+            size = int(self.headers["Content-Length"])
+            body = json.loads(self.rfile.read(size))
+            fake.asked.append((self.path, body))
+            self._send(*fake.answer(self.path, body))
+
+        def _send(self, status: int, answer: Any) -> None:
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    fake.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

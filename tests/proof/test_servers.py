@@ -1,0 +1,230 @@
+"""A running vLLM or SGLang as the engine: a fake one on this machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.errors import BatchError
+from rounddiag.proof.engines.http import Host, ServerError
+from rounddiag.proof.engines.vllm import VllmEngine
+from tests.proof.fake_server import PAD, SYSTEM, make_batch, score, serve
+
+KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
+
+
+def without_system(ids: list[int], colors: list[int]) -> Any:
+    return np.r_[np.zeros(len(SYSTEM)), score(ids[len(SYSTEM) :], colors)]
+
+
+def without_pictures(ids: list[int], colors: list[int]) -> Any:
+    """Score as an engine that removes pictures with their tokens."""
+    del colors
+    kept = [at for at, token in enumerate(ids) if token not in {3, 4, PAD}]
+    found = np.zeros(len(ids))
+    found[kept] = score([ids[at] for at in kept])
+    return found
+
+
+@KINDS
+@pytest.mark.parametrize("pictures", [False, True])
+def test_rescore_gives_what_the_server_gives(kind: str, *, pictures: bool) -> None:
+    batch = make_batch(pictures=pictures)
+    with serve(kind=kind) as server:
+        found = rd.rescore(batch, server.url).scores["rescored"]
+    mask = batch.response_mask != 0
+    assert float((found - batch.rollout_log_probs)[mask].abs().max()) < 0.02
+
+
+@KINDS
+def test_a_missing_system_prompt_is_proved(kind: str) -> None:
+    with serve(kind=kind) as server:
+        proof = rd.prove(make_batch(without_system, pictures=False), server.url)
+    assert (proof.verdict, proof.side) == ("proved", "old")
+    assert proof.conclusions[0].says == ("no first message, such as the system prompt",)
+    assert proof.num_sent == 0
+    assert "needs the logits" not in repr(proof.not_tested.get("base", ""))
+
+
+@KINDS
+def test_missing_pictures_are_proved_and_those_sent_are_counted(kind: str) -> None:
+    with serve(kind=kind) as server:
+        proof = rd.prove(make_batch(without_pictures, pictures=True), server.url)
+    assert (proof.verdict, proof.side, proof.cause) == (
+        "proved",
+        "old",
+        "dropped_image",
+    )
+    assert proof.num_sent >= 10
+    host = server.url.removeprefix("http://")
+    assert re.search(rf"Sent: \d+ pictures to .*{host}\.", repr(proof))
+
+
+def test_requests_have_one_image_token_for_each_picture() -> None:
+    batch = make_batch(pictures=True)
+    with serve() as server:
+        rd.rescore(batch, server.url, samples=[0])
+    ((_, body),) = [one for one in server.asked if "content_parts" in one[1]]
+    assert body["token_ids"].count(PAD) == len(body["content_parts"]) == 2
+    assert body["content_parts"][0]["url"].startswith("data:image/png;base64,")
+    assert body["sampling_params"]["prompt_logprobs"] == 0
+
+
+def test_decoding_that_differs_from_prefill_is_proved() -> None:
+    """The sampler's numbers are those of decoding: 0.3 nat less than of prefill."""
+    batch = make_batch(pictures=True)
+    drifted = replace(batch, rollout_log_probs=batch.rollout_log_probs - 0.3)
+    with serve(decodes=True, drift=-0.3) as server:
+        proof = rd.prove(drifted, server.url)
+    assert (proof.side, proof.cause) == ("rollout", "decode_path")
+    assert proof.verdict == "proved"
+
+
+def test_without_trace_replay_decoding_is_not_tested() -> None:
+    with serve() as server:
+        engine = VllmEngine.open(Host.at(server.url))
+    assert "decoding" not in engine.abilities
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("other ids", "The server tokenised text again"),
+        ("larger", "Start it with the processor's limits"),
+        ("cached", "Start the server without prefix caching"),
+        ("500", "HTTP 500"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_errors(
+    kind: str, fault: str, message: str
+) -> None:
+    batch = make_batch(pictures=fault == "larger")
+    if fault == "500":
+        message = "HTTP 500: .*the engine died"
+    with (
+        serve(kind=kind, fault=fault) as server,
+        pytest.raises(ServerError, match=message),
+    ):
+        rd.rescore(batch, server.url)
+
+
+def test_numbers_that_are_missing_are_an_error() -> None:
+    with serve(fault="nan") as server, pytest.raises(ServerError, match="NaN for 1"):
+        rd.rescore(make_batch(pictures=False), server.url)
+
+
+@KINDS
+def test_weights_that_change_while_scoring_are_an_error(kind: str) -> None:
+    batch = make_batch(without_system, pictures=False)
+    with (
+        serve(kind=kind, fault="weights") as server,
+        pytest.raises(ServerError, match="that no trainer updates"),
+    ):
+        rd.rescore(batch, server.url)
+
+
+def test_another_version_at_the_end_is_an_error() -> None:
+    with serve() as server:
+        engine = VllmEngine.open(Host.at(server.url))
+        scored = make_batch(pictures=False)
+        from rounddiag.proof.scorer import Scorer
+
+        scorer = Scorer(scored, engine)
+        scorer.scores((), 0)
+        engine.confirm(scorer.pool)
+        server.version = "0.34.0"
+        with pytest.raises(ServerError, match="Prove again while the server stays up"):
+            engine.confirm(scorer.pool)
+
+
+def test_a_server_that_does_not_answer_in_time_is_an_error() -> None:
+    with serve() as server:
+        engine = VllmEngine.open(Host(server.url, timeout_s=0.2))
+        server.fault = "slow"
+        from rounddiag.proof.scorer import Scorer
+
+        scorer = Scorer(make_batch(pictures=False), engine)
+        with pytest.raises(ServerError, match=r"within 0\.2 s"):
+            scorer.scores((), 0)
+
+
+def test_pictures_need_the_endpoint_that_takes_them() -> None:
+    with (
+        serve(fault="no scale-out") as server,
+        pytest.raises(ServerError, match="Start vLLM with --enable-scale-out"),
+    ):
+        rd.rescore(make_batch(pictures=True), server.url)
+
+
+def test_no_server_is_an_error_that_names_the_address() -> None:
+    with serve() as server:
+        url = server.url
+    with pytest.raises(ServerError, match=f"{url}/version"):
+        rd.rescore(make_batch(pictures=False), url)
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host", "http://", "http://user:word@host:8000", "http://h:99999"]
+)
+def test_an_address_that_is_none_is_an_error(address: str) -> None:
+    with pytest.raises(BatchError, match="Pass scheme, host and port") as caught:
+        rd.prove(make_batch(pictures=False), address)
+    assert "word@" not in str(caught.value)
+
+
+def test_what_was_scored_before_a_server_died_is_judged() -> None:
+    batch = make_batch(without_system, pictures=False)
+    with serve() as server:
+        whole = rd.prove(batch, server.url)
+        names = whole.frame["hypothesis"].unique()
+        assert "first_message_removed" in names
+        server.asked.clear()
+        answer = server.answer
+
+        def die(path: str, body: Any) -> tuple[int, Any]:
+            if len(server.asked) > 40 and body is not None:
+                return 500, {"error": "the engine died"}
+            return answer(path, body)
+
+        server.answer = die  # type: ignore[method-assign]
+        proof = rd.prove(batch, server.url)
+    assert proof.not_tested
+    assert any("HTTP 500" in why for why in proof.not_tested.values())
+    assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
+
+
+def test_ctrl_c_returns_what_is_known() -> None:
+    batch = make_batch(without_system, pictures=False)
+    asked = 0
+
+    def interrupted(ids: list[int], images: list[Any]) -> Any:
+        del images
+        nonlocal asked
+        asked += 1
+        if asked == 30:
+            raise KeyboardInterrupt
+        return score(ids)
+
+    proof = rd.prove(batch, interrupted)
+    assert any("interrupted" in why for why in proof.not_tested.values())
+    assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
+
+
+def test_pictures_go_nowhere_else() -> None:
+    """A redirect to another host is not followed."""
+    with serve() as server, serve() as other:
+        answer = server.answer
+
+        def redirect(path: str, body: Any) -> tuple[int, Any]:
+            return (307, {}) if body is not None else answer(path, body)
+
+        server.answer = redirect  # type: ignore[method-assign]
+        with pytest.raises(ServerError, match="HTTP 307"):
+            rd.rescore(make_batch(pictures=True), server.url)
+    assert not other.asked
