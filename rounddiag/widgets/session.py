@@ -171,7 +171,7 @@ class Session:
     @property
     def filtered_batch(self) -> FilteredBatch:
         """What the filter keeps of the active batch."""
-        return self._filter(self.state)
+        return self.filter_for(self.state)
 
     @property
     def filtered_pair(self) -> FilteredPair | None:
@@ -182,12 +182,12 @@ class Session:
         """Return `filtered_batch` and `filtered_pair` without the filter by round."""
         keep = {k: one for k, one in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
-        return self._filter(state), self._filter_pair(state)
+        return self.filter_for(state), self._filter_pair(state)
 
     @property
     def whole_batch(self) -> FilteredBatch:
         """All of the active batch."""
-        return self._filter(_without_filter(self.state))
+        return self.filter_for(_without_filter(self.state))
 
     @property
     def difference(self) -> FilteredPair | None:
@@ -244,14 +244,15 @@ class Session:
         """
         return _worst_token(self.filtered_batch.tokens, cells) or self.state.current
 
-    def _filter(self, state: State) -> FilteredBatch:
+    def filter_for(self, state: State) -> FilteredBatch:
+        """Return what the filter of a state keeps of its active batch."""
         keep = json.dumps(state.filter, sort_keys=True)
         return self._filter_batch(state.batch, keep, state.a, state.b, state.by)
 
     def _filter_pair(self, state: State) -> FilteredPair | None:
         if self.pair is None:
             return None
-        own, other = self._filter(state), self._other_side(self.pair, state)
+        own, other = self.filter_for(state), self._other_side(self.pair, state)
         sides = (other, own) if state.batch else (own, other)
         return FilteredPair(self.pair, sides, state.batch)
 
@@ -260,7 +261,7 @@ class Session:
         other = 1 - state.batch
         keep = pair.translate_filter(state)
         try:
-            return self._filter(replace(state, batch=other, filter=keep))
+            return self.filter_for(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
             batch = select_scores(self.batches[other], state.a, state.b)
             return nothing_kept(batch)
@@ -296,7 +297,7 @@ class Session:
     def _worst_place(self) -> Place:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
-            filtered = self._filter(state)
+            filtered = self.filter_for(state)
             ranked = [filtered.worst_rounds]
             if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
@@ -315,7 +316,7 @@ class Session:
         index = min(state.batch, len(self.batches) - 1)
         check_options(state, self.options[index], self.batches[index].num_samples)
         self._check_place(state.current, index)
-        self._filter(state)  # raises if the filter is not valid
+        self.filter_for(state)  # raises if the filter is not valid
         return state
 
     def _check_place(self, place: Place, batch: int) -> None:
