@@ -4,7 +4,7 @@
 
 in an environment with vLLM, with the checkout on PYTHONPATH. Ids and screenshots of
 `healthy.parquet` are exported, and scored with `sample_data/model`: by transformers in
-float32, which must give the file's `old_log_probs`; by the README's script for vLLM;
+float32, which must give the file's `old_log_probs`; by `rounddiag recipe rescore-vllm`;
 and by a server, through `/inference/v1/generate`. vLLM sampled these tokens: its
 prefill must agree with what it recorded as it decoded.
 """
@@ -28,6 +28,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import rounddiag as rd
+from tests.interop.readme import RECIPES, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +49,9 @@ CLOSE = 0.005  # nat: a mean of prefill against decoding
 
 
 def script(folder: Path) -> str:
-    """Return the README's script for vLLM with our model and folders."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = readme.partition("\nWith vLLM.")[2].partition("```py\n")[2]
-    code = code.partition("```")[0].replace("folder/", f"{folder}/exported/")
+    """Return the recipe's script for vLLM with our model and folders."""
+    (code,) = blocks(RECIPES, "rescore-vllm")
+    code = code.replace("folder/", f"{folder}/exported/")
     code = code.replace('"scores.jsonl"', f'"{folder}/offline.jsonl"')
     options = (
         'dtype="bfloat16", max_model_len=1024, enforce_eager=True,'
