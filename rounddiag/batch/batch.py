@@ -232,7 +232,7 @@ class Batch:
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, index: Index | str | Sequence[str]) -> Self:
+    def __getitem__(self, index: Index | str | Sequence[str | int]) -> Self:
         if isinstance(index, str):
             index = self.sample_number(index)
         elif isinstance(index, list | tuple):  # numbers and flags stay what they are

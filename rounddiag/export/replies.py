@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000
-# Of the stops of the threshold's slider: powers of ten, and stops for each.
+# Stops of the threshold's slider: powers of ten, and stops for each.
 _STOPS = (-3, 1, 100)
 # Columns that number things: a line for each value says nothing.
 _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
@@ -218,6 +218,7 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
         common = {**ask("list", list="common"), "conditions": []}
     yield "list common 0", common
     yield "list selection 0", _no_rows("A selection needs Python")
+    yield "list hits 0", _no_rows("A search in all samples needs Python")
 
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:

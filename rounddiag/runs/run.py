@@ -393,7 +393,7 @@ class Run:
 
         It is read from the first step whose file can be read.
         """
-        self.summary()  # it fails where there is none, and says which files fail
+        self.summary()  # raises if no file can be read, and names the files
         first = next(step for step in self.steps if step not in self.failed)
         return guess_kind(self.batch(first))
 
@@ -415,7 +415,7 @@ class Run:
         return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
 
     def _facts(self) -> dict[str, str]:
-        """Return what there is to say about the run, by name."""
+        """Return the run's facts for its repr."""
         steps, num_bytes = self.steps, sum(f.num_bytes for f in self._files.values())
         facts = {
             "run": self.path,

@@ -189,13 +189,7 @@ _METRIC_BY_COLUMN = {column: metric for metric, column in MEAN_COLUMNS.items()}
 
 
 def metric_name(name: str) -> str:
-    """Return the metric for its own name or for its mean's column.
-
-    Examples
-    --------
-    >>> metric_name("mean_abs_diff"), metric_name("k3")
-    ('abs_diff', 'k3')
-    """
+    """Return the metric for its own name or for its mean's column."""
     if name in [*_METRIC_BY_COLUMN]:
         return _METRIC_BY_COLUMN[name]
     if name in [*METRICS]:
@@ -209,11 +203,5 @@ def metric_name(name: str) -> str:
 
 
 def mean_column(name: str) -> str:
-    """Return the column of a metric's mean; any other name is returned as it is.
-
-    Examples
-    --------
-    >>> mean_column("abs_diff"), mean_column("k3"), mean_column("max_abs_diff")
-    ('mean_abs_diff', 'k3', 'max_abs_diff')
-    """
+    """Return the column of a metric's mean; any other name is returned as it is."""
     return MEAN_COLUMNS[name] if name in [*MEAN_COLUMNS] else name
