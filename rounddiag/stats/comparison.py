@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
     from rounddiag.stats.summary import Runs
 
 
@@ -53,7 +53,7 @@ class Side:
     places: dict[str, int]
 
     @classmethod
-    def of(cls, data: Batch | pd.DataFrame, measure: Measure) -> Side:
+    def of(cls, data: Batch | pd.DataFrame, measure: TokenMetric) -> Side:
         """Build it from a batch, or a token frame with or without ids and groups."""
         if isinstance(data, pd.DataFrame):
             return cls._of_frame(data, measure)
@@ -66,7 +66,7 @@ class Side:
         )
 
     @classmethod
-    def _of_frame(cls, data: pd.DataFrame, measure: Measure) -> Side:
+    def _of_frame(cls, data: pd.DataFrame, measure: TokenMetric) -> Side:
         runs = runs_from_frame(data, a="old", b="rollout", by=None)
         known = data.drop_duplicates("sample")
         samples = known["sample"].to_numpy()
@@ -208,7 +208,7 @@ def match_samples(before: Side, after: Side) -> Match:
     )
 
 
-def _with_totals(runs: Runs, measure: Measure) -> pd.DataFrame:
+def _with_totals(runs: Runs, measure: TokenMetric) -> pd.DataFrame:
     """Return the round frame with the numerator and denominator of a mean."""
     rounds, values = runs.rounds, token_values(runs.tokens, measure)
     num_tokens = rounds["num_tokens"].to_numpy()

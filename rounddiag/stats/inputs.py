@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
 
 
 _BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -127,7 +127,9 @@ def require_frame(data: object, kind: str = "token") -> None:
         )
 
 
-def token_values(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Array:
+def token_values(
+    tokens: Mapping[str, Array] | pd.DataFrame, measure: TokenMetric
+) -> Array:
     """Return the metric of every token; NaN where its diff is not finite.
 
     Examples

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
 
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.
@@ -109,7 +109,7 @@ def conditional_means(
     return means
 
 
-def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
+def known_tokens(data: Batch | pd.DataFrame, measure: TokenMetric) -> pd.DataFrame:
     """Return the tokens with their rollout log-probs and what a metric needs."""
     if isinstance(data, Batch):
         return token_frame(data, [_COLUMN, *measure.extra_columns])
