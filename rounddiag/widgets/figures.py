@@ -227,6 +227,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
+        onset=session.onset if filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
     )
@@ -267,7 +268,7 @@ def _rows(session: Session, metric: str) -> list[int]:
     """Return the samples with a kept token, in order."""
     filtered, order = session.filtered_batch, session.state.order
     rounds = filtered.rounds
-    samples = summarize_samples(rounds, rounds, filtered.batch.num_samples)
+    samples = summarize_samples(None, rounds, filtered.batch.num_samples)
     if not filtered.is_all:
         samples = samples[samples["num_rounds"] > 0]
     if order in get_args(Order):
