@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
 
 
 # The means that round frames have.
@@ -35,7 +35,7 @@ def summarize_parts(
     runs: Mapping[str, Array],
     part: Array,
     tokens: Mapping[str, Array],
-    measure: Measure,
+    measure: TokenMetric,
 ) -> tuple[dict[str, Array], Array]:
     """Summarise the tokens of each part, the rows of which are adjacent.
 
@@ -73,7 +73,7 @@ def _summarize_block(
     runs: Mapping[str, Array],
     part: Array,
     tokens: Mapping[str, Array],
-    measure: Measure,
+    measure: TokenMetric,
 ) -> tuple[dict[str, Array], Array]:
     first = np.flatnonzero(np.diff(part, prepend=-1))
     added = {
