@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
     from rounddiag.stats.inputs import Data
 
 
@@ -140,7 +140,7 @@ def cell_means(
     sample: Array,
     cluster: Array | None = None,
     *,
-    measure: Measure = MEASURES["abs_diff"],
+    measure: TokenMetric = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
     """Return the mean of each cell's finite values, with a clustered interval."""
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
@@ -173,7 +173,7 @@ def _sums_by_cell(
 
 
 def _cell_statistics(
-    totals: Array, counts: Array, cluster: Array, measure: Measure
+    totals: Array, counts: Array, cluster: Array, measure: TokenMetric
 ) -> pd.DataFrame:
     """Return the mean of each cell, the ends of its interval, and `is_few`."""
     how = Estimator(measure=measure, weight="token", ci=0.95)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
     from rounddiag.core.measured import Measured
     from rounddiag.stats.grouping import Split
     from rounddiag.stats.inputs import Data
@@ -60,7 +60,7 @@ def _summarise(
     runs: Mapping[str, Array],
     part: Array,
     tokens: Mapping[str, Array],
-    measure: Measure,
+    measure: TokenMetric,
 ) -> tuple[dict[str, Array], Array]:
     """Summarise the tokens of each part."""
     blocks = [
@@ -92,7 +92,7 @@ def _summarise_block(
     runs: Mapping[str, Array],
     part: Array,
     tokens: Mapping[str, Array],
-    measure: Measure,
+    measure: TokenMetric,
 ) -> tuple[dict[str, Array], Array]:
     first = np.flatnonzero(np.diff(part, prepend=-1))
     added = {
