@@ -218,6 +218,7 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
         common = {**ask("list", list="common"), "conditions": []}
     yield "list common 0", common
     yield "list selection 0", _no_rows("A selection needs Python")
+    yield "list hits 0", _no_rows("A search in all samples needs Python")
 
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:

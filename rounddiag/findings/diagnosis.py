@@ -142,7 +142,7 @@ class Diagnosis(Sequence[Finding]):
                 "cause": one.cause,
                 "confidence": one.confidence,
                 "share": one.share,
-                "where": one.place,
+                "where": one.location,
                 "num_tokens": one.num_tokens,
                 "explanation": one.explanation,
                 "alternatives": ", ".join(other.cause for other in one.alternatives),
@@ -157,7 +157,7 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.place}"
+            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
         return "\n".join(map(printable, lines))
@@ -168,7 +168,7 @@ class Diagnosis(Sequence[Finding]):
         rows = "".join(
             "<tr>"
             f"<td>{_cell(one.cause)}</td><td>{one.confidence:.2f}</td>"
-            f"<td>{one.share:.0%}</td><td>{_cell(one.place)}</td>"
+            f"<td>{one.share:.0%}</td><td>{_cell(one.location)}</td>"
             f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
         )
@@ -320,7 +320,7 @@ def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
         explanation=evidence.explanation,
         alternatives=list_alternatives(*_others(one)),
         next_step=evidence.next_step,
-        place=describe_place(where, one.indices, view),
+        location=describe_place(where, one.indices, view),
         view=view,
         indices=one.indices,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
@@ -23,7 +24,6 @@ from rounddiag.loaders.parquet.totals import read_totals, step_means
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
-from rounddiag.stats.inputs import drop_worst_picks
 from rounddiag.stats.metric_columns import metric_columns
 from rounddiag.stats.summary import summary_from_totals
 
@@ -112,7 +112,8 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
     # For a partial capture, means are over the randomly drawn samples.
-    means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
+    drawn = Measured.of(batch).drawn.require_batch()
+    means = {"num_samples": num_samples, **step_means(drawn)}
     return _tables(step, rounds, means, batch.meta)
 
 

@@ -192,15 +192,15 @@ def _num_tokens(columns: BatchColumns) -> Array:
 def tokens_matching(
     text: str, pieces: Sequence[str], starts: Array, *, is_regex: bool = False
 ) -> Array:
-    """Mark the tokens that share a character with a match; case-sensitive."""
+    """Mark the tokens that share a character with a match, in any case."""
     limits = pairwise([*starts.tolist(), len(pieces)])
     texts = ["".join(pieces[begin:stop]) for begin, stop in limits]
-    spans = match_spans(text if is_regex else re.escape(text), texts)
+    spans = match_spans(text if is_regex else re.escape(text), texts, flags="(?i)")
     ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
     return _overlap(spans, ends)
 
 
-def match_spans(pattern: str, texts: Sequence[str]) -> Array:
+def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
     r"""Find all matches of a regular expression, each text on its own.
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
@@ -212,7 +212,7 @@ def match_spans(pattern: str, texts: Sequence[str]) -> Array:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
         marked = pc.replace_substring_regex(
             pa.array(texts, pa.large_string()),
-            pattern=pattern,
+            pattern=flags + pattern,
             replacement=f"{begin}\\0{end}",
         )
     except pa.ArrowInvalid as error:

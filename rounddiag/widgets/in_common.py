@@ -72,7 +72,7 @@ def shared_values(
     found = [
         one
         for name in columns.names
-        if name != "sample"
+        if name not in ("sample", "importance_weight")
         for one in _of_column(columns, name, all_tokens, some)
     ]
     return sorted(found, key=lambda one: -one.strength)

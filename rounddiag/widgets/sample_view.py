@@ -19,6 +19,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
 from rounddiag.text import pieces, roles, special_tokens
+from rounddiag.widgets.columns import token_columns_of
 from rounddiag.widgets.images import describe_actions, last_seen_screenshots
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def sample_payload(
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _available_columns(one))
     counts = rounds["num_tokens"].to_numpy()
-    tokens = _token_columns(frame, cache)
+    tokens = _token_columns(one, frame, cache)
     ranks = cache.ranks(tokens["diff"], a, b)
     tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
     if one.tokenizer is not None and not one.is_redacted:
@@ -240,23 +241,30 @@ def sample_payload(
         "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
+        "weight_limit": weight_limit(batch),
         "rounds": _round_records(one, rounds, tokens),
         "gaps": sequence.gaps(rounds["start"].to_numpy(), counts),
         "tokens": tokens,
     }
 
 
+def weight_limit(batch: Batch) -> float | None:
+    """Return the importance weight at which training truncates, where that is known."""
+    facts = batch.meta.get("rollout_correction")
+    limit = facts.get("rollout_is_threshold") if isinstance(facts, dict) else None
+    is_on = isinstance(facts, dict) and facts.get("rollout_is") not in (None, "null")
+    return float(limit) if is_on and isinstance(limit, int | float) else None
+
+
 def _available_columns(batch: Batch) -> list[str]:
     """Return the columns of the token frame that the batch has."""
-    lacking = {
-        "entropy": batch.entropy is None,
-        "text": batch.is_redacted,
-        "token_id": batch.is_redacted,
-    }
-    return [*_TOKENS, *(name for name, is_lacking in lacking.items() if not is_lacking)]
+    numbers = [name for name in token_columns_of(batch) if name != "importance_weight"]
+    return [*_TOKENS, *numbers, *([] if batch.is_redacted else ["text", "token_id"])]
 
 
-def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
+def _token_columns(
+    batch: Batch, frame: pd.DataFrame, cache: BatchCache
+) -> dict[str, Any]:
     """Return the tokens of one sample, by column."""
     diff = frame["diff"].to_numpy()
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
@@ -268,7 +276,7 @@ def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
         "level": levels(diff),
         "is_special": np.isin(ids, [*cache.special]).astype(np.uint8),
     }
-    for name in ("position", "round", "token_id", "entropy"):
+    for name in (*("position", "round", "token_id"), *token_columns_of(batch)):
         if name in frame:
             columns[name] = frame[name].to_numpy()
     return columns
