@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.errors import warn_renamed
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Finding:
     explanation : str
     alternatives : tuple of Alternative
     next_step : str
-    place : str
+    location : str
         What differs, and where, as one clause of a sentence.
     looks : mapping of str to str
         What the mismatch looks like, by measure: the ground of `causes` where no exact
@@ -142,10 +143,16 @@ class Finding:
     explanation: str
     alternatives: tuple[Alternative, ...]
     next_step: str
-    place: str = ""
+    location: str = ""
     looks: Mapping[str, str] = field(default_factory=dict)
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """`location`, by its former name."""
+        warn_renamed("Finding.place", "`location`")
+        return self.location
 
     @property
     def cause(self) -> str:

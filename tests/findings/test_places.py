@@ -8,7 +8,7 @@ from scipy import stats
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.excess import Cells, decoding_step, excess
+from rounddiag.findings.excess import ExcessCells, decoding_step, excess
 from rounddiag.findings.pattern import strong_patterns
 from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
@@ -125,7 +125,7 @@ def test_decoding_steps_count_generated_tokens_of_the_sample() -> None:
 
 def test_cells_hold_every_token_once() -> None:
     view = View.from_batch(made(arrays(4)))
-    cells = Cells.from_view(view)
+    cells = ExcessCells.from_view(view)
     assert cells.num.sum() == len(view)
     assert cells.total.sum() == pytest.approx(excess(view).sum())
     assert (view.segment[cells.first] == cells.segment).all()
@@ -135,7 +135,7 @@ def test_the_contrast_of_a_set_is_that_of_its_tokens() -> None:
     parts = arrays(12)
     shaken(parts, rounds_of(parts) >= 2, FAULT)
     view = View.from_batch(made(parts))
-    cells = Cells.from_view(view)
+    cells = ExcessCells.from_view(view)
     found = cells.contrast(cells.round >= 2)
     values, inside = excess(view), view.round >= 2
     expected = values[inside].mean() - values[~inside].mean()

@@ -10,7 +10,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.exact_values import filled_tokens
-from rounddiag.findings.excess import Cells
+from rounddiag.findings.excess import ExcessCells
 from tests.findings.small import Array, arrays, made, rounds_of, shaken
 from tests.findings.test_sampling_causes import (
     SAMPLES,
@@ -126,7 +126,7 @@ def test_a_set_of_prompts_is_weighed_by_the_spread_between_prompts() -> None:
         size = 0.01 * np.exp(np.asarray(level))[groups, None]
         parts["old"] = parts["rollout"] - size * (parts["mask"] > 0)
         ids = [f"task-{g}" for g in groups]
-        cells = Cells.from_view(View.from_batch(made(parts, group_ids=ids)))
+        cells = ExcessCells.from_view(View.from_batch(made(parts, group_ids=ids)))
         return cells.worth_by_prompt(groups[cells.sample] == 0)
 
     # |diff| is alike within a prompt, so the excess is the prompt's level but for what
