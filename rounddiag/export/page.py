@@ -218,6 +218,7 @@ def _failed_steps(run: Run) -> str:
 def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
         causes=diagnosis.frame["causes"].map(", ".join),
+        places=diagnosis.frame["places"].map("; ".join),
         text=diagnosis.frame["text"].map(printable),
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
