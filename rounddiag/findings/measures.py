@@ -31,7 +31,10 @@ _LEAST, _LARGEST = 1e-3, 5.0  # of a size, and of |diff| in nats
 _MANY = 200_000  # tokens that are looked at: evenly spaced ones of a longer view
 _FEW = 8  # tokens of which there is no mean
 _START = 3  # tokens at the start of a round
-_END = 12  # tokens at the end of the longest samples
+_ENDS = (3, 12)  # tokens at the end of samples
+# Rise of the mean at the ends of all samples, where syntax and roles differ by nature,
+# and of those at the length limit.
+_RISE_AT_ENDS, _RISE_AT_LIMIT = 4.0, 2.0
 _APART = 0.8  # samples differ as a whole if their means do by this much
 _MOST = 0.6  # a larger part of the samples counts as all
 _LONGEST_PERIOD = 16  # samples of a pack
@@ -194,15 +197,16 @@ class _Shape:
         np.maximum.at(last, view.sample, view.round)
         for first in range(1, min(int(last.max()), _LAST) + 1):
             reach, short = last >= first, (last >= 0) & (last < first)
-            if short.any() and self.rows[reach].mean() >= 0.8:  # noqa: PLR2004
-                return bool(self.rows[short].mean() <= 0.2)  # noqa: PLR2004
+            hit = self.rows[reach].mean() >= 0.8  # noqa: PLR2004
+            if hit and self.rows[short].sum() <= 0.2 * self.rows.sum():
+                return bool(short.any())
         return False
 
     @property
     def begins(self) -> str:
         """Where along a sample the mismatch begins, or ends."""
         view, tokens = self.view, self.tokens
-        if self._rise_at_end() > 2:  # noqa: PLR2004
+        if self._has_bad_end():
             return "end"
         step, place = self._step()
         if step < -_APART:
@@ -272,18 +276,21 @@ class _Shape:
         gap = -before[best] * num / (at[best] * (num - at[best]))
         return float(gap), float(at[best] / num)
 
-    def _rise_at_end(self) -> float:
-        """Return the rise at the last tokens of the longest samples."""
+    def _has_bad_end(self) -> bool:
+        """Return whether the last tokens of samples, or of the longest, are off."""
         view = self.view
         lengths = view.batch.lengths.cpu().numpy()
-        longest = lengths >= 0.98 * lengths.max()
-        if longest.sum() < 2 or longest.all():  # noqa: PLR2004
-            return 0.0
         left = lengths[view.sample] - view.position
-        mine = view.uncertain & longest[view.sample]
-        before = (left > _END) & (left <= 4 * _END)
-        rise = self._mean(mine & (left <= _END)) - self._mean(mine & before)
-        return float(np.nan_to_num(rise))
+        longest = (lengths >= 0.98 * lengths.max())[view.sample]
+        for tokens, least in (
+            (view.uncertain, _RISE_AT_ENDS),
+            (view.uncertain & longest, _RISE_AT_LIMIT),
+        ):
+            for width in _ENDS:
+                before = tokens & (left > width) & (left <= 2 * width)
+                if self._mean(tokens & (left <= width)) - self._mean(before) > least:
+                    return True
+        return False
 
     def values(self) -> dict[str, str]:
         """Measure sign, size, tail, and the relation to ids."""
