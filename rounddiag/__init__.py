@@ -40,8 +40,7 @@ Public names, in the order of work:
 `plot_rounds`         mean of a metric per round, with intervals and counts
 `plot_heatmap`        every sample in every round
 `plot_trajectory`     one sample, token by token
-`plot_probabilities`  each token's probability by both engines
-`plot_log_ppl`        each sample's log-perplexity by both engines
+`plot_probabilities`  each token's probability by both engines, or each sample's
 `plot_tail`           share of tokens whose |diff| is at least x
 `plot_conditional`    mismatch of equally likely tokens, by round
 `plot_positions`      mismatch by position in the round, by images seen, by context
@@ -106,7 +105,6 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_conditional as plot_conditional
     from rounddiag.figures import plot_finding as plot_finding
     from rounddiag.figures import plot_heatmap as plot_heatmap
-    from rounddiag.figures import plot_log_ppl as plot_log_ppl
     from rounddiag.figures import plot_positions as plot_positions
     from rounddiag.figures import plot_probabilities as plot_probabilities
     from rounddiag.figures import plot_roles as plot_roles
@@ -155,7 +153,6 @@ _HOMES = {
     "plot_conditional": "figures",
     "plot_finding": "figures",
     "plot_heatmap": "figures",
-    "plot_log_ppl": "figures",
     "plot_positions": "figures",
     "plot_probabilities": "figures",
     "plot_roles": "figures",
@@ -182,6 +179,8 @@ if not TYPE_CHECKING:  # a type checker would let any name through
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
+        if name == "plot_log_ppl":  # its name in version 0.1
+            return _plot_log_ppl
         if name not in _HOMES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -189,6 +188,14 @@ if not TYPE_CHECKING:  # a type checker would let any name through
         value = package if name == _HOMES[name] else getattr(package, name)
         globals()[name] = value
         return value
+
+    def _plot_log_ppl(data: object, **options: object) -> object:
+        """Call `plot_probabilities`, with a warning."""
+        from rounddiag import plot_probabilities
+        from rounddiag.errors import warn_renamed
+
+        warn_renamed("plot_log_ppl(...)", "plot_probabilities(..., axes='log_ppl')")
+        return plot_probabilities(data, axes="log_ppl", **options)
 
     def __dir__() -> list[str]:
         """List the public names."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rounddiag import plot_positions, stats
+import rounddiag
+from rounddiag import plot_positions, plot_probabilities, stats
 from tests.batches import hand_batch
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ CALLS: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "by='end' is now along='end'",
         lambda: plot_positions(hand_batch(), by="end"),
         lambda: plot_positions(hand_batch(), along="end"),
+    ),
+    "a figure": (
+        "plot_log_ppl(...) is now plot_probabilities(..., axes='log_ppl')",
+        lambda: rounddiag.plot_log_ppl(hand_batch()),  # type: ignore[attr-defined]
+        lambda: plot_probabilities(hand_batch(), axes="log_ppl"),
     ),
 }
 

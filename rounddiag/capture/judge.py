@@ -36,7 +36,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# Of the machine's processor time between two judged steps, if `diagnose` is None.
+# Share of the machine's processor time between two judged steps, if `diagnose` is None.
 _SHARE = 0.01
 _FIRST_COST = 10.0  # seconds of a processor, until the first step has been judged
 

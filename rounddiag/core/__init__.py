@@ -7,6 +7,7 @@
 `aggregation`     sums of runs, means, exact quantiles
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
+`measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers
                   against those of the saved batch

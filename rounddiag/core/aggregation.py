@@ -38,20 +38,13 @@ def means_of_sums(sums: Array, counts: Array) -> Array:
     return means
 
 
-# Of an array as long as this, a sorted sample of so many values shows where to look.
+# In an array of this length, a sorted sample of so many values shows where to look.
 _LONG, _SAMPLE = 1 << 14, 1 << 12
 _REACH = 3  # standard errors of the rank of a sample's quantile
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Compute exact quantiles along the last axis, interpolated as numpy does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
-    array([2.5, 3.7])
-    """
+    """Compute exact quantiles along the last axis, interpolated as numpy does."""
     count = values.shape[-1]
     if values.size == count >= _LONG:
         found = _search_quantiles(values.reshape(-1), probabilities)

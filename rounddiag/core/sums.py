@@ -163,13 +163,7 @@ def cpu_pack(rounds: Rounds, values: Tensor) -> Array:
 
 
 def take_runs(values: Array, start: Array, num: Array) -> Array:
-    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated.
-
-    Examples
-    --------
-    >>> take_runs(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
-    [5, 6, 8]
-    """
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated."""
     out = np.empty(int(num.sum()), dtype=values.dtype)
     for low, high, starts, nums in _blocks(start, num):
         out[low:high] = _selector(starts, nums)(values)

@@ -13,7 +13,6 @@ from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional
 from rounddiag.figures.finding import plot_finding
 from rounddiag.figures.heatmap import plot_heatmap
-from rounddiag.figures.log_ppl import plot_log_ppl
 from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.probabilities import plot_probabilities
 from rounddiag.figures.roles import plot_roles
@@ -28,7 +27,6 @@ __all__ = [
     "plot_conditional",
     "plot_finding",
     "plot_heatmap",
-    "plot_log_ppl",
     "plot_positions",
     "plot_probabilities",
     "plot_roles",

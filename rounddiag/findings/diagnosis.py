@@ -17,7 +17,7 @@ from rounddiag.findings.correlates import not_followed
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
-from rounddiag.findings.place import FACTOR_2
+from rounddiag.findings.place import FACTOR_2, find_places
 from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
@@ -28,8 +28,10 @@ from rounddiag.wording import pluralize, printable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings.onset import Onset
+    from rounddiag.findings.place import Place
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -100,6 +102,19 @@ class Diagnosis(Sequence[Finding]):
     def advice(self) -> str:
         """The probable causes, and the next step."""
         return write_advice(self)
+
+    def at_limits(self, factor: float) -> Verdict:
+        """Return the verdict that the batch would have with all limits multiplied.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).at_limits(0.01)
+        'suspicious'
+        """
+        if self.verdict in ("not_measurable", "identical"):
+            return self.verdict
+        return judge(self.level, self.reference, self.findings, factor=factor)
 
     @property
     def onset(self) -> Onset | None:
@@ -227,7 +242,12 @@ def diagnose(
     if result.reason:
         return result
     explained, left = explain(view)
-    findings = tuple(sorted((_finding(one, view) for one in explained), key=_order))
+    # A place of the whole batch says where, whatever a detector says of why.
+    is_whole = not any(one.stage == "exact" for one in explained)
+    known = find_places(view) if is_whole else ()
+    findings = tuple(
+        sorted((_finding(one, view, known) for one in explained), key=_order)
+    )
     if not view.abs.any():
         return replace(result, verdict="identical", findings=findings)
     verdict = judge(level, usual, findings)
@@ -244,13 +264,19 @@ def _caveat(batch: Batch) -> str:
     return "The rounds are unknown. "
 
 
-def _finding(one: Explained, view: View) -> Finding:
+def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
     evidence = one.evidence
+    inside = np.zeros(len(view), dtype=bool)
+    inside[one.indices] = True
+    if one.stage in ("exact", "fit"):
+        known = ()
+    place = next((place for place in known if _is_story(place, inside)), None)
     large = one.indices[view.abs[one.indices] > FACTOR_2]
     where = {
         "samples": np.unique(view.sample[one.indices]),
         "num_large": len(large),
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
+        **({} if place is None else {"found": place}),
         **evidence.where,
         "not_with": not_followed(view, one.indices),
     }
@@ -267,6 +293,12 @@ def _finding(one: Explained, view: View) -> Finding:
         view=view,
         indices=one.indices,
     )
+
+
+def _is_story(place: Place, tokens: Array) -> bool:
+    """Return whether most of the excess is in a place, and most of it in the tokens."""
+    most = place.tokens.sum() / 2
+    return place.share > 1 / 2 and bool((tokens & place.tokens).sum() > most)
 
 
 def _others(one: Explained) -> list[str]:

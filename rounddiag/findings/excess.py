@@ -31,7 +31,7 @@ _MIN_UNITS = 4
 _MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
 START = 4
-# So do the last tokens of samples.
+# The last tokens of a sample have cells of their own, at these distances from the end.
 ENDS = (3, 6, 12, 24)
 
 

@@ -159,9 +159,14 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
 
 
 def _is_everywhere(view: View, place: Place) -> bool:
-    """Return whether a place without a name lies in a batch that is above the range."""
-    is_open = _shape(view, place) == "unknown"
-    return is_open and bool(view.abs[~place.tokens].mean() > view.usual.usual)
+    """Return whether a place without a name lies in a batch that is above the range.
+
+    Not if the place exceeds what is elsewhere by more than this exceeds the range.
+    """
+    if _shape(view, place) != "unknown":
+        return False
+    elsewhere = float(view.abs[~place.tokens].mean()) / view.usual.usual
+    return elsewhere > max(1.0, ELSEWHERE * (place.ratio - 1))
 
 
 def _of_level(view: View, total: float) -> Evidence | None:

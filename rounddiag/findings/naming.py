@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.finding import Evidence
     from rounddiag.findings.view import View
 
-# Of a shape that the table does not have: the probability of the cause it is named for.
+# For a shape that the table lacks: the probability of the cause it is named for.
 _UNSEEN = 0.5
 
 

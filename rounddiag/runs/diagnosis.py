@@ -132,13 +132,7 @@ def diagnose_step(
 
 
 def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ...]:
-    """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly.
-
-    Examples
-    --------
-    >>> len(choose_steps(range(1000), [])), choose_steps([3, 7], [])
-    (40, (3, 7))
-    """
+    """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly."""
     if len(steps) <= MAX_STEPS:
         return tuple(steps)
     sides = {step for one in breaks for step in (one.previous, one.step)}
@@ -148,14 +142,7 @@ def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ..
 
 
 def changed_facts(steps: pd.DataFrame) -> tuple[str, ...]:
-    """Say which facts of a run change from one step to the next.
-
-    Examples
-    --------
-    >>> facts = ['{"facts": {"tp": 1}}', '{"facts": {"tp": 2}}']
-    >>> changed_facts(pd.DataFrame({"step": [1, 2], "facts": facts}))
-    ('fact tp: 1 up to step 1, 2 from step 2 on',)
-    """
+    """Say which facts of a run change from one step to the next."""
     found = []
     rows = list(zip(steps["step"], steps["facts"], strict=True))
     for (before, old), (after, new) in pairwise(rows):

@@ -40,7 +40,7 @@ _KEY = "ingested"  # in `meta`: the files that a step file was made from
 
 @dataclass(frozen=True, kw_only=True)
 class Ingestion:
-    """What `ingest` did.
+    """Result of `ingest`.
 
     Attributes
     ----------

@@ -175,16 +175,21 @@ class Run:
         """
         return load_step(self._folder, self._step(step), tokenizer=self._tokenizer)
 
-    def sample(self, step: int, sample: int) -> Batch:
-        """Read one sample of a step, as a batch of one sample.
+    def sample(self, step: int, sample: int | str) -> Batch:
+        """Read one sample of a step by its number or id, as a batch of one sample.
 
-        Of our own files, only the part with the sample is read.
+        By number, only the part of the file with the sample is read, if the file is a
+        step file.
 
         Raises
         ------
         LoadError
             If there is no such step or sample, or the file cannot be read.
+        BatchError
+            If no sample, or more than one, has the id.
         """
+        if isinstance(sample, str):
+            return self.batch(step)[sample]
         files = self._step(step)
         if self._folder.is_raw or len(files.files) > 1:
             batch = self.batch(step)
@@ -388,7 +393,7 @@ class Run:
 
         It is read from the first step whose file can be read.
         """
-        self.summary()  # it fails where there is none, and says which files fail
+        self.summary()  # raises if no file can be read, and names the files
         first = next(step for step in self.steps if step not in self.failed)
         return guess_kind(self.batch(first))
 
@@ -410,7 +415,7 @@ class Run:
         return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
 
     def _facts(self) -> dict[str, str]:
-        """Return what there is to say about the run, by name."""
+        """Return the run's facts for its repr."""
         steps, num_bytes = self.steps, sum(f.num_bytes for f in self._files.values())
         facts = {
             "run": self.path,

@@ -1,4 +1,4 @@
-"""Tables of steps: what the index keeps of one, all of a run, those of two runs.
+"""Step tables: index rows of one step, the table of a run, paired tables of two runs.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
 their footers. For another metric than |diff|, of the first such files, and of a
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
@@ -23,7 +24,6 @@ from rounddiag.loaders.parquet.totals import read_totals, step_means
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
-from rounddiag.stats.inputs import drop_worst_picks
 from rounddiag.stats.metric_columns import metric_columns
 from rounddiag.stats.summary import summary_from_totals
 
@@ -111,8 +111,9 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # Of a partial capture, means are over the samples that were drawn at random.
-    means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
+    # For a partial capture, means are over the randomly drawn samples.
+    drawn = Measured.of(batch).drawn.require_batch()
+    means = {"num_samples": num_samples, **step_means(drawn)}
     return _tables(step, rounds, means, batch.meta)
 
 

@@ -93,6 +93,9 @@ TOKENS = Table(
         nat("rollout_log_prob", "log-prob by {sampling_engine}"),
         nat("old_log_prob", "log-prob by {training_engine}"),
         nat("entropy", "entropy of the training engine"),
+        Column(name="advantage", dtype="float32", meaning="advantage"),
+        Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
+        Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
         Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
         Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
@@ -120,7 +123,7 @@ CELLS = Table(
     keys=ROUNDS.keys,
     columns=(
         *ROUNDS.columns,
-        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
 )
@@ -179,7 +182,7 @@ SUMMARY = Table(
     ),
 )
 
-# Of a run, whose frames begin with the step.
+# The summary of a run, whose frames begin with the step.
 RUN = Table(
     one_row_per="step and round",
     built_by="open_run(folder).summary",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.core.aggregation import run_sums
+from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import compute_prob_diffs, get_measure
 from rounddiag.core.sums import as_numpy, take_diffs
-from rounddiag.stats.inputs import number_clusters
 from rounddiag.stats.intervals import Estimator, Resampling
 from rounddiag.stats.summary import distribution, row_blocks, used_clusters
 
@@ -57,7 +57,7 @@ def metric_columns(batch: Batch, *, metric: str) -> dict[str, Array]:
         in_part = np.bincount(part[rows] - part[rows][0], num_finite[rows])
         found.append(distribution(values, in_part.astype(np.int64)))
     names = found[0] if found else ()
-    clusters, num_clusters = used_clusters(number_clusters(batch)[sample], num_finite)
+    clusters, num_clusters = used_clusters(sample_clusters(batch)[sample], num_finite)
     runs = {"sample": sample, "cluster": clusters, "num_finite": num_finite}
     return {
         **how.means(part, runs, totals, Resampling(num_clusters)),

@@ -307,7 +307,7 @@ class Explorer:
         return {**cast("dict[str, Any]", reply), "steps": self._steps.payload()}
 
     def _open_step(self, step: int) -> None:
-        """Show another step of the run, at the same place as far as it has it."""
+        """Show another step of the run, at the same sample and round if they exist."""
         if self._steps is None or step == self._steps.step:
             return
         batch = self._steps.run.batch(step)

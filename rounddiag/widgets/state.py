@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -27,6 +27,10 @@ AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
 Colors: TypeAlias = Literal["fixed", "fitted"]
 Scope: TypeAlias = Literal["auto", "round", "sample"]
+# What colours the text: the mismatch, or a number that each token has.
+TextColor: TypeAlias = Literal[
+    "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
+]
 # Columns that an order of the heatmap has.
 _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
@@ -36,8 +40,10 @@ _CHOICES = {
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
     "scope": get_args(Scope),
+    "text_color": get_args(TextColor),
 }
-# Of the panes: pixels, or shares of the width; None for what fits.
+_NOTE = {"sample", "round", "token", "text"}
+# Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
@@ -81,6 +87,11 @@ class State:
         What the token plot shows: above 1,000 tokens the current round, by default.
     log_probs : bool
         Whether it shows both log-probs too.
+    text_color : str
+        What colours the text: `diff`, `probability`, `entropy`, `advantage`,
+        `loss_mask` or `importance_weight`.
+    notes : sequence of mapping
+        What somebody wrote about a place: `sample`, `round`, `token` and `text`.
     layout : mapping
         `height` of the explorer and of its `drawer` in pixels; which `list` the drawer
         shows, or `"closed"`; the shares of width of the left one of the `columns` and
@@ -105,6 +116,8 @@ class State:
     cells: Cells | None = None
     scope: Scope = "auto"
     log_probs: bool = False
+    text_color: TextColor = "diff"
+    notes: Sequence[Mapping[str, Any]] = field(default_factory=list)
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
     heatmap: Heatmap = "batch"
@@ -136,6 +149,15 @@ class State:
         _check_entry("finding", self.finding, number, is_valid=is_finding)
         is_switch = isinstance(self.log_probs, bool)
         _check_entry("log_probs", self.log_probs, "True or False", is_valid=is_switch)
+        are_notes = isinstance(self.notes, list | tuple) and all(
+            isinstance(note, Mapping)
+            and set(note) == _NOTE
+            and isinstance(note["text"], str)
+            and all(type(note[key]) is int for key in _NOTE - {"text"})
+            for note in self.notes
+        )
+        written = f"a list of dictionaries with {sorted(_NOTE)}"
+        _check_entry("notes", self.notes, written, is_valid=are_notes)
         is_index = type(self.batch) is int and self.batch in (0, 1)
         index = "0, or 1 for the second of two"
         _check_entry("batch", self.batch, index, is_valid=is_index)

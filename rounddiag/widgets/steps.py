@@ -100,7 +100,7 @@ class StepLine:
 
 
 def session_at(before: Session, batch: Batch, name: str) -> Session:
-    """Return a session of another step's batch, at the same place as far as it has it.
+    """Return a session of another step's batch, at the same sample and round if any.
 
     The sample is the one with the same id, else one of the same group; the round is the
     same, or the last one that the sample has before it. Selected cells and the finding

@@ -317,9 +317,7 @@ def test_numbers_of_samples_give_those_in_their_order(index: Any) -> None:
     assert len(hand_batch()[[]]) == 0
 
 
-@pytest.mark.parametrize(
-    ("index", "found"), [([0, 3], "[0, 3]"), ([0.5], "[0.5]"), (["a"], "['a']")]
-)
+@pytest.mark.parametrize(("index", "found"), [([0, 3], "[0, 3]"), ([0.5], "[0.5]")])
 def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> None:
     message = (
         f"expected sample numbers below 3; found {found}. Pass an integer, a slice or"
@@ -327,3 +325,26 @@ def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> No
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         hand_batch()[index]
+
+
+def test_a_sample_goes_by_its_id() -> None:
+    batch = hand_batch(sample_ids=("x", "y", "z"))
+    assert batch["y"].old_log_probs.tolist() == OLD[1]
+    assert batch[["z", 0]].sample_columns["original_sample"].tolist() == [2, 0]
+    assert [batch.sample_number(one) for one in ("z", 1)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "found"),
+    [("w", "'w' of 0 samples"), ("x", "'x' of 2 samples"), (3, "3 of 0 samples")],
+)
+def test_an_id_of_no_sample_or_of_several_is_an_error(
+    sample: str | int, found: str
+) -> None:
+    batch = hand_batch(sample_ids=("x", "y", "x"))
+    message = (
+        f"`sample`: expected the id of one sample, or a number below 3; found {found}."
+        " `rounddiag.sample_frame(batch)` lists samples and their ids."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        batch.sample_number(sample)

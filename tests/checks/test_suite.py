@@ -85,7 +85,10 @@ def test_a_check_that_cannot_compute_keeps_no_file_from_opening() -> None:
         "not testable",
         "rollout_log_probs, old_log_probs",
     )
-    assert found.detail.startswith("the check itself fails: NotImplementedError: ")
+    # A RuntimeError before torch 2.6.
+    assert re.match(
+        r"the check itself fails: (NotImplemented|Runtime)Error: ", found.detail
+    )
 
 
 def test_of_the_cheap_ones_one_asks_a_tokenizer() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.errors import BatchError, FrameError
+from rounddiag.errors import BatchError
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
 from tests.findings.small import arrays, made, shaken
@@ -150,6 +150,6 @@ def test_an_existing_file_is_replaced_atomically(
 def test_what_is_no_batch_or_no_sample_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BatchError, match="expected a Batch"):
         rd.report("step_40.pt", tmp_path / "page.html")  # type: ignore[arg-type]
-    with pytest.raises(FrameError, match="expected samples from 0 to 2, or their ids"):
+    with pytest.raises(BatchError, match="expected the id of one sample, or a number"):
         rd.report(hand_batch(), tmp_path / "page.html", samples=["x"])
     assert list(tmp_path.iterdir()) == []

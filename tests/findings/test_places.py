@@ -66,7 +66,7 @@ def test_a_rank_is_named_with_its_samples() -> None:
     assert first.cause == "bad_worker"
     assert (first.where["column"], first.where["value"]) == ("rank", 3)
     assert first.samples.tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
-    assert diagnosis.headline.endswith(": all rank 3, in 8 of 32 samples.")
+    assert diagnosis.headline.endswith(": all on rank 3, in 8 of 32 samples.")
 
 
 def test_a_block_of_neighbours_without_a_column() -> None:

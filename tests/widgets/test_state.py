@@ -33,6 +33,17 @@ STATES = st.builds(
 )
 
 
+def test_notes_and_the_colour_of_the_text_are_part_of_the_state() -> None:
+    note = {"sample": 1, "round": 0, "token": 2, "text": "here"}
+    state = State(notes=[note], text_color="entropy")
+    assert state.as_dict()["notes"] == [note]
+    for wrong in ([{**note, "text": 3}], [{"text": "no place"}], "text"):
+        with pytest.raises(FrameError, match=r"^`notes`: expected a list of dict"):
+            State(notes=wrong)  # type: ignore[arg-type]
+    with pytest.raises(FrameError, match=r"^`text_color`: expected one of"):
+        State(text_color="red")  # type: ignore[arg-type]
+
+
 @given(STATES)
 def test_a_state_that_went_through_json_is_the_same(state: State) -> None:
     assert State.from_dict(json.loads(json.dumps(state.as_dict()))) == state

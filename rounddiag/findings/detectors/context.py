@@ -209,7 +209,7 @@ def dropped_image(view: View) -> Evidence | None:
             ),
         ),
         explanation=(
-            f"`{view.a}` finds the text less likely from the first token on "
+            f"`{view.a}` assigns lower probability to the text from the first token on "
             f"({mean:.3g} nat on average), in a batch with images: consistent with "
             "images that it did not see, or saw differently from the sampler."
         ),

@@ -54,7 +54,7 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
 
 
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """Return the totals in a file's metadata; None where there are none."""
+    """Return the totals in a file's metadata, or None."""
     try:
         totals = json.loads((metadata or {})[_KEY])
         return dict(totals) if totals["version"] == _VERSION else None
