@@ -194,6 +194,7 @@ def _row(
         "noise": opinion.noise,
         "before": opinion.before,
         "floors": opinion.floors,
+        "floors_before": opinion.floors * opinion.gain,
         "share": opinion.share,
         "e_value": opinion.evidence,
         "num_tokens": opinion.num_tokens,
