@@ -84,7 +84,7 @@ that a trainer can import `rounddiag.capture` without pandas and plotly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rounddiag._version import __version__  # noqa: F401 a public name
+from rounddiag._version import __version__ as __version__
 
 # For type checkers and editors; at run time `_HOMES` has the same names.
 if TYPE_CHECKING:

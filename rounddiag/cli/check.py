@@ -9,9 +9,9 @@ null. Its keys:
   `kl` in nats; `mult_prob_error`, `prob_diff`, `pearson`, `num_tokens`, `num_samples`.
 - `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
   `usual` and `limit` of mean |diff| in nats.
-- `findings`, best first: `cause`, `confidence`, `share`, `place`, `num_tokens`,
+- `findings`, best first: `cause`, `confidence`, `share`, `location`, `num_tokens`,
   `samples`, `explanation`, `evidence` (`name`, `value`, `unit`, `low`, `high`),
-  `alternatives` (`cause`, `would_tell`), `next_step`.
+  `alternatives` (`cause`, `how_to_tell`), `next_step`.
 - `failed_checks`: `name`, `detail`, `samples`.
 """
 
@@ -93,7 +93,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "cause": finding.cause,
         "confidence": finding.confidence,
         "share": finding.share,
-        "place": finding.place,
+        "location": finding.location,
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
         "explanation": finding.explanation,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
     from rounddiag.schema import Pair
 
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
@@ -160,7 +160,7 @@ class Measured:
         more = {} if prob_diff is None else {"prob_diff": prob_diff}
         return {"diff": self.diff, **more}
 
-    def values(self, measure: Measure) -> Array:
+    def values(self, measure: TokenMetric) -> Array:
         """Return a metric of every token; NaN where its diff is not finite."""
         if measure.source_column == "diff":
             return values_of({"diff": self.diff}, measure)
@@ -277,7 +277,7 @@ def _capture_facts(batch: Batch) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def values_of(sources: Mapping[str, Array], measure: Measure) -> Array:
+def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:
     """Return a metric of tokens, from their columns; NaN where a diff is not finite.
 
     Examples
@@ -296,7 +296,7 @@ def values_of(sources: Mapping[str, Array], measure: Measure) -> Array:
     return values
 
 
-def require_source(sources: Mapping[str, Array], measure: Measure) -> None:
+def require_source(sources: Mapping[str, Array], measure: TokenMetric) -> None:
     """Raise a FrameError unless tokens have the column of a metric."""
     column = measure.source_column
     if column not in sources:

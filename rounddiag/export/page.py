@@ -163,7 +163,7 @@ def _pack(reply: object) -> str:
 
 def _words(diagnosis: Diagnosis) -> str:
     """Return the verdict and the findings as text."""
-    lines = [f"{one.cause.replace('_', ' ')}: {one.place}" for one in diagnosis]
+    lines = [f"{one.cause.replace('_', ' ')}: {one.location}" for one in diagnosis]
     items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
     text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
     verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"
@@ -218,6 +218,7 @@ def _failed_steps(run: Run) -> str:
 def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
         causes=diagnosis.frame["causes"].map(", ".join),
+        places=diagnosis.frame["places"].map("; ".join),
         text=diagnosis.frame["text"].map(printable),
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}

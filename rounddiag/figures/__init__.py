@@ -41,3 +41,8 @@ __all__ = [
     "token_text",
     "use_theme",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rounddiag.errors import warn_renamed
+
 # What each cause means.
 CAUSES: dict[str, str] = {
     # From ids, masks and values.
@@ -97,16 +99,22 @@ class Alternative:
     Attributes
     ----------
     cause : str
-    would_tell : str
+    how_to_tell : str
         The record or the experiment that would decide.
     """
 
     cause: str
-    would_tell: str
+    how_to_tell: str
+
+    @property
+    def would_tell(self) -> str:
+        """`how_to_tell`, by its former name."""
+        warn_renamed("Alternative.would_tell", "`how_to_tell`")
+        return self.how_to_tell
 
 
 # The record or the experiment that tells a cause from its alternatives.
-_WOULD_TELL: dict[str, str] = {
+_HOW_TO_TELL: dict[str, str] = {
     # From ids, masks and values.
     "shifted_log_probs": "Compare the engine's own token ids with the saved ones: if "
     "they are equal, the log-probs are shifted.",
@@ -150,10 +158,10 @@ def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
 
     Examples
     --------
-    >>> list_alternatives("position_ids")[0].would_tell
+    >>> list_alternatives("position_ids")[0].how_to_tell
     'Save the position ids of both engines.'
     """
     return tuple(
-        Alternative(cause=cause, would_tell=_WOULD_TELL.get(cause, ""))
+        Alternative(cause=cause, how_to_tell=_HOW_TO_TELL.get(cause, ""))
         for cause in causes
     )

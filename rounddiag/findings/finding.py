@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.errors import warn_renamed
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.wording import printable
 
@@ -115,7 +116,7 @@ class Finding:
     explanation : str
     alternatives : tuple of Alternative
     next_step : str
-    place : str
+    location : str
         What differs, and where, as one clause of a sentence.
     """
 
@@ -127,9 +128,15 @@ class Finding:
     explanation: str
     alternatives: tuple[Alternative, ...]
     next_step: str
-    place: str = ""
+    location: str = ""
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """`location`, by its former name."""
+        warn_renamed("Finding.place", "`location`")
+        return self.location
 
     @property
     def cause(self) -> str:

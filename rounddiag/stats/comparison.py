@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
     from rounddiag.core.measured import Measured
     from rounddiag.stats.inputs import Data
 
@@ -52,7 +52,7 @@ class Side:
     places: dict[str, int]
 
     @classmethod
-    def of(cls, data: Measured, measure: Measure) -> Side:
+    def of(cls, data: Measured, measure: TokenMetric) -> Side:
         """Build it from a batch, or a token frame with or without ids and groups."""
         data = data.drawn
         num_samples, places = data.num_samples, {}
@@ -200,7 +200,7 @@ def match_samples(before: Side, after: Side) -> Match:
     )
 
 
-def _with_totals(data: Measured, measure: Measure) -> pd.DataFrame:
+def _with_totals(data: Measured, measure: TokenMetric) -> pd.DataFrame:
     """Return the round frame with the numerator and denominator of a mean."""
     rounds, values = data.rounds, data.values(measure)
     num_tokens = rounds["num_tokens"].to_numpy()
@@ -285,7 +285,7 @@ def compare_batches(
     ----------
     batches : mapping of str to Batch, or sequence of Batch
         Token frames work too, and are paired if they have the column `sample_id`; and
-        paths of files. Of a partial capture, only the samples drawn at random count.
+        paths of files. For a partial capture, only the randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     a, b : str

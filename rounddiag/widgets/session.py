@@ -18,7 +18,7 @@ from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
-    Cells,
+    CellBox,
     Place,
     State,
     available_options,
@@ -200,10 +200,10 @@ class Session:
         return self.columns[self.state.batch]
 
     @property
-    def selected_cells(self) -> Cells:
+    def selected_cells(self) -> CellBox:
         """The selected cells; without a selection, the cell of the current token."""
         place = self.state.current
-        alone = Cells(samples=(place.sample,), rounds=(place.round, place.round))
+        alone = CellBox(samples=(place.sample,), rounds=(place.round, place.round))
         return self.state.cells or alone
 
     @property
@@ -237,7 +237,7 @@ class Session:
         """Return the rows of a frame that are within the selected cells."""
         return _rows_within(frame, self.selected_cells)
 
-    def worst_token(self, cells: Cells) -> Place:
+    def worst_token(self, cells: CellBox) -> Place:
         """Return the token with the largest |diff| in some cells.
 
         The current token, if the cells have none.
@@ -397,12 +397,12 @@ def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
     return rounds.iloc[[at]]
 
 
-def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:
+def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
     in_samples = frame["sample"].isin(cells.samples)
     return frame[in_samples & frame["round"].between(*cells.rounds)]
 
 
-def _worst_token(tokens: pd.DataFrame, cells: Cells) -> Place | None:
+def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Place | None:
     """Return the token with the largest |diff| in some cells; None without tokens."""
     inside = _rows_within(tokens, cells)
     if inside.empty:

@@ -155,12 +155,12 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["failed_checks"] == []
     first = plain["findings"][0]
     assert [*first] == [
-        *("cause", "confidence", "share", "place", "num_tokens", "samples"),
+        *("cause", "confidence", "share", "location", "num_tokens", "samples"),
         *("explanation", "evidence", "alternatives", "next_step"),
     ]
     assert first["cause"] == "image_window"
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
-    assert {*first["alternatives"][0]} == {"cause", "would_tell"}
+    assert {*first["alternatives"][0]} == {"cause", "how_to_tell"}
 
 
 def test_json_has_null_where_a_number_is_not_finite(
@@ -184,4 +184,4 @@ def test_json_keeps_hostile_text_as_text(
     plain = json_of(save_batch(batch, tmp_path), capsys)
     first = plain["findings"][0]
     assert first["samples"] == list(range(0, 32, 4))
-    assert hostile in first["place"]
+    assert hostile in first["location"]

@@ -21,7 +21,7 @@ from rounddiag.findings import (
     register,
 )
 from rounddiag.findings import view as view_module
-from rounddiag.findings.causes import _WOULD_TELL, list_alternatives
+from rounddiag.findings.causes import _HOW_TO_TELL, list_alternatives
 from rounddiag.findings.explanation import TABLE
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
@@ -167,10 +167,10 @@ def test_every_detector_names_a_known_cause() -> None:
 
 
 def test_alternatives_are_known_causes_with_what_would_tell() -> None:
-    assert {*_WOULD_TELL} <= {*CAUSES}
+    assert {*_HOW_TO_TELL} <= {*CAUSES}
     first, other = list_alternatives("position_ids", "wrong_image")
-    assert first.would_tell == "Save the position ids of both engines."
-    assert (other.cause, other.would_tell) == (
+    assert first.how_to_tell == "Save the position ids of both engines."
+    assert (other.cause, other.how_to_tell) == (
         "wrong_image",
         "Score some rows with their neighbours' images.",
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.changes import WEIGHTS
-from rounddiag.findings.excess import Cells
+from rounddiag.findings.excess import ExcessCells
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.onset import Onset, onset, steps_at_rounds
@@ -130,7 +130,7 @@ def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
 
 def _growth(view: View) -> float:
     """Return how |diff| grows with the position, in standard errors."""
-    cells = Cells.from_view(view)
+    cells = ExcessCells.from_view(view)
     return cells.slope(cells.view.position[cells.first].astype(float)).t
 
 

@@ -191,7 +191,7 @@ def _headers(view: View) -> Array:
         return flags
     start = np.flatnonzero(view.token == 0)
     later, first = start[view.round[start] > 0], start[view.round[start] == 0]
-    if len(later) < MIN_RUNS or len(first) == 0:
+    if min(len(later), len(first)) < MIN_RUNS:
         return flags
     for width in range(MAX_TEMPLATE):
         part = later[later + width < len(view)]
