@@ -321,6 +321,7 @@ def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
         alternatives=list_alternatives(*_others(one)),
         next_step=evidence.next_step,
         location=describe_place(where, one.indices, view),
+        looks=one.looks,
         view=view,
         indices=one.indices,
     )

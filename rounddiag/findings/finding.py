@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.findings.causes import Alternative
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 
@@ -65,9 +66,10 @@ class Evidence:
         Strength of the evidence, 0 to 1; calibrated to the probability of the cause.
     explanation : str
         What was found, in at most two sentences.
-    next_step : str
     tokens : bool array
         The tokens of the view that carry the mismatch.
+    next_step : str
+        By default, what tells the first cause from the others.
     effect : callable, optional
         Takes a `View` and returns the fitted part of its `diff`, which is removed
         instead of the tokens. It is called with this view, and with that of the whole
@@ -87,8 +89,8 @@ class Evidence:
 
     score: float
     explanation: str
-    next_step: str
     tokens: Array
+    next_step: str = ""
     effect: Callable[[View], Array] | None = None
     measures: tuple[Measure, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +98,18 @@ class Evidence:
     cause: str = ""
     adds_mismatch: bool = True
     gain: float = 0.0
+
+
+def contrast_measures(
+    pattern: Pattern, inside: float, outside: float
+) -> tuple[Measure, ...]:
+    """Return the measures of tokens that differ more than others."""
+    return (
+        Measure(name="mean |diff| there", value=inside, unit="nat"),
+        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
+        Measure(name="ratio for equally likely tokens", value=pattern.ratio),
+        Measure(name="t, clustered by sample", value=pattern.t),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,6 +132,9 @@ class Finding:
     next_step : str
     location : str
         What differs, and where, as one clause of a sentence.
+    looks : mapping of str to str
+        What the mismatch looks like, by measure: the ground of `causes` where no exact
+        value or fitted effect names the cause.
     """
 
     causes: pd.Series[float]
@@ -129,6 +146,7 @@ class Finding:
     alternatives: tuple[Alternative, ...]
     next_step: str
     location: str = ""
+    looks: Mapping[str, str] = field(default_factory=dict)
     view: View = field(repr=False)
     indices: Array = field(repr=False)
 
