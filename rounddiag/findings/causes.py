@@ -72,6 +72,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Causes that `rounddiag.prove` has hypotheses for.
+PROVABLE = frozenset(
+    {"dropped_image", "wrong_image", "image_window", "position_ids", "context_masked"}
+    | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
+    | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
+    | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
+)
+
+
 def family(cause: str) -> str:
     """Return the family of a cause; `unknown` has none.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from rounddiag.errors import warn_renamed
+from rounddiag.findings.causes import PROVABLE
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import pandas as pd
 
@@ -177,6 +179,23 @@ class Finding:
             return np.asarray(known)
         return np.unique(self.view.sample[self.indices])
 
+    @property
+    def prove_call(self) -> str:
+        """The call that proves its cause; empty if no hypothesis is about it.
+
+        `batch` is yours to put in, and so is the model where the batch does not name
+        it: the checkpoint of this step, or the address of a server that has it.
+        """
+        named = (self.cause, *(one.cause for one in self.alternatives))
+        causes = [one for one in dict.fromkeys(named) if one in PROVABLE]
+        if not causes:
+            return ""
+        facts = self.view.batch.meta.get("facts")
+        model = facts.get("model") if isinstance(facts, Mapping) else None
+        is_path = isinstance(model, str) and "/" in model
+        first = repr(model) if is_path else "model"
+        return f"rd.prove(batch, {first}, hypotheses={causes})"
+
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
         import pandas as pd
@@ -205,6 +224,7 @@ class Finding:
             f"  {self.explanation}",
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
+            *([f"  prove: {self.prove_call}"] if self.prove_call else []),
         )
         return "\n".join(map(printable, lines))
 

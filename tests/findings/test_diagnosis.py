@@ -148,7 +148,7 @@ def test_errors_name_what_was_expected() -> None:
     batch = made(arrays(4))
     with pytest.raises(FrameError, match="Did you mean 'dense'"):
         rd.diagnose(batch, kind="dence")
-    with pytest.raises(BatchError, match="expected a Batch; found"):
+    with pytest.raises(FrameError, match="expected a Batch or a DataFrame; found"):
         rd.diagnose(40)  # type: ignore[arg-type]
     with pytest.raises(LoadError, match="found nothing"):
         rd.diagnose("step_40.parquet")
