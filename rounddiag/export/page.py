@@ -8,7 +8,7 @@ from base64 import b64encode
 from functools import cache
 from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from plotly.offline import get_plotlyjs
@@ -26,7 +26,7 @@ from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis
@@ -39,6 +39,7 @@ def report(
     *,
     worst: int = 8,
     samples: int | Sequence[int | str] = 4,
+    notes: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write a report on a batch or a run: one HTML page that needs only a browser.
 
@@ -63,6 +64,8 @@ def report(
     samples : int or sequence of int or str
         How many of the other samples to add, drawn at random; or which ones, by number
         or id.
+    notes : sequence of mapping
+        Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
 
     Raises
     ------
@@ -92,7 +95,9 @@ def report(
         html = document(PurePath(batch.path).name or batch.path, _run_sections(batch))
     else:
         require_batch(batch)
-        diagnosis, replies = collect_replies(batch, worst=worst, samples=samples)
+        diagnosis, replies = collect_replies(
+            batch, worst=worst, samples=samples, notes=notes
+        )
         html = _explorer_page(_title(batch), diagnosis, replies)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
