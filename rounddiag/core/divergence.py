@@ -175,7 +175,7 @@ def beyond(difference: Values, threshold: float) -> Values:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Metric):
+class TokenMetric(Metric):
     """A metric with the function that computes it.
 
     Attributes
@@ -223,12 +223,12 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "token_mult_prob_error": _float64(mult_prob_error),
 }
 MEASURES = {
-    name: Measure(**vars(metric), values=_VALUES[name])
+    name: TokenMetric(**vars(metric), values=_VALUES[name])
     for name, metric in METRICS.items()
 }
 
 
-def get_measure(metric: str, threshold: float = 2.0) -> Measure:
+def get_measure(metric: str, threshold: float = 2.0) -> TokenMetric:
     """Return the measure of a metric."""
     if not threshold > 1:
         raise FrameError.build(

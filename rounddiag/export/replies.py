@@ -42,13 +42,13 @@ _OBSERVED = 50_000
 
 def collect_replies(
     batch: Batch,
+    state: Mapping[str, Any],
     *,
     worst: int,
     samples: int | Sequence[int | str],
-    notes: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
-    session = Session({batch_name(batch): batch}, {"notes": [*notes]})
+    session = Session({batch_name(batch): batch}, state)
     found = session.diagnosis
     if len(found):
         session.change({"finding": 0, "layout": {"list": "findings"}})

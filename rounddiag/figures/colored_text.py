@@ -21,11 +21,12 @@ from rounddiag.figures._parts.data import (
     get_sample_tokens,
     is_index,
     note_unknown_rounds,
-    select_pair,
+    short_pair,
 )
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.schema import DIFF
+from rounddiag.stats.inputs import measure
 from rounddiag.text import visible
 from rounddiag.wording import pluralize
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
@@ -293,7 +294,7 @@ class TokenText:
 
 
 def token_text(
-    batch: Batch,
+    batch: Data,
     *,
     sample: int | str,
     round: int | None = None,  # noqa: A002 the word of the project
@@ -306,7 +307,7 @@ def token_text(
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch or path-like
     sample : int or str
         Which sample: its number, from 0, or its id.
     round : int, optional
@@ -350,7 +351,8 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data, pair = select_pair(batch, a, b)
+    data = measure(batch, a, b)
+    batch, pair = data.require_batch(), short_pair(data.pair)
     sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
@@ -369,7 +371,7 @@ def token_text(
     part = excerpt(selected, max_tokens)
     is_cut = len(part) < len(selected)
     end = int(batch.lengths[sample]) if round is None else None
-    head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(batch))
+    head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(data))
     head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
     head += _SHOWN.format(len(part), len(selected)) if is_cut else ""

@@ -6,7 +6,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
@@ -54,12 +53,14 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
+    from rounddiag.stats.inputs import Data
 
 
 # What the colour can show: the names of metrics, and columns of cells.
@@ -95,7 +96,7 @@ _RIGHT = 30
 
 
 def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     order: Order | Sequence[int | str] = "sample",
     metric: str = "abs_diff",
@@ -110,10 +111,10 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or its round frame with the columns sample, round, num_tokens,
-        mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id` and
-        `reward` are used if it has them.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or its round frame with the columns sample, round,
+        num_tokens, mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id`
+        and `reward` are used if it has them.
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together. Or a list of
@@ -247,10 +248,10 @@ def _build(
     """Place the rounds in the cells of a heatmap."""
     data = inputs.data
     rounds, num_samples = _get_rounds(data, metric)
-    if isinstance(data, pd.DataFrame) and not isinstance(order, str):
+    if data.batch is None and not isinstance(order, str):
         numbers = [one + 1 for one in order if not isinstance(one, str)]
         num_samples = max([num_samples, *numbers])
-    samples = summarize_samples(data, rounds, num_samples)
+    samples = summarize_samples(data.batch, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
     more = choose_hover_columns(placed, metric, is_pooled=rows.pool > 1)
@@ -267,20 +268,20 @@ def _build(
     )
 
 
-def _get_rounds(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     """Return the rounds of a heatmap, and how many samples there are.
 
     A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
     has a row of its own.
     """
     if metric == DIFFERENCE.name:
-        known = data.columns if isinstance(data, pd.DataFrame) else ()
+        known = () if data.frame is None else data.frame.columns
         PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
-    if isinstance(data, pd.DataFrame):
+    if data.frame is not None:
         table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
-        table.require(data.columns, *ROUNDS.keys, *_COLUMNS, metric)
-        return data, int(data["sample"].max()) + 1 if len(data) else 0
-    num_rounds = int(data.rounds.round.max()) + 1 if data.num_rounds else 0
+        table.require(data.frame.columns, *ROUNDS.keys, *_COLUMNS, metric)
+        return data.frame, data.num_samples
+    num_rounds = int(data.rounds["round"].max()) + 1 if len(data.rounds) else 0
     is_alone = samples_per_row(data.num_samples, num_rounds) == 1
     more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
     return cell_frame(data, more), data.num_samples

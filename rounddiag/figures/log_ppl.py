@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     NUM_WORST,
@@ -15,12 +16,11 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds
+from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
-from rounddiag.stats.grouping import number_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def draw_log_ppl(inputs: PlotInputs, by: str | None) -> go.Figure:
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
-    captions += explain_left_out(agreed, "sample", count_picked(inputs.data))
+    captions += explain_left_out(agreed, "sample", inputs.data.num_picked)
     labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
     return clouds.draw(_TITLE, captions, labels, inputs.theme)
 

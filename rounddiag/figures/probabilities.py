@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
@@ -20,7 +17,7 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import format_number, hover_text
 from rounddiag.figures.log_ppl import draw_log_ppl
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
@@ -40,12 +37,15 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.stats.agreement import Axes, Bins
+    from rounddiag.stats.inputs import Data
 
 
 _LOG_PROBS = ("rollout_log_prob", "old_log_prob")
@@ -70,7 +70,7 @@ _MAX_DECADES = 5
 
 
 def plot_probabilities(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     axes: Axes | Literal["log_ppl"] = "probability",
     by: str | None = None,
@@ -83,8 +83,8 @@ def plot_probabilities(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, token,
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round, token,
         rollout_log_prob and old_log_prob; its text is shown if it has one.
     axes : {"probability", "log_prob", "diff", "log_ppl"}
         Old against rollout probability; the same of log-probs, from -20 nat on;
@@ -150,7 +150,7 @@ def plot_probabilities(
     if axes == "log_ppl":
         return draw_log_ppl(inputs, by)
     tokens = _get_tokens(inputs.data)
-    split = split_first(tokens) if by is None else split_by(inputs.data, tokens, by)
+    split = split_first(tokens) if by is None else split_by(inputs.data, by)
     names = name_panels(by, split.values)
     pairs = token_pairs(tokens, axes).assign(panel=split.codes)
     values = (pairs[name].to_numpy() for name in ("rollout", "old", "panel"))
@@ -171,7 +171,7 @@ def plot_probabilities(
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
-    captions += explain_left_out(agreed, "token", count_picked(inputs.data))
+    captions += explain_left_out(agreed, "token", inputs.data.num_picked)
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
     figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)
     if axes == "diff":
@@ -190,17 +190,15 @@ def _check(axes: str) -> None:
         )
 
 
-def _get_tokens(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def _get_tokens(data: Measured) -> pd.DataFrame:
     """Return all tokens with both log-probs, and their ids if they are known."""
-    if isinstance(data, pd.DataFrame):
-        TOKENS.require(data.columns, *TOKENS.keys, *_LOG_PROBS)
-        return data
-    token_id = () if data.is_redacted else ("token_id",)
-    return token_frame(data, (*_LOG_PROBS, *token_id))
+    has_ids = data.batch is not None and not data.batch.is_redacted
+    token_id = ("token_id",) if has_ids else ()
+    return data.tokens(*TOKENS.keys, *_LOG_PROBS, *token_id)
 
 
 def _mark_worst(
-    data: Batch | pd.DataFrame, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
+    data: Measured, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
 ) -> pd.DataFrame:
     """Choose the worst tokens of each panel, with their text if it is known."""
     difference = (pairs["old"] - pairs["rollout"]).to_numpy()
@@ -209,12 +207,12 @@ def _mark_worst(
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]
     marks["color"] = np.where(difference[rows] > 0, theme.more, theme.less)
-    if isinstance(data, Batch) and data.is_redacted:
+    if data.batch is not None and data.batch.is_redacted:
         return marks
-    if isinstance(data, Batch):
-        texts = _decode(data.tokenizer, tokens, rows)
-    elif "text" in data:
-        texts = data["text"].iloc[rows].tolist()
+    if data.batch is not None:
+        texts = _decode(data.batch.tokenizer, tokens, rows)
+    elif "text" in tokens:
+        texts = tokens["text"].iloc[rows].tolist()
     else:
         return marks
     return marks.assign(text=[hover_text(text) for text in texts])

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # The height of the figure, with one panel, and room under it, in pixels.
@@ -116,7 +116,7 @@ class TokenScene:
 
 
 def plot_trajectory(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     sample: int | str,
     a: str = "old",
@@ -128,10 +128,10 @@ def plot_trajectory(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, token, diff, position
-        and, unless that layer is left out, rollout_log_prob and old_log_prob; its text
-        is shown if it has one.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round, token, diff,
+        position and, unless that layer is left out, rollout_log_prob and old_log_prob;
+        its text is shown if it has one.
     sample : int or str
         Which sample: its number, from 0, or its id.
     a, b : str

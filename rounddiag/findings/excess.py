@@ -82,7 +82,7 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ExcessCells:
     """Sums of the excess over small cells: stretches of one round of one sample.
 
     Attributes
@@ -109,7 +109,7 @@ class Cells:
     variance: float
 
     @classmethod
-    def from_view(cls, view: View) -> Cells:
+    def from_view(cls, view: View) -> ExcessCells:
         """Cut a view into cells."""
         values = excess(view)
         written = decoding_step(view)

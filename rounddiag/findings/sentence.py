@@ -113,7 +113,7 @@ def write_headline(diagnosis: Diagnosis) -> str:
         )
     certain = [one for one in diagnosis if one.is_certain]
     if certain:
-        text = certain[0].place
+        text = certain[0].location
         return f"{text[:1].upper()}{text[1:]}."
     noise = {"healthy": "Noise", "noisy": "Noise above the usual range"}
     opening = noise.get(diagnosis.verdict, "More than noise")

@@ -23,6 +23,8 @@ from rounddiag.runs.diagnosis import (
     changed_facts,
     choose_steps,
     diagnose_step,
+    hold_verdicts,
+    judged_by,
 )
 from rounddiag.runs.engines import check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
@@ -376,11 +378,11 @@ class Run:
         breaks = find_breaks(changes, self.steps, metric="abs_diff")
         chosen = choose_steps(self.steps, breaks) if steps is None else tuple(steps)
         files = [self._step(step) for step in chosen]
-        name = _table_name("diagnoses", *([kind] if kind else []))
+        name = _table_name("diagnoses", judged_by(), *([kind] if kind else []))
         compute = partial(diagnose_step, self._folder, kind=kind)
         self._index.fill({name: "diagnoses"}, files, compute, label="diagnoses")
         return RunDiagnosis(
-            frame=self._index.rows(name, files),
+            frame=hold_verdicts(self._index.rows(name, files)),
             num_steps=len(self.steps),
             breaks=tuple(breaks),
             changes=changes,

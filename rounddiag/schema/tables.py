@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSchema:
     """A kind of frame: what one row is, and the columns it may have.
 
     Attributes
@@ -79,7 +79,7 @@ _AGGREGATES = (
     *_ROUND_MEANS[2:],
 )
 
-TOKENS = Table(
+TOKENS = TableSchema(
     one_row_per="generated token",
     built_by="token_frame",
     keys=("sample", "round", "token"),
@@ -102,7 +102,7 @@ TOKENS = Table(
     ),
 )
 
-ROUNDS = Table(
+ROUNDS = TableSchema(
     one_row_per="sample and round",
     built_by="round_frame",
     keys=("sample", "round"),
@@ -117,7 +117,7 @@ ROUNDS = Table(
 )
 
 # The cells of a heatmap: rounds of samples, with more columns than `round_frame` has.
-CELLS = Table(
+CELLS = TableSchema(
     one_row_per="sample and round",
     built_by="stats.cell_frame",
     keys=ROUNDS.keys,
@@ -128,7 +128,7 @@ CELLS = Table(
     ),
 )
 
-PAIRED_CELLS = Table(
+PAIRED_CELLS = TableSchema(
     one_row_per="sample and round of two batches",
     built_by="stats.paired_cells",
     keys=ROUNDS.keys,
@@ -141,7 +141,7 @@ PAIRED_CELLS = Table(
     ),
 )
 
-SAMPLES = Table(
+SAMPLES = TableSchema(
     one_row_per="sample",
     built_by="sample_frame",
     keys=("sample",),
@@ -157,7 +157,7 @@ SAMPLES = Table(
     ),
 )
 
-SUMMARY = Table(
+SUMMARY = TableSchema(
     one_row_per="round",
     built_by="round_summary",
     keys=("round",),
@@ -183,7 +183,7 @@ SUMMARY = Table(
 )
 
 # The summary of a run, whose frames begin with the step.
-RUN = Table(
+RUN = TableSchema(
     one_row_per="step and round",
     built_by="open_run(folder).summary",
     built_from="",
@@ -191,7 +191,7 @@ RUN = Table(
     columns=(STEP, *SUMMARY.columns),
 )
 
-STEPS = Table(
+STEPS = TableSchema(
     one_row_per="step",
     built_by="open_run(folder).step_summary",
     built_from="",
@@ -210,7 +210,7 @@ STEPS = Table(
     ),
 )
 
-CHANGES = Table(
+CHANGES = TableSchema(
     one_row_per="change of a round",
     built_by="open_run(folder).changes",
     built_from="",
@@ -234,7 +234,7 @@ _BIN_MEANS = (
     number("ci_high", "upper end of the 95 % interval of the mean"),
     IS_FEW,
 )
-PLACE_MEANS = Table(
+PLACE_MEANS = TableSchema(
     one_row_per="bin of places",
     built_by="stats.position_means",
     keys=("low",),
@@ -244,7 +244,7 @@ PLACE_MEANS = Table(
         *_BIN_MEANS,
     ),
 )
-ROLE_MEANS = Table(
+ROLE_MEANS = TableSchema(
     one_row_per="role",
     built_by="stats.role_means",
     keys=("role",),

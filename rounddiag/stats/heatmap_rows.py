@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
 
 
 Pooling: TypeAlias = Literal["max", "mean"]
@@ -29,7 +29,7 @@ _FACTS = ("sample_id", "group_id", "reward")
 
 
 def summarize_samples(
-    data: Batch | pd.DataFrame, rounds: pd.DataFrame, num_samples: int
+    batch: Batch | None, rounds: pd.DataFrame, num_samples: int
 ) -> pd.DataFrame:
     """Return one row per sample of a round frame, also of those without rounds."""
     found = aggregate_rounds(rounds, "sample").rename(
@@ -38,9 +38,10 @@ def summarize_samples(
     found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
     counts = ["num_rounds", "num_tokens"]
     found[counts] = found[counts].fillna(0).astype("int64")
-    if isinstance(data, Batch):
-        rewards = None if data.rewards is None else data.rewards.double().cpu().numpy()
-        facts = zip(_FACTS, (data.sample_ids, data.group_ids, rewards), strict=True)
+    if batch is not None:
+        rewards = batch.rewards
+        reward = None if rewards is None else rewards.double().cpu().numpy()
+        facts = zip(_FACTS, (batch.sample_ids, batch.group_ids, reward), strict=True)
         known: dict[str, Any] = {k: values for k, values in facts if values is not None}
     else:
         first = rounds.drop_duplicates("sample").set_index("sample")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
 
 
 # With fewer clusters than this, their variance is not estimated.
@@ -281,14 +281,14 @@ class Estimator:
 
     Attributes
     ----------
-    measure : Measure
+    measure : TokenMetric
     weight : {"token", "sample"}
         What has equal weight in a mean; a weight of the measure takes precedence.
     ci : float
         How often intervals should cover, between 0 and 1.
     """
 
-    measure: Measure
+    measure: TokenMetric
     weight: str
     ci: float
 

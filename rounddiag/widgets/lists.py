@@ -70,7 +70,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
     places = [evidence_place(one) for one in rows]
     columns = [
         ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
-        ("where", "wide", [one.place for one in rows]),
+        ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
         ("confidence", "number", [one.confidence for one in rows]),
     ]

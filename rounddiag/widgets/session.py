@@ -13,12 +13,12 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
-from rounddiag.findings import diagnose
+from rounddiag.findings import diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
-    Cells,
+    CellBox,
     Place,
     State,
     available_options,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis, Finding
+    from rounddiag.findings import Diagnosis, Finding, Onset
     from rounddiag.widgets.filters import FilteredBatch
 
 
@@ -77,6 +77,7 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        self._find_onset = lru_cache(partial(_find_onset, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
@@ -119,11 +120,17 @@ class Session:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
         self._diagnose.cache_clear()
+        self._find_onset.cache_clear()
 
     @property
     def diagnosis(self) -> Diagnosis:
         """What is wrong with the active batch, for the chosen pair of scores."""
         return self._diagnosis_for(self.state)
+
+    @property
+    def onset(self) -> Onset | None:
+        """The round from which on the active batch differs, if there is one."""
+        return self._find_onset(self.state.batch, self.state.a, self.state.b)
 
     def open_at_evidence(self) -> bool:
         """Go to the evidence of the first finding, unless anybody has chosen a place.
@@ -193,10 +200,10 @@ class Session:
         return self.columns[self.state.batch]
 
     @property
-    def selected_cells(self) -> Cells:
+    def selected_cells(self) -> CellBox:
         """The selected cells; without a selection, the cell of the current token."""
         place = self.state.current
-        alone = Cells(samples=(place.sample,), rounds=(place.round, place.round))
+        alone = CellBox(samples=(place.sample,), rounds=(place.round, place.round))
         return self.state.cells or alone
 
     @property
@@ -230,7 +237,7 @@ class Session:
         """Return the rows of a frame that are within the selected cells."""
         return _rows_within(frame, self.selected_cells)
 
-    def worst_token(self, cells: Cells) -> Place:
+    def worst_token(self, cells: CellBox) -> Place:
         """Return the token with the largest |diff| in some cells.
 
         The current token, if the cells have none.
@@ -347,6 +354,10 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
+def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset | None:
+    return round_onset(batches[batch], a, b)
+
+
 # What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
 
@@ -386,12 +397,12 @@ def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
     return rounds.iloc[[at]]
 
 
-def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:
+def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
     in_samples = frame["sample"].isin(cells.samples)
     return frame[in_samples & frame["round"].between(*cells.rounds)]
 
 
-def _worst_token(tokens: pd.DataFrame, cells: Cells) -> Place | None:
+def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Place | None:
     """Return the token with the largest |diff| in some cells; None without tokens."""
     inside = _rows_within(tokens, cells)
     if inside.empty:

@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class CellBox:
     """Some samples in a range of rounds: a box in the heatmap."""
 
     samples: tuple[int, ...]
@@ -113,7 +113,7 @@ class State:
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
     current: Place = Place()
-    cells: Cells | None = None
+    cells: CellBox | None = None
     scope: Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
@@ -191,19 +191,19 @@ class State:
             return {name: one for name, one in value.items() if one is not None}
         if key == "layout":
             return _layout(self.layout, value)
-        if key == "cells" and value is not None and not isinstance(value, Cells):
+        if key == "cells" and value is not None and not isinstance(value, CellBox):
             return parse_cells(value)
         return value
 
 
-def bounding_cells(rows: pd.DataFrame) -> Cells | None:
+def bounding_cells(rows: pd.DataFrame) -> CellBox | None:
     """Return the smallest box of cells that holds the samples and rounds of a frame."""
     ROUNDS.require(rows.columns, "sample", "round")
     if rows.empty:
         return None
     samples = tuple(int(sample) for sample in rows["sample"].unique())
     low, high = int(rows["round"].min()), int(rows["round"].max())
-    return Cells(samples=samples, rounds=(low, high))
+    return CellBox(samples=samples, rounds=(low, high))
 
 
 def _replace_entries(changes: Any, now: Place) -> Place:  # noqa: ANN401 whatever JSON holds
@@ -223,12 +223,12 @@ def _layout(now: Mapping[str, Any], changes: Any) -> dict[str, Any]:  # noqa: AN
     return {**now, **changes}
 
 
-def parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
+def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
     """Build cells from plain data, or raise a FrameError."""
     try:
         low, high = value["rounds"]
         samples = tuple(int(sample) for sample in value["samples"])
-        return Cells(samples=samples, rounds=(int(low), int(high)))
+        return CellBox(samples=samples, rounds=(int(low), int(high)))
     except (KeyError, TypeError, ValueError):
         raise _invalid_entry(key="cells", value=value, expected=_CELLS) from None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.errors import RounddiagError
 from rounddiag.stats.pairing import index_by_id
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import Cells, Place, State
+from rounddiag.widgets.state import CellBox, Place, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -150,7 +150,7 @@ def _same_place(before: Batch, place: Place, session: Session) -> Place | None:
     if not rounds:
         return None
     last = max(rounds)
-    cells = Cells(samples=(sample,), rounds=(last, last))
+    cells = CellBox(samples=(sample,), rounds=(last, last))
     found = session.worst_token(cells)
     return found if found.sample == sample else Place(sample=sample, round=last)
 

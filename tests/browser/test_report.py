@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
 REGIONS = ("Controls", "Rounds", "Samples", "Sample", "Tokens", "Screenshot", "Text")
-NOTE = {"sample": 20, "round": 0, "token": 3, "text": "look <i>here</i>"}
+NOTE: dict[str, Any] = {
+    "sample": 20,
+    "round": 0,
+    "token": 3,
+    "text": "<i>here</i>",
+}
 SIZES = [(1280, 800), (1920, 1080), (500, 800)]
 
 

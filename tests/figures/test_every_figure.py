@@ -94,10 +94,10 @@ def test_an_unknown_metric_is_an_error(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_compare"])
 def test_other_data_is_an_error(name: str) -> None:
     message = (
-        "expected a Batch or a DataFrame; found str."
-        " Open a file with `rounddiag.load(path)` first."
+        "expected a Batch or a DataFrame; found a int. Open a file with"
+        " `rounddiag.load(path)` first; of a run, pass a step: `run.batch(step)`."
     )
-    fails(message, name, "batch.parquet")
+    fails(message, name, 3)
 
 
 @pytest.mark.parametrize("name", PLOTS)

@@ -11,6 +11,7 @@ hypothesis may be proved for it.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -32,6 +33,8 @@ EXPECTED = {
 
 
 def main() -> None:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     url = f"http://127.0.0.1:{PORT}"
     with running(MODEL):
         batch = rd.load(SAMPLE_DATA / "healthy.parquet")[SAMPLES]

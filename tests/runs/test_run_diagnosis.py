@@ -11,9 +11,15 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError, LoadError
+from rounddiag.findings.registry import Detector
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
-from rounddiag.runs.diagnosis import changed_facts, choose_steps
+from rounddiag.runs.diagnosis import (
+    changed_facts,
+    choose_steps,
+    hold_verdicts,
+    judged_by,
+)
 from tests.runs.step_folders import write_steps
 
 if TYPE_CHECKING:
@@ -137,3 +143,29 @@ def test_many_changed_facts_are_counted() -> None:
     assert len(found) == 7
     assert found[0] == "fact seed: 0 up to step 0, 1 from step 1 on"
     assert found[-1] == "2 more changes of facts"
+
+
+def test_a_verdict_holds_on_either_side_of_a_limit() -> None:
+    now = ["healthy", "suspicious", "broken", "suspicious", "suspicious", "healthy"]
+    strict = ["noisy", "suspicious", "broken", "broken", "suspicious", "healthy"]
+    rows = pd.DataFrame({"step": range(6), "verdict": now, "strict": strict})
+    assert hold_verdicts(rows)["verdict"].tolist() == [
+        *("healthy", "suspicious", "broken", "broken", "suspicious", "healthy")
+    ]
+
+
+def test_a_run_is_diagnosed_again_for_another_range_or_detector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1.0}))
+    assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["suspicious"]
+    high = replace(rd.findings.REFERENCE["dense"], usual=10.0, limit=20.0)
+    monkeypatch.setitem(rd.findings.REFERENCE, "dense", high)
+    assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["healthy"]
+    before = judged_by()
+    monkeypatch.setitem(
+        rd.findings.DETECTORS,
+        "mine",
+        Detector("mine", "exact", lambda _: None),
+    )
+    assert judged_by() != before

@@ -15,7 +15,7 @@ from rounddiag.schema import (
     METRICS,
     ROUNDS,
     SUMMARY,
-    Table,
+    TableSchema,
     mean_column,
     metric_name,
 )
@@ -27,7 +27,7 @@ def test_a_metric_is_found_by_its_name_and_by_its_column() -> None:
     assert [metric_name(mean_column(name)) for name in METRICS] == [*METRICS]
 
 
-def names(table: Table) -> set[str]:
+def names(table: TableSchema) -> set[str]:
     return {column.name for column in table.columns}
 
 

@@ -64,7 +64,7 @@ def test_an_unknown_order_is_refused() -> None:
         " found 'best'. Leave it out for the order of the batch."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        order_rows(SAMPLES, "best")  # type: ignore[arg-type]
+        order_rows(SAMPLES, "best")
 
 
 @pytest.mark.parametrize(

@@ -279,12 +279,3 @@ def test_an_option_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(token_frame(hand_batch()), **options)
-
-
-def test_a_path_is_no_batch() -> None:
-    message = (
-        "expected a Batch or a token frame; found a str."
-        " Open a file with `rounddiag.load(path)` first."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        round_summary("step_40.parquet")  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     found = drawer_list(looked_at, "findings")
     first = looked_at.diagnosis[0]
     assert column(found, "cause") == ["image window"]
-    assert column(found, "where") == [first.place]
+    assert column(found, "where") == [first.location]
     assert found["findings"] == [0]
     assert first.explanation in found["notes"][0]
     assert first.next_step in found["notes"][0]
