@@ -12,6 +12,7 @@ from weakref import WeakSet
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.loaders import load
+from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
@@ -35,15 +36,16 @@ Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
 _PAIR = 2
 
 
-def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    batch : Batch or path-like, or two of them, or Run
+    batch : Batch or path-like, or two of them, or Run or Proof
         A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
         name, are compared: the second with the first. Of a run, a line of its steps is
-        above the views.
+        above the views. Of a proof, the samples that were scored: the best hypothesis
+        against the engine that it explains.
     **state
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
         `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
@@ -97,6 +99,9 @@ def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 e
         steps = StepLine(batch, state.pop("step", None))
         one = batch.batch(steps.step)
         return Explorer({batch_name(one): one}, steps, **state)
+    if isinstance(batch, Proof):
+        a, b = batch.pair
+        return Explorer({"proof": batch.batch}, **{"a": a, "b": b, **state})
     return Explorer(open_batches(batch), **state)
 
 

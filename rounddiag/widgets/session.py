@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import token_frame
-from rounddiag.core.scores import select_scores
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.findings import diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
@@ -97,7 +97,7 @@ class Session:
     @property
     def batch(self) -> Batch:
         """The active batch; its two log-probs are those of the chosen pair."""
-        return select_scores(self.full_batch, self.state.a, self.state.b)
+        return Measured.of(self.full_batch, self.state.a, self.state.b).require_batch()
 
     def change(self, changes: Mapping[str, Any]) -> None:
         """Replace entries of the state; an invalid entry changes nothing.
@@ -263,8 +263,8 @@ class Session:
         try:
             return self.filter_for(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
-            batch = select_scores(self.batches[other], state.a, state.b)
-            return nothing_kept(batch)
+            other_side = Measured.of(self.batches[other], state.a, state.b)
+            return nothing_kept(other_side.require_batch())
 
     def _switch_batch(self, pair: BatchPair, changes: Mapping[str, Any]) -> None:
         """Activate the other batch, at the same token unless `changes` has another.
