@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.data import PlotInputs
 
 
-LAYERS = ("difference", "strip")
+LAYERS = ("difference", "heatmap")
 _TITLE = "Mismatch over training, compared"
 _TWO = 2
 # Heights in pixels: of the means, of their difference, of a row of the heatmap and of
@@ -127,12 +127,13 @@ def compare_runs(
     if means["mean"].isna().all():
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
     has_pairs = len(pair.rounds) > 0
+    has_heatmap = inputs.layers["heatmap"] and has_pairs
     panels = {
         "means": _MEANS,
         **({"difference": _DIFFERENCE} if inputs.layers["difference"] else {}),
-        **({"strip": _height(pair)} if inputs.layers["strip"] and has_pairs else {}),
+        **({"heatmap": _height(pair)} if has_heatmap else {}),
     }
-    bottom = BOTTOM if "strip" in panels else _BOTTOM
+    bottom = BOTTOM if "heatmap" in panels else _BOTTOM
     plot = sum(panels.values()) + _GAP * (len(panels) - 1)
     height = plot + TOP + bottom
     figure = new_figure(
@@ -143,8 +144,8 @@ def compare_runs(
     _add_means(figure, pair)
     if "difference" in axes:
         _add_difference(figure, pair, axes["difference"])
-    if "strip" in axes:
-        _add_heatmap(figure, pair, axes["strip"])
+    if "heatmap" in axes:
+        _add_heatmap(figure, pair, axes["heatmap"])
     return figure
 
 
@@ -262,11 +263,11 @@ def _set_axes(
             "zeroline": True,
             "nticks": 5,
         },
-        "strip": {"title": {"text": ROUND.label}},
+        "heatmap": {"title": {"text": ROUND.label}},
     }
-    if "strip" in panels:
+    if "heatmap" in panels:
         num_rounds = int(pair.rounds["round"].max()) + 1
-        titles["strip"] |= {
+        titles["heatmap"] |= {
             "range": [num_rounds - 0.5, -0.5],
             "dtick": max(1, num_rounds // _MIN_ROWS),
         }
