@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.data import PlotInputs
 
 
-LAYERS = ("difference", "strip")
+LAYERS = ("difference", "heatmap")
 _TITLE = "Mismatch over training, compared"
 _TWO = 2
 _DIFFERENCE = 110  # height of the panel of differences, in pixels
@@ -131,14 +131,14 @@ def compare_runs(
         means["step"],
         [*panels.values()],
         inputs.theme,
-        has_heatmap="strip" in panels,
+        has_heatmap="heatmap" in panels,
     )
     axes = dict(zip(panels, ("y", "y2", "y3"), strict=False))
     _add_means(figure, pair)
     if "difference" in axes:
         _add_difference(figure, pair, axes["difference"])
-    if "strip" in axes:
-        _add_heatmap(figure, pair, axes["strip"])
+    if "heatmap" in axes:
+        _add_heatmap(figure, pair, axes["heatmap"])
     return figure
 
 
@@ -154,8 +154,8 @@ def _panels(pair: RunPair, means: pd.DataFrame) -> dict[str, StepPanel]:
         text = f"difference [{unit}]" if unit else "difference"
         axis = {"title": {"text": text}, "zeroline": True, "nticks": 5}
         panels["difference"] = StepPanel(height=_DIFFERENCE, axis=axis)
-    if inputs.layers["strip"] and len(pair.rounds) > 0:
-        panels["strip"] = heatmap_panel(pair.rounds)
+    if inputs.layers["heatmap"] and len(pair.rounds) > 0:
+        panels["heatmap"] = heatmap_panel(pair.rounds)
     return panels
 
 
