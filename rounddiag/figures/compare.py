@@ -135,7 +135,8 @@ def plot_compare(
     ----------
     batches : mapping of str to Batch, sequence of Batch, or Run
         Up to 8, the one that the others are compared with first; token frames and
-        paths of files are accepted. Or two runs, in a mapping or sequence, or as two arguments.
+        paths of files are accepted. Or two runs, in a mapping or sequence, or as two
+        arguments.
     other : Run, optional
         The run that is compared with the first one.
     metric : str
