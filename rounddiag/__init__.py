@@ -47,6 +47,7 @@ Public names, in the order of work:
 `plot_roles`          mismatch by role: thought, action, coordinates, typed text
 `plot_compare`        two or more batches, or two runs, and their difference
 `plot_finding`        the evidence of a finding
+`plot_proof`          how near each hypothesis of a proof comes
 `plot_run`            the mean of each round over the steps of a run
 ====================  ==============================================================
 
@@ -83,7 +84,7 @@ that a trainer can import `rounddiag.capture` without pandas and plotly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rounddiag._version import __version__  # noqa: F401 a public name
+from rounddiag._version import __version__ as __version__
 
 # For type checkers and editors; at run time `_HOMES` has the same names.
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_heatmap as plot_heatmap
     from rounddiag.figures import plot_positions as plot_positions
     from rounddiag.figures import plot_probabilities as plot_probabilities
+    from rounddiag.figures import plot_proof as plot_proof
     from rounddiag.figures import plot_roles as plot_roles
     from rounddiag.figures import plot_rounds as plot_rounds
     from rounddiag.figures import plot_run as plot_run
@@ -155,6 +157,7 @@ _HOMES = {
     "plot_heatmap": "figures",
     "plot_positions": "figures",
     "plot_probabilities": "figures",
+    "plot_proof": "figures",
     "plot_roles": "figures",
     "plot_rounds": "figures",
     "plot_run": "figures",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.checks import images, log_probs, rounds, rows, tokens
 from rounddiag.checks.contracts import Checks
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import warn_renamed
 
 if TYPE_CHECKING:
@@ -45,7 +45,14 @@ _OTHERS = (
 )
 
 
-def check(batch: Batch, *, fast: bool = False, cheap: bool | None = None) -> Checks:
+def check(
+    batch: Batch,
+    *,
+    fast: bool = False,
+    a: str = "old",
+    b: str = "rollout",
+    cheap: bool | None = None,
+) -> Checks:
     """Check a batch against the invariants that every valid batch satisfies.
 
     These are facts, not statistics. Each check has one of three results:
@@ -61,6 +68,8 @@ def check(batch: Batch, *, fast: bool = False, cheap: bool | None = None) -> Che
     fast : bool, optional
         Run only the fast checks, as `rounddiag.load` does for every file; `cheap` is
         its former name.
+    a, b : str
+        The scores whose log-probs are checked against each other.
 
     Returns
     -------
@@ -69,7 +78,7 @@ def check(batch: Batch, *, fast: bool = False, cheap: bool | None = None) -> Che
     Raises
     ------
     BatchError
-        If it is not a Batch, for example a path.
+        If it is not a Batch, for example a path, or has no such score.
 
     Examples
     --------
@@ -78,7 +87,7 @@ def check(batch: Batch, *, fast: bool = False, cheap: bool | None = None) -> Che
     >>> [one.name for one in check(batch).failed]
     []
     """
-    require_batch(batch)
+    batch = select_scores(batch, a, b)
     if cheap is not None:
         warn_renamed("check(cheap=...)", "check(fast=...)")
         fast = cheap

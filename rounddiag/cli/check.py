@@ -20,12 +20,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from math import isfinite
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks import check
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.findings import diagnose
 from rounddiag.findings.verdict import is_at_least
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -57,9 +59,17 @@ def run_check(
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
+        _prove_command(diagnosis, file),
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed
+
+
+def _prove_command(diagnosis: Diagnosis, file: str) -> str:
+    """Return the command that proves the first cause; empty if none can be proved."""
+    if not any(one.is_certain and one.prove_call for one in diagnosis):
+        return ""
+    return f"prove it: rounddiag prove {printable(quote(file))} --model MODEL"
 
 
 def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Totals:
         )
 
 
-def measure(batch: Batch, *, out: Array | None = None) -> Totals:
+def sum_rounds(batch: Batch, *, out: Array | None = None) -> Totals:
     """Add up each round's tokens."""
     totals = cpu_totals if _is_on_cpu(batch) else torch_totals
     return totals(batch.rounds, batch.old_log_probs, batch.rollout_log_probs, out)
@@ -168,15 +168,6 @@ def take_runs(values: Array, start: Array, num: Array) -> Array:
     for low, high, starts, nums in _blocks(start, num):
         out[low:high] = _selector(starts, nums)(values)
     return out
-
-
-@_quiet
-def take_diffs(
-    a: Array, b: Array, start: Array, num: Array
-) -> tuple[Array, Array, Array]:
-    """Copy runs of two log-probs, as `take_runs`; also return their diffs, float32."""
-    a, b = take_runs(a, start, num), take_runs(b, start, num)
-    return a, b, (a - b).astype(np.float32, copy=False)
 
 
 def as_numpy(values: Tensor) -> Array:

@@ -18,7 +18,7 @@ from rounddiag.widgets.session import Session, evidence_place
 from rounddiag.widgets.state import OFFERED_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis
@@ -41,10 +41,14 @@ _OBSERVED = 50_000
 
 
 def collect_replies(
-    batch: Batch, *, worst: int, samples: int | Sequence[int | str]
+    batch: Batch,
+    state: Mapping[str, Any],
+    *,
+    worst: int,
+    samples: int | Sequence[int | str],
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
-    session = Session({batch_name(batch): batch}, {})
+    session = Session({batch_name(batch): batch}, state)
     found = session.diagnosis
     if len(found):
         session.change({"finding": 0, "layout": {"list": "findings"}})

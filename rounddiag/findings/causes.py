@@ -72,6 +72,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Causes that `rounddiag.prove` has hypotheses for.
+PROVABLE = frozenset(
+    {"dropped_image", "wrong_image", "image_window", "position_ids", "context_masked"}
+    | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
+    | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
+    | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
+)
+
+
 def family(cause: str) -> str:
     """Return the family of a cause; `unknown` has none.
 
@@ -138,10 +147,26 @@ _HOW_TO_TELL: dict[str, str] = {
     "mixed_weights": "Record the weight version of each round or token.",
     "sync_broken": "Compare a checksum of each layer after the sync.",
     # Places whose cause is not known.
+    "truncated_round": "Compare how each engine treats the tokens at the length limit.",
     "bad_worker": "Record the rank and replica of each sample.",
     "outlier_tokens": "Replay the routed experts: outliers that remain have another "
     "cause.",
 }
+
+
+# Where no cause is likely.
+_OPEN = "Score two of these samples again with one engine changed at a time."
+
+
+def next_step(cause: str) -> str:
+    """Return the record or the experiment that tells a cause from others.
+
+    Examples
+    --------
+    >>> next_step("position_ids")
+    'Save the position ids of both engines.'
+    """
+    return _HOW_TO_TELL.get(cause, _OPEN)
 
 
 def list_alternatives(*causes: str) -> tuple[Alternative, ...]:

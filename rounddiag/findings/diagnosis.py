@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from os import PathLike
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,7 +16,6 @@ from typing import (
 
 import numpy as np
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.correlates import not_followed
@@ -29,10 +27,12 @@ from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
-from rounddiag.loaders import load
+from rounddiag.stats.inputs import measure
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import pandas as pd
 
     from rounddiag._typing import Array
@@ -246,15 +246,13 @@ def diagnose(
     >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
     'healthy'
     """
-    if isinstance(batch, (str, PathLike)):
-        batch = load(batch)
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
-    require_batch(batch)
+    batch = measure(batch).require_batch()
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
-        require_batch(healthy)
+        healthy = measure(healthy).require_batch()
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
@@ -321,6 +319,7 @@ def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
         alternatives=list_alternatives(*_others(one)),
         next_step=evidence.next_step,
         location=describe_place(where, one.indices, view),
+        looks=one.looks,
         view=view,
         indices=one.indices,
     )

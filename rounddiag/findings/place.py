@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special, stats
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
@@ -35,9 +34,11 @@ from rounddiag.findings.slices import (
     inside_of,
     scan,
 )
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from os import PathLike
 
     import pandas as pd
 
@@ -132,12 +133,14 @@ class Place:
         return ", ".join(one.text for one in self.conditions)
 
 
-def places(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+def places(
+    batch: Batch | str | PathLike[str], *, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     """Return where tokens differ more than equally likely tokens elsewhere, best first.
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch or path-like
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -165,8 +168,7 @@ def places(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
 
     from rounddiag.findings.view import View
 
-    require_batch(batch)
-    found = find_places(View.from_batch(batch, a, b))
+    found = find_places(View.from_batch(measure(batch).require_batch(), a, b))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]
     names += ["low", "high", "p"]
     rows = [

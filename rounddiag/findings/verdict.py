@@ -116,10 +116,10 @@ def judge(
     bugs = [
         one
         for one in findings
-        if one.is_certain and (one.cause not in NOISE or "found" in one.where)
+        if one.is_certain and (one.looks or not _is_probably(one, NOISE))
     ]
     if bugs:
-        if all(one.cause in STALE for one in bugs):
+        if all(_is_probably(one, STALE) for one in bugs):
             return "stale"
         is_large = level.mean_abs_diff > most or level.kl > factor * _BROKEN_KL
         if is_large and sum(one.share for one in bugs) > factor * _BROKEN_SHARE:
@@ -133,3 +133,9 @@ def judge(
         every = level.least_sample_mean > most
         return "suspicious" if every and level.num_samples > 1 else "noisy"
     return "noisy" if level.mean_abs_diff <= most else "suspicious"
+
+
+def _is_probably(finding: Finding, causes: frozenset[str]) -> bool:
+    """Return whether one of some causes is more likely than all others together."""
+    chosen = finding.causes[finding.causes.index.isin(list(causes))]
+    return float(chosen.sum()) >= _PROBABLE

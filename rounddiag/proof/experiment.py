@@ -25,7 +25,7 @@ from rounddiag.proof.hypotheses.hypothesis import (
 )
 from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
 from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
-from rounddiag.proof.judge import base_opinion, judge, reference_floor
+from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from rounddiag.proof.judge import Opinion, Sheet
     from rounddiag.proof.proof import Proof
 
+    Ranking = list[tuple[Hypothesis, Opinion]]
+
 FIRST, SECOND, MOST = 2, 5, 16  # samples
 KEPT = 5  # hypotheses of each engine that are scored on more samples
 EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
 GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
+BEAM = 3  # hypotheses on top of which others are tried
 MOST_FAILURES = 3  # of a server, one after the other
 
 
@@ -169,33 +172,49 @@ class Experiment:
             if base.floors <= EXACT and base.harmed <= FAR:
                 found.append(Finalist(engine=engine, base=base, num_hypotheses=number))
                 continue
-            chain: tuple[Hypothesis, ...] = ()
-            opinions: list[tuple[Hypothesis, Opinion]] = []
-            ranking = self._rank(sheet, engine, chain, samples, tested[engine], floor)
-            here = sheet
-            first = ranking
-            while ranking and ranking[0][1].evidence >= np.log(20.0 * number):
-                best, opinion = ranking[0]
-                if opinion.reproduces or len(chain) == 0:
-                    opinions.append((best, opinion))
-                chain = (*chain, best)
-                if opinion.reproduces or len(chain) > 1:
-                    break
-                here = here.rebase(engine, opinion.scores)
-                ranking = self._rank(
-                    here, engine, chain, samples, tested[engine], floor
-                )
+            first = self._rank(sheet, engine, (), samples, tested[engine], floor)
+            chain, last = self._chain(sheet, engine, first, samples, tested, floor)
             found.append(
                 Finalist(
                     engine=engine,
                     base=base,
                     ranking=first,
-                    chain=opinions,
-                    last=ranking,
+                    chain=chain,
+                    last=last,
                     num_hypotheses=number,
                 )
             )
         return found
+
+    def _chain(
+        self,
+        sheet: Sheet,
+        engine: str,
+        first: Ranking,
+        samples: Sequence[int],
+        tested: Mapping[str, Sequence[Hypothesis]],
+        floor: float,
+    ) -> tuple[Ranking, Ranking]:
+        """Return what holds together, at most two, and the ranking that the last won.
+
+        If none reproduces the engine alone, each of the best is taken as the new base
+        of all others.
+        """
+        least = np.log(LEVEL * (len(self.known) + len(FAMILIES)))
+        good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
+        if not good:
+            return [], first
+        if good[0][1].reproduces:
+            return good[:1], first
+        found: list[tuple[Ranking, Ranking]] = []
+        for best, opinion in good:
+            here = sheet.rebase(engine, opinion.scores)
+            more = self._rank(here, engine, (best,), samples, tested[engine], floor)
+            if more and more[0][1].reproduces:
+                found.append(([(best, opinion), more[0]], more))
+        if not found:
+            return good[:1], first
+        return min(found, key=lambda each: each[0][-1][1].floors)
 
     def _rank(
         self,
@@ -376,8 +395,6 @@ def prove_with(
         )
         sheet = scorer.sheet(order[: min(FIRST, most)])
         passed = passes_gate(sheet)
-        if not passed:
-            experiment.known = []
         finalists = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.pool)

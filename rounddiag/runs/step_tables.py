@@ -24,7 +24,6 @@ from rounddiag.loaders.parquet.totals import read_totals, step_means
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
-from rounddiag.stats.metric_columns import metric_columns
 from rounddiag.stats.summary import summary_from_totals
 
 if TYPE_CHECKING:
@@ -82,17 +81,10 @@ def measure_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of `RUN` of a step; of the usual ones, its row of `STEPS` too.
 
-    That row lacks the means over tokens, which the rows of rounds have. What is the
-    same for every metric comes from the footer, where there is one.
+    That row lacks the means over tokens, which the rows of rounds have.
     """
-    if by is None and pair.is_standard:
-        tables = _stored_tables(folder, step)
-        if metric == "abs_diff":
-            return tables or _computed_tables(folder, step)
-        if tables is not None:
-            batch = load_log_probs(folder, step, more=frozenset(), open_columns=False)
-            columns = metric_columns(batch, metric=metric)
-            return {"rounds": tables["rounds"].assign(**columns)}
+    if (metric, by) == ("abs_diff", None) and pair.is_standard:
+        return _stored_tables(folder, step) or _computed_tables(folder, step)
     more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
     has_by = by is not None
     if has_by:

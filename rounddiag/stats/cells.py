@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.aggregation import means_of_sums, run_sums
+from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.stats.inputs import measure
@@ -26,8 +26,6 @@ _OWN = {column.name for column in ROUNDS.columns}
 EXTRA_COLUMNS = tuple(
     column.name for column in CELLS.columns if column.name not in _OWN
 )
-# The bits of a non-negative float32, read as an integer, sort like its value.
-_BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
@@ -67,7 +65,10 @@ def cell_frame(
     num = rounds["num_tokens"].to_numpy()
     for name in columns:
         if name == P95:
-            rounds[name] = run_quantiles(data.diff, num, 0.95)
+            finite = np.isfinite(data.diff)
+            counts = run_sums(finite, num).astype(np.int64)
+            sizes = np.abs(data.diff[finite])
+            rounds[name] = run_quantiles(sizes, counts, [0.95])[0]
         else:
             rounds[name] = _run_means(data.values(get_measure(name)), num)
     return rounds
@@ -78,25 +79,6 @@ def _run_means(values: Array, num: Array) -> Array:
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)
     return means_of_sums(totals, counts)
-
-
-def run_quantiles(values: Array, num: Array, share: float) -> Array:
-    """Return an exact quantile of the size of each run's finite values."""
-    counts = run_sums(np.isfinite(values), num).astype(np.int64)
-    run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
-    # One sort for all runs; values that are not finite are the end of each run.
-    run |= np.abs(values.astype(np.float32)).view(np.uint32)
-    run.sort()
-    sizes = (run & _SIZE).astype(np.uint32).view(np.float32)
-    known = np.flatnonzero(counts)
-    place = share * (counts[known] - 1)
-    low = place.astype(np.int64)
-    first = (np.cumsum(num) - num)[known] + low
-    after = first + (low < place)
-    below, above = (sizes[at].astype(np.float64) for at in (first, after))
-    quantiles = np.full(len(num), np.nan)
-    quantiles[known] = below + (above - below) * (place - low)
-    return quantiles
 
 
 # Aggregates of diffs in a round frame: means, except `_LARGEST`.

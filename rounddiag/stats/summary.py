@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag import schema
-from rounddiag.core import take_runs
-from rounddiag.core.aggregation import means_of_sums, quantiles, run_sums
+from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.core.measured import number_values, require_source
+from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import split_rounds_by
 from rounddiag.stats.inputs import measure
 from rounddiag.stats.intervals import Estimator, Resampling, is_few
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
     from rounddiag.core.measured import Measured
     from rounddiag.stats.grouping import Split
     from rounddiag.stats.inputs import Data
 
 
-_MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)
-_SUMMARY_MEASURES = tuple(
-    one for one in MEASURES.values() if one.in_summary and not one.in_rounds
-)
+# Means that a frame without probabilities lacks.
+_SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
 _DERIVED = ("share_nonfinite",)  # from other columns of the summary
 _BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-
-
-_BLOCK = 1 << 16  # tokens of short rounds that are summarised at once
 
 
 def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
@@ -50,117 +42,10 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
     columns["cluster"] = cluster
     columns["begin"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
     columns["num_finite"] = columns["num_tokens"] - columns["num_nonfinite"]
-    for name in _MEANS:
+    for name in MEANS:
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
     return columns
-
-
-def _summarise(
-    runs: Mapping[str, Array],
-    part: Array,
-    tokens: Mapping[str, Array],
-    measure: TokenMetric,
-) -> tuple[dict[str, Array], Array]:
-    """Summarise the tokens of each part."""
-    blocks = [
-        _summarise_block(
-            {name: values[rows] for name, values in runs.items()},
-            part[rows] - part[rows][0],
-            tokens,
-            measure,
-        )
-        for rows in row_blocks(part, runs["num_tokens"])
-    ]
-    names = blocks[0][0] if blocks else ()
-    return (
-        {name: np.concatenate([found[name] for found, _ in blocks]) for name in names},
-        np.concatenate([np.empty(0), *(totals for _, totals in blocks)]),
-    )
-
-
-def row_blocks(part: Array, num_tokens: Array) -> Iterator[slice]:
-    """Yield rows of whole parts, as many at once as stay in cache with their tokens."""
-    ends = np.cumsum(np.bincount(part, num_tokens))
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
-    limits = np.unique([0, *cuts.tolist(), len(ends)])
-    yield from starmap(slice, pairwise(np.searchsorted(part, limits).tolist()))
-
-
-def _summarise_block(
-    runs: Mapping[str, Array],
-    part: Array,
-    tokens: Mapping[str, Array],
-    measure: TokenMetric,
-) -> tuple[dict[str, Array], Array]:
-    first = np.flatnonzero(np.diff(part, prepend=-1))
-    added = {
-        name: np.add.reduceat(runs[name], first)
-        for name in ("num_tokens", "num_nonfinite", "num_finite", *_MEANS)
-    }
-    num_finite = added.pop("num_finite")
-    taken = _finite_tokens(runs, tokens)
-    values = measure.values(taken[measure.source_column])
-    totals = (
-        runs[measure.round_column]
-        if measure.round_column
-        else run_sums(values, runs["num_finite"])
-    )
-    found = {
-        "num_samples": _num_distinct(part, runs["sample"]),
-        "num_tokens": added["num_tokens"],
-        "num_nonfinite": added["num_nonfinite"],
-        **{name: means_of_sums(added[name], num_finite) for name in _MEANS},
-        **distribution(values, num_finite),
-    }
-    for other in _SUMMARY_MEASURES:
-        if other.source_column in taken:
-            sums = run_sums(other.values(taken[other.source_column]), num_finite)
-            found[other.mean_column.name] = means_of_sums(sums, num_finite)
-    return found, totals
-
-
-def _num_distinct(part: Array, sample: Array) -> Array:
-    """Count the distinct samples of each part."""
-    width = int(sample.max()) + 1
-    pairs = np.unique(part.astype(np.int64) * width + sample)
-    return np.bincount(pairs // width)
-
-
-def _finite_tokens(
-    runs: Mapping[str, Array], tokens: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Copy the tokens of the runs whose diff is finite."""
-    place = runs["begin"], runs["num_tokens"]
-    taken = {name: take_runs(values, *place) for name, values in tokens.items()}
-    if not runs["num_nonfinite"].any():
-        return taken
-    finite = np.isfinite(taken["diff"])
-    return {name: values[finite] for name, values in taken.items()}
-
-
-def distribution(values: Array, counts: Array) -> dict[str, Array]:
-    """Return the largest value of each part, quantiles, and how many values are 0.
-
-    The values, which are concatenated, are reordered in place.
-    """
-    begins, some = np.cumsum(counts) - counts, counts > 0
-    largest = np.full(len(counts), np.nan)
-    largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
-    share_zero = 1 - means_of_sums(run_sums(values != 0, counts), counts)
-    found = np.full((len(_QUANTILES), len(counts)), np.nan)
-    # Parts of the same size are sorted together: there can be very many short ones.
-    for size in np.unique(counts[some]).tolist():
-        alike = np.flatnonzero(counts == size)
-        table = (
-            values[begins[alike[0]] :][None, :size]
-            if len(alike) == 1
-            else values[begins[alike][:, None] + np.arange(size)]
-        )
-        found[:, alike] = quantiles(table, [*_QUANTILES.values()])
-    named = dict(zip(_QUANTILES, found, strict=True))
-    return {"share_zero": share_zero, "max": largest, **named}
 
 
 def _stored_rows(
@@ -383,7 +268,7 @@ def _rows(
     rounds = data.rounds
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
-    clusters, num_clusters = used_clusters(_clusters(data, cluster), num_finite)
+    clusters, num_clusters = _used_clusters(_clusters(data, cluster), num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
@@ -393,7 +278,7 @@ def _rows(
     columns = _sums_by_run(rounds, clusters)
     columns = {name: values[order] for name, values in columns.items()}
     keys, part = np.unique(key[order], return_inverse=True)
-    summary, totals = _summarise(columns, part, data.sources, how.measure)
+    summary, totals = summarize_parts(columns, part, data.sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
         **({} if split is None else split.column(keys // num)),
@@ -403,7 +288,7 @@ def _rows(
     }
 
 
-def used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
+def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
     """Count the clusters with a finite token from 0; return how many there are too.
 
     The others, which add nothing to any mean, are numbered 0.

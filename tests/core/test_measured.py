@@ -128,3 +128,16 @@ def test_a_path_is_taken_wherever_a_batch_is() -> None:
     assert rd.plot_heatmap(path) == rd.plot_heatmap(batch)
     found = rd.stats.compare_batches([path, batch])["difference"]
     assert found.tolist() == [0.0] * len(found)
+
+
+def test_checks_and_metrics_are_of_the_pair_that_was_asked_for() -> None:
+    batch = hand_batch()
+    scores = {"current": batch.old_log_probs - 0.25, "same": batch.rollout_log_probs}
+    batch = replace(batch, scores=scores)
+    as_old = replace(batch, old_log_probs=scores["current"])
+    assert rd.metrics(batch, a="current") == rd.metrics(as_old)
+    (failed, *_) = rd.check(batch, a="same").failed
+    assert failed.detail.startswith("`same` and `rollout` are bit-identical at all 8")
+    assert [one.name for one in rd.check(batch).failed] == [
+        one.name for one in rd.check(hand_batch()).failed
+    ]

@@ -44,6 +44,9 @@ SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 STEPS, ONSET = 20, 10
 TASKS, GROUP = 6, 4
 LEARNING_RATE = 2e-4
+JUDGED = [
+    f"rounddiag/{name}" for name in ("step", "severity", "mean_abs_diff", "seconds")
+]
 
 
 class Loop:
@@ -95,7 +98,7 @@ class Loop:
                     flush=True,
                 )
                 if judged := recorder.metrics():
-                    print("  judged:", {k: round(v, 4) for k, v in judged.items()})
+                    print("  judged:", {k: round(judged[k], 4) for k in JUDGED})
         return changes
 
     def hand_over(self, step: int) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, token_frame
@@ -16,7 +14,6 @@ from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.schema import Pair
 from rounddiag.stats import cell_frame
-from rounddiag.stats.cells import run_quantiles
 from tests.batches import hand_batch, padded
 
 NAN, INF = math.nan, math.inf
@@ -63,18 +60,6 @@ def test_without_tokens_there_are_no_cells() -> None:
     cells = cell_frame(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]))
     assert len(cells) == 0
     assert "p95_abs_diff" in cells
-
-
-@given(RUNS, st.floats(0, 1))
-def test_quantiles_of_runs_are_those_of_numpy(
-    runs: list[list[float]], q: float
-) -> None:
-    values = np.array([value for run in runs for value in run], dtype=np.float32)
-    found = run_quantiles(values, np.array([len(run) for run in runs], dtype=int), q)
-    for run, one in zip(runs, found, strict=True):
-        sizes = np.abs([value for value in run if math.isfinite(value)])
-        wanted = np.quantile(sizes, q) if len(sizes) else NAN
-        assert one == pytest.approx(wanted, nan_ok=True, rel=1e-6, abs=1e-30)
 
 
 def test_a_batch_and_its_token_frame_have_the_same_cells() -> None:
