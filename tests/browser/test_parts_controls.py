@@ -119,7 +119,7 @@ def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
 def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> None:
     number, slider = field(page, "threshold"), field(page, "Threshold, logarithmic")
     assert number.input_value() == "0.693"
-    assert page.texts(".rdx-beyond") == ["5 of 200 tokens beyond (2.5 %), in 1 sample"]
+    assert page.texts(".rdx-beyond") == ["5 beyond · 2.5 % · 1 sample · of 200 tokens"]
     slider.press("End")
     assert number.input_value() == "10"
     slider.press("Home")

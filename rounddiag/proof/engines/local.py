@@ -12,9 +12,13 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.proof.engines.engine import Readout
+from rounddiag.proof.engines.engine import (
+    Readout,
+    is_out_of_memory,
+    memory_error,
+)
 from rounddiag.proof.engines.loading import load_model
-from rounddiag.proof.engines.pictures import draw, refuse_written
+from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
@@ -26,12 +30,17 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.vision import Screenshot
 
 
 @dataclass(frozen=True, eq=False)
 class _Pixels:
-    """A picture as the processor gives it, and its size in tokens."""
+    """A picture as the processor gives it, and its size in tokens.
 
+    Both caches know a picture by its `id`, for which it is kept here.
+    """
+
+    shot: Screenshot
     values: dict[str, Tensor]
     num_tokens: int
 
@@ -141,6 +150,7 @@ class LocalEngine:
         if token is None or self.processor is None:
             return one
         refuse_written(one, token)
+        one = without_last_run(one, token)
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
@@ -193,7 +203,7 @@ class LocalEngine:
         scored[0] = False
         at = scored.nonzero()[:, 0]
         with self._setting(request.setting):
-            hidden = self._hidden(request, pool)[at - 1]
+            hidden = self._run(request, pool)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
         mine = begin[np.searchsorted(begin, source, side="right") - 1]
@@ -212,6 +222,22 @@ class LocalEngine:
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
         return logits.float()  # type: ignore[no-any-return]
+
+    def _run(self, request: Request, pool: Pool) -> Tensor:
+        """Run a pass; once more without the features of pictures if memory is short."""
+        for is_last in (False, True):
+            try:
+                return self._hidden(request, pool)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if is_last:
+                    what = f"a pass of {len(request.ids):,} tokens"
+                    raise memory_error(what) from error
+            self.forget()
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+        raise AssertionError
 
     def _hidden(self, request: Request, pool: Pool) -> Tensor:
         device = self.model.device
@@ -287,9 +313,9 @@ class LocalEngine:
         return self._process(pool[picture.sample], picture.index, look)
 
     def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
-        key = (one.sample, index, look)
+        shot = one.shots[index]
+        key = (id(shot), look)
         if key not in self._pixels:
-            shot = one.shots[index]
             if isinstance(shot, PatchScreenshot) and look == "seen":
                 values = {
                     "pixel_values": shot.patches().float(),
@@ -305,7 +331,7 @@ class LocalEngine:
                 values = dict(
                     self.processor(images=[image], return_tensors="pt", **options)
                 )
-            self._pixels[key] = _Pixels(values, self._count(values))
+            self._pixels[key] = _Pixels(shot, values, self._count(values))
         return self._pixels[key]
 
     def _count(self, values: dict[str, Tensor]) -> int:
@@ -358,11 +384,12 @@ class LocalEngine:
             return embedding[self.image_token].expand(size, -1), ()
         if picture.look == "zeros":
             return torch.zeros_like(embedding[:1]).expand(size, -1), ()
-        key = (picture, setting)
+        pixels = self._pixels_of(picture, pool)
+        key = (id(pixels), setting)
         if key not in self._features:
             values = {
                 name: value.to(self.model.device)
-                for name, value in self._pixels_of(picture, pool).values.items()
+                for name, value in pixels.values.items()
             }
             out = self.model.get_image_features(**values, return_dict=True)
             pooled = out.pooler_output

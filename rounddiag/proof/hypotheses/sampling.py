@@ -218,8 +218,24 @@ def chosen_log_probs(
     """
     values = logits.float()
     for processor in sorted(processors, key=lambda one: one.rank):
-        values = processor(values, seen)
+        before, values = values, processor(values, seen)
+        values = _keep_drawn(before, values, tokens)
     return values.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+
+
+def _keep_drawn(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
+    """Let a token that was left out take the place of the least likely one kept.
+
+    The sampler drew it, so it kept it; its numerics order nearly equal tokens anew.
+    """
+    chosen = tokens[:, None]
+    lost = after.gather(-1, chosen) == -torch.inf
+    if not lost.any():
+        return after
+    last = after.masked_fill(after == -torch.inf, torch.inf).argmin(-1, keepdim=True)
+    swapped = after.scatter(-1, last, -torch.inf)
+    swapped = swapped.scatter(-1, chosen, before.gather(-1, chosen))
+    return torch.where(lost, swapped, after)
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,6 +111,7 @@ function choiceField(label, values, onChange) {
     for (const check of row.node.children) {
       const own = rows.find(({ condition }) => String(condition[0]) === check.firstChild.value);
       check.querySelector(".rdx-of-value")?.remove();
+      check.firstChild.setAttribute("aria-label", check.firstChild.value);
       if (own) check.append(element("span", { class: "rdx-of-value", title: valueTitle(own) }, meanBar(own, scale), pluralize(own.num_tokens, "token")));
     }
   }
