@@ -71,13 +71,6 @@ def is_at_least(verdict: Verdict, level: Verdict) -> bool:
 
     The order is identical and healthy, noisy, stale, suspicious, broken;
     `not_measurable` is at least as bad as any of them.
-
-    Examples
-    --------
-    >>> is_at_least("broken", "suspicious"), is_at_least("stale", "suspicious")
-    (True, False)
-    >>> is_at_least("not_measurable", "broken")
-    True
     """
     return severity_of(verdict) >= severity_of(level)
 
