@@ -381,7 +381,7 @@ def empty_reason(filtered: FilteredBatch) -> str:
 def available_layers(session: Session) -> dict[str, bool]:
     """Return the layers of the upper figure, and whether each is on by default."""
     if session.pair is not None:
-        return {**dict.fromkeys(COMPARE_LAYERS, True), "strip": False}
+        return {**dict.fromkeys(COMPARE_LAYERS, True), "heatmap": False}
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False

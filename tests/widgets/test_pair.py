@@ -353,7 +353,7 @@ def test_every_choice_can_be_drawn() -> None:
                     "metric": metric,
                     "heatmap": heatmap,
                     "filter": {"round": rounds},
-                    "layers": {"strip": False, "survivors": True},
+                    "layers": {"heatmap": False, "survivors": True},
                 }
                 found: Any = answers("set", {"changes": changes, "theme": "dark"})
                 assert json.loads(found["figures"]["heatmap"])["data"]

@@ -200,7 +200,7 @@ const CONTROL_LABELS = {
   layersOfTwo: [
     ["ci", "intervals", "confidence intervals of the means"],
     ["difference", "difference", "difference from the first batch"],
-    ["strip", "colours", "the same means as colours, in one range"],
+    ["heatmap", "colours", "the same means as colours, in one range"],
   ],
 };
 
