@@ -22,7 +22,7 @@ from rounddiag.loaders.parquet import load_parquet
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
-_NICE = 10
+_NICE = 5
 
 
 def main() -> None:
