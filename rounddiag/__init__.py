@@ -40,14 +40,14 @@ Public names, in the order of work:
 `plot_rounds`         mean of a metric per round, with intervals and counts
 `plot_heatmap`        every sample in every round
 `plot_trajectory`     one sample, token by token
-`plot_probabilities`  each token's probability by both engines
-`plot_log_ppl`        each sample's log-perplexity by both engines
+`plot_probabilities`  each token's probability by both engines, or each sample's
 `plot_tail`           share of tokens whose |diff| is at least x
 `plot_conditional`    mismatch of equally likely tokens, by round
 `plot_positions`      mismatch by position in the round, by images seen, by context
 `plot_roles`          mismatch by role: thought, action, coordinates, typed text
 `plot_compare`        two or more batches, or two runs, and their difference
 `plot_finding`        the evidence of a finding
+`plot_proof`          how near each hypothesis of a proof comes
 `plot_run`            the mean of each round over the steps of a run
 ====================  ==============================================================
 
@@ -84,7 +84,7 @@ that a trainer can import `rounddiag.capture` without pandas and plotly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rounddiag._version import __version__  # noqa: F401 a public name
+from rounddiag._version import __version__ as __version__
 
 # For type checkers and editors; at run time `_HOMES` has the same names.
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_conditional as plot_conditional
     from rounddiag.figures import plot_finding as plot_finding
     from rounddiag.figures import plot_heatmap as plot_heatmap
-    from rounddiag.figures import plot_log_ppl as plot_log_ppl
     from rounddiag.figures import plot_positions as plot_positions
     from rounddiag.figures import plot_probabilities as plot_probabilities
+    from rounddiag.figures import plot_proof as plot_proof
     from rounddiag.figures import plot_roles as plot_roles
     from rounddiag.figures import plot_rounds as plot_rounds
     from rounddiag.figures import plot_run as plot_run
@@ -118,10 +118,10 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
-    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import export_rescore as export_rescore
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
     from rounddiag.runs import Run as Run
@@ -142,7 +142,7 @@ _HOMES = {
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "loaders",
+    "export_rescore": "proof",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",
@@ -155,9 +155,9 @@ _HOMES = {
     "plot_conditional": "figures",
     "plot_finding": "figures",
     "plot_heatmap": "figures",
-    "plot_log_ppl": "figures",
     "plot_positions": "figures",
     "plot_probabilities": "figures",
+    "plot_proof": "figures",
     "plot_roles": "figures",
     "plot_rounds": "figures",
     "plot_run": "figures",
@@ -182,6 +182,8 @@ if not TYPE_CHECKING:  # a type checker would let any name through
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
+        if name == "plot_log_ppl":  # its name in version 0.1
+            return _plot_log_ppl
         if name not in _HOMES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -189,6 +191,14 @@ if not TYPE_CHECKING:  # a type checker would let any name through
         value = package if name == _HOMES[name] else getattr(package, name)
         globals()[name] = value
         return value
+
+    def _plot_log_ppl(data: object, **options: object) -> object:
+        """Call `plot_probabilities`, with a warning."""
+        from rounddiag import plot_probabilities
+        from rounddiag.errors import warn_renamed
+
+        warn_renamed("plot_log_ppl(...)", "plot_probabilities(..., axes='log_ppl')")
+        return plot_probabilities(data, axes="log_ppl", **options)
 
     def __dir__() -> list[str]:
         """List the public names."""

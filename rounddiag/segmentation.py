@@ -49,14 +49,7 @@ class Rounds:
 def find_rounds(
     response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
 ) -> Rounds:
-    """Find the maximal runs of 1s inside each sample.
-
-    Examples
-    --------
-    >>> rounds = find_rounds(torch.tensor([1, 1, 0, 1, 1]), torch.tensor([0, 4, 5]))
-    >>> rounds.sample.tolist(), rounds.round.tolist(), rounds.num_tokens.tolist()
-    ([0, 0, 1], [0, 1, 0], [2, 1, 1])
-    """
+    """Find the maximal runs of 1s inside each sample."""
     edges = _edges(response_mask)
     limits = offsets.cpu().numpy()
     breaks = limits[1:-1]

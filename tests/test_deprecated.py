@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rounddiag import plot_positions, stats
+import rounddiag
+from rounddiag import plot_positions, plot_probabilities, stats
+from rounddiag.findings import Alternative
 from tests.batches import hand_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FOUND = rounddiag.diagnose(rounddiag.load("sample_data/image_window.parquet"))[0]
 CALLS: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "a statistic": (
         "rounddiag.stats.tails is now `tail_shares`",
@@ -23,6 +26,26 @@ CALLS: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "by='end' is now along='end'",
         lambda: plot_positions(hand_batch(), by="end"),
         lambda: plot_positions(hand_batch(), along="end"),
+    ),
+    "a check": (
+        "check(cheap=...) is now check(fast=...)",
+        lambda: rounddiag.check(hand_batch(), cheap=True).as_plain(),
+        lambda: rounddiag.check(hand_batch(), fast=True).as_plain(),
+    ),
+    "an alternative": (
+        "Alternative.would_tell is now `how_to_tell`",
+        lambda: Alternative(cause="a", how_to_tell="b").would_tell,
+        lambda: "b",
+    ),
+    "a finding": (
+        "Finding.place is now `location`",
+        lambda: FOUND.place,
+        lambda: FOUND.location,
+    ),
+    "a figure": (
+        "plot_log_ppl(...) is now plot_probabilities(..., axes='log_ppl')",
+        lambda: rounddiag.plot_log_ppl(hand_batch()),  # type: ignore[attr-defined]
+        lambda: plot_probabilities(hand_batch(), axes="log_ppl"),
     ),
 }
 

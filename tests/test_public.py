@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 import pytest
 
 import rounddiag
+from tests.batches import hand_batch
 
 PUBLIC = dir(rounddiag)
 HOMES = rounddiag._HOMES
@@ -28,7 +29,7 @@ def test_type_checkers_see_every_public_name_where_it_is() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-        if alias.asname
+        if alias.asname and alias.asname != "__version__"
     }
     assert imported == {
         name: ("rounddiag" if name == home else f"rounddiag.{home}", name)
@@ -57,3 +58,15 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     message = "module 'rounddiag' has no attribute 'plot_round'"
     with pytest.raises(AttributeError, match=re.escape(message)):
         _ = rounddiag.plot_round  # type: ignore[attr-defined]
+
+
+def test_the_signature_of_the_explorer_has_every_entry_of_its_state() -> None:
+    options = [*inspect.signature(rounddiag.explore).parameters][1:]
+    with rounddiag.explore(hand_batch()) as explorer:
+        assert {*options} == {*explorer.state, "step"}
+
+
+@pytest.mark.parametrize("name", ["capture", "figures", "findings", "stats", "vision"])
+def test_a_public_package_lists_its_names_alone(name: str) -> None:
+    package = getattr(rounddiag, name)
+    assert dir(package) == sorted(package.__all__)

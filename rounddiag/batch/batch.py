@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rounddiag.batch.html import as_html, failed_checks
 from rounddiag.batch.layout import (
@@ -19,6 +19,7 @@ from rounddiag.batch.layout import (
 from rounddiag.batch.validation import check_fields, check_rounds
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -231,8 +232,44 @@ class Batch:
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, index: Index) -> Self:
-        return select(self, selected_rows(index, self.num_samples))
+    def __getitem__(self, index: Index | str | Sequence[str | int]) -> Self:
+        if isinstance(index, str):
+            index = self.sample_number(index)
+        elif isinstance(index, list | tuple):  # numbers and flags stay what they are
+            index = [self._number(one) for one in index]
+        return select(self, selected_rows(cast("Index", index), self.num_samples))
+
+    def _number(self, one: str | int) -> int:
+        return self.sample_number(one) if isinstance(one, str) else one
+
+    def sample_number(self, sample: str | int) -> int:
+        """Return the number of a sample, given the number or its id in `sample_ids`.
+
+        Raises
+        ------
+        BatchError
+            If no sample has this number or id, or several samples have the id.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> rd.load("sample_data/image_window.parquet").sample_number("task-01/0")
+        4
+        """
+        if isinstance(sample, str):
+            found = [
+                i for i, name in enumerate(self.sample_ids or ()) if name == sample
+            ]
+        else:
+            found = [int(sample)] if 0 <= sample < self.num_samples else []
+        if len(found) != 1:
+            raise BatchError.build(
+                key="sample",
+                expected=f"the id of one sample, or a number below {self.num_samples}",
+                found=f"{sample!r:.80} of {pluralize(len(found), 'sample')}",
+                advice="`rounddiag.sample_frame(batch)` lists samples and their ids.",
+            )
+        return found[0]
 
     def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Self:
         """Return the samples where `keep` is true, renumbered from 0.

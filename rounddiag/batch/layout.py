@@ -166,7 +166,25 @@ def selected_rows(index: Index, num_samples: int) -> Tensor:
 
 def marked_rows(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
     """Return the numbers of the samples whose flag is true."""
-    flags = torch.as_tensor(keep, dtype=torch.bool)
+    index = getattr(keep, "index", None)  # of a pandas Series; that of a list is called
+    if not callable(index) and index is not None and [*index] != [*range(num_samples)]:
+        raise BatchError.build(
+            expected="flags in the order of the samples",
+            found="a Series whose index is not 0 to n - 1",
+            advice="Pass `series.sort_index()`, or sample numbers to `batch[...]`.",
+        )
+    try:
+        values = keep if isinstance(keep, torch.Tensor) else np.asarray(keep).tolist()
+        flags = torch.as_tensor(values).cpu()
+        is_flag = bool(((flags == 0) | (flags == 1)).all())
+    except (RuntimeError, TypeError, ValueError):
+        is_flag = False
+    if not is_flag:
+        raise BatchError.build(
+            expected=f"{num_samples} flags, True or False",
+            found=f"{keep!r:.80}",
+            advice="Pass sample numbers to `batch[...]` instead.",
+        )
     if tuple(flags.shape) != (num_samples,):
         raise BatchError.build(
             expected=f"{num_samples} flags, one per sample",

@@ -21,3 +21,8 @@ from rounddiag.capture.recorder import Recorder
 from rounddiag.capture.step_file import save_batch
 
 __all__ = ["Recorder", "facts_from_verl", "round_record", "save_batch"]
+
+
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

@@ -195,7 +195,7 @@ def fetch_queued_image_inputs(
     tq: Any,  # noqa: ANN401 as above
     samples: Sequence[int],
 ) -> Sequence[Any]:
-    """Fetch the image processor's output of some samples, None where there is none."""
+    """Fetch the image processor's output of some samples, None for those without."""
     keys = _keys(batch)
     chosen = [keys[sample] for sample in samples]
     rows = tq.kv_batch_get(chosen, batch.partition_id, select_fields=[_IMAGE_INPUTS])

@@ -66,9 +66,9 @@ class Checks(Sequence[Check]):
 
     Examples
     --------
-    >>> Checks((Check(name="no row is there twice", status="passed", field="rows"),))
+    >>> Checks((Check(name="no duplicate rows", status="passed", field="rows"),))
     Checks(failed=0, passed=1, not_testable=0)
-    passed: no row is there twice
+    passed: no duplicate rows
     """
 
     checks: tuple[Check, ...]

@@ -161,11 +161,6 @@ def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
     References
     ----------
     `Qwen2_5_VLModel.get_rope_index` of transformers 5.23.0, without videos.
-
-    Examples
-    --------
-    >>> rope_positions(7, [(1, (1, 2, 6))]).tolist()
-    [[0, 1, 1, 1, 4, 5, 6], [0, 1, 1, 1, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]
     """
     # numpy: a torch operation costs more than so few numbers.
     parts, at, following = [np.empty((3, 0), dtype=np.int64)], 0, 0

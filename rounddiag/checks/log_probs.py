@@ -18,6 +18,7 @@ from rounddiag.checks.contracts import (
     merge_faults,
     require_tokens,
 )
+from rounddiag.core.scores import pair_of
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.schema import Pair
 
 
 # Below this, in nats, an engine is uncertain of the token.
@@ -39,7 +41,10 @@ _FIELDS = "rollout_log_probs, old_log_probs"
 
 
 def why_not_measurable(
-    response_mask: Tensor, rollout_log_probs: Tensor, old_log_probs: Tensor
+    response_mask: Tensor,
+    rollout_log_probs: Tensor,
+    old_log_probs: Tensor,
+    pair: Pair | None = None,
 ) -> str:
     """Return why the mismatch cannot be measured; empty if it can.
 
@@ -57,15 +62,16 @@ def why_not_measurable(
     num_tokens = int(response_mask.count_nonzero())
     if num_tokens == 0:
         return ""
+    old, rollout = (pair.a, pair.b) if pair else ("old_log_probs", "rollout_log_probs")
     if not _any_where(response_mask, torch.ne, rollout_log_probs, old_log_probs):
         return (
-            "`old_log_probs` and `rollout_log_probs` are bit-identical at all"
+            f"`{old}` and `{rollout}` are bit-identical at all"
             f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
             " (bypass mode)"
         )
     for name, engine, log_probs in (
-        ("old_log_probs", "training", old_log_probs),
-        ("rollout_log_probs", "sampling", rollout_log_probs),
+        (old, "training", old_log_probs),
+        (rollout, "sampling", rollout_log_probs),
     ):
         if not _any_where(response_mask, _is_not_zero, log_probs):
             return (
@@ -87,17 +93,23 @@ def _is_not_zero(values: Tensor) -> Tensor:
 def _not_measurable(batch: Batch) -> Fault | None:
     require_tokens(batch)
     scores = (batch.rollout_log_probs, batch.old_log_probs)
+    pair = pair_of(batch)
     reason = batch.meta.get("not_measurable") or why_not_measurable(
-        batch.response_mask, *scores
+        batch.response_mask, *scores, None if pair.is_standard else pair
     )
     return Fault(str(reason)) if reason else None
 
 
+def _pair_log_probs(batch: Batch) -> dict[str, Tensor]:
+    """Return the log-probs that are compared, by their names: sampled ones first."""
+    pair = pair_of(batch)
+    return {pair.b: batch.rollout_log_probs, pair.a: batch.old_log_probs}
+
+
 def _log_probs(batch: Batch) -> dict[str, Tensor]:
     """Return both engines' log-probs and all scores that are log-probs."""
-    pair = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
     others = {k: v for k, v in batch.scores.items() if k not in _WEIGHTED}
-    return {**pair, **others}
+    return {**_pair_log_probs(batch), **others}
 
 
 def _above_zero(batch: Batch) -> Fault | None:
@@ -124,13 +136,14 @@ def _likely_kind(batch: Batch, values: Tensor) -> str:
 
 def _zero_alone(batch: Batch) -> Fault | None:
     what = f"log-prob is exactly 0, the other engine's under {_UNSURE:g}"
-    rollout, old = batch.rollout_log_probs, batch.old_log_probs
+    (b, rollout), (a, old) = _pair_log_probs(batch).items()
     return merge_faults(
-        fault_at(batch, generated_where(batch, _is_zero_alone, *pair), f"{name} {what}")
-        for name, *pair in (
-            ("whose rollout", rollout, old),
-            ("whose old", old, rollout),
+        fault_at(
+            batch,
+            generated_where(batch, _is_zero_alone, *pair),
+            f"whose {name} {what}",
         )
+        for name, *pair in ((b, rollout, old), (a, old, rollout))
     )
 
 
@@ -174,9 +187,10 @@ _SURE = 1e-3
 
 def _find_fills(batch: Batch) -> Fault | None:
     require_tokens(batch)
-    scores = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
     return merge_faults(
-        fault for name, score in scores.items() for fault in _fills(batch, name, score)
+        fault
+        for name, score in _pair_log_probs(batch).items()
+        for fault in _fills(batch, name, score)
     )
 
 

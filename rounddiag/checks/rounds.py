@@ -37,19 +37,6 @@ def find_holes(batch: Batch) -> Tensor:
     `response_mask`. This splits the round and hides the worst tokens. Such a token has
     1s on both sides and a finite sampling log-probability below 0; observations have
     none, or are filled with 0.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from rounddiag import Batch
-    >>> batch = Batch.from_padded(
-    ...     response_ids=torch.tensor([[5, 6, 7, 8, 9]]),
-    ...     response_mask=torch.tensor([[1, 0, 1, 0, 1]]),
-    ...     rollout_log_probs=torch.tensor([[-1.0, -9.0, -1.0, 0.0, -1.0]]),
-    ...     old_log_probs=torch.tensor([[-1.0, -1.0, -1.0, -1.0, -1.0]]),
-    ... )
-    >>> find_holes(batch)
-    tensor([1])
     """
     rounds = batch.rounds
     after = rounds.start + rounds.num_tokens

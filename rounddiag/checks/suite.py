@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.checks import images, log_probs, rounds, rows, tokens
 from rounddiag.checks.contracts import Checks
+from rounddiag.core.scores import select_scores
+from rounddiag.errors import warn_renamed
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
 # They need no tokenizer beyond the one that is present, and search no prompts.
-_CHEAP = (
+_FAST = (
     rounds.KNOWN,
     tokens.TOKENIZER,
     tokens.INPUT_IDS,
@@ -44,7 +45,14 @@ _OTHERS = (
 )
 
 
-def check(batch: Batch, *, cheap: bool = False) -> Checks:
+def check(
+    batch: Batch,
+    *,
+    fast: bool = False,
+    a: str = "old",
+    b: str = "rollout",
+    cheap: bool | None = None,
+) -> Checks:
     """Check a batch against the invariants that every valid batch satisfies.
 
     These are facts, not statistics. Each check has one of three results:
@@ -57,8 +65,11 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     Parameters
     ----------
     batch : Batch
-    cheap : bool, optional
-        Run only the fast checks, as `rounddiag.load` does for every file.
+    fast : bool, optional
+        Run only the fast checks, as `rounddiag.load` does for every file; `cheap` is
+        its former name.
+    a, b : str
+        The scores whose log-probs are checked against each other.
 
     Returns
     -------
@@ -67,7 +78,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     Raises
     ------
     BatchError
-        If it is not a Batch, for example a path.
+        If it is not a Batch, for example a path, or has no such score.
 
     Examples
     --------
@@ -76,8 +87,11 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     >>> [one.name for one in check(batch).failed]
     []
     """
-    require_batch(batch)
-    contracts = (*_CHEAP, tokens.IDS) if cheap else (*_CHEAP, *_OTHERS)
+    batch = select_scores(batch, a, b)
+    if cheap is not None:
+        warn_renamed("check(cheap=...)", "check(fast=...)")
+        fast = cheap
+    contracts = (*_FAST, tokens.IDS) if fast else (*_FAST, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 
 
@@ -88,5 +102,5 @@ def check_tokenizer(batch: Batch) -> Checks:
 
 def with_check_results(batch: Batch) -> Batch:
     """Return the batch with the results of the fast checks in `meta["checks"]`."""
-    plain = check(batch, cheap=True).as_plain()
+    plain = check(batch, fast=True).as_plain()
     return replace(batch, meta={**batch.meta, "checks": plain})

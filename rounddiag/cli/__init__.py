@@ -285,8 +285,8 @@ def _add_file(
 
 def _require_path(path: str) -> None:
     """Report a path that does not exist before torch and pandas are imported."""
-    is_there = glob(path) if has_magic(path) else Path(path).exists()  # noqa: PTH207 any folder
-    if not (is_there or "://" in path):
+    # A name may have the characters of a glob.
+    if not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
         raise LoadError.build(
             file=path,
             expected="a file, a folder or a glob",

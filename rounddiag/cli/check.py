@@ -9,9 +9,9 @@ null. Its keys:
   `kl` in nats; `mult_prob_error`, `prob_diff`, `pearson`, `num_tokens`, `num_samples`.
 - `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
   `usual` and `limit` of mean |diff| in nats.
-- `findings`, best first: `cause`, `confidence`, `share`, `place`, `num_tokens`,
+- `findings`, best first: `cause`, `confidence`, `share`, `location`, `num_tokens`,
   `samples`, `explanation`, `evidence` (`name`, `value`, `unit`, `low`, `high`),
-  `alternatives` (`cause`, `would_tell`), `next_step`.
+  `alternatives` (`cause`, `how_to_tell`), `next_step`.
 - `failed_checks`: `name`, `detail`, `samples`.
 """
 
@@ -20,12 +20,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from math import isfinite
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks import check
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.findings import diagnose
 from rounddiag.findings.verdict import is_at_least
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -57,9 +59,17 @@ def run_check(
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
+        _prove_command(diagnosis, file),
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed
+
+
+def _prove_command(diagnosis: Diagnosis, file: str) -> str:
+    """Return the command that proves the first cause; empty if none can be proved."""
+    if not any(one.is_certain and one.prove_call for one in diagnosis):
+        return ""
+    return f"prove it: rounddiag prove {printable(quote(file))} --model MODEL"
 
 
 def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:
@@ -83,7 +93,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "cause": finding.cause,
         "confidence": finding.confidence,
         "share": finding.share,
-        "place": finding.place,
+        "location": finding.location,
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
         "explanation": finding.explanation,

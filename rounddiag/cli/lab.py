@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"
 _MAX_STEM = 60  # characters of a notebook's name, of at most four bytes each
-# Of a file one cell: the explorer is first on the screen when it has run. The name of
-# the file is in code only: in markdown, it could be a link or a picture.
+# One cell for a file: the explorer is on the screen once it has run. The name of the
+# file is in code only: in markdown, it could be a link or a picture.
 _CODE = """import rounddiag as rd
 
 batch = rd.load({path!r}{options})

@@ -69,7 +69,12 @@ def _findings(diagnosis: Diagnosis) -> str:
     if not len(diagnosis):
         return ""
     rows = [
-        (f"{one.confidence:.2f}", f"{one.share:.0%}", one.cause, printable(one.place))
+        (
+            f"{one.confidence:.2f}",
+            f"{one.share:.0%}",
+            one.cause,
+            printable(one.location),
+        )
         for one in diagnosis
     ]
     width = max(len(cause) for _, _, cause, _ in [_HEADINGS, *rows])

@@ -20,7 +20,7 @@ from rounddiag.findings.verdict import is_at_least
 from rounddiag.runs import Run, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rounddiag.findings.verdict import Verdict
 
@@ -41,13 +41,9 @@ def watch_run(
     It ends at the first verdict that fails; with `once`, after the steps that exist.
     """
     run = open_run(path) if once else _wait_for_run(path, every, write)
-    if once:
-        return judge_steps(run, run.steps, fail_on, as_json=as_json, write=write)
-    for step in _all_steps(run, every):
-        code = judge_steps(run, [step], fail_on, as_json=as_json, write=write)
-        if code == FAILED:
-            return code
-    return PASSED
+    steps = run.steps if once else _all_steps(run, every)
+    options = {"as_json": as_json, "to_the_end": once}
+    return judge_steps(run, steps, fail_on, write=write, **options)
 
 
 def judge_steps(
@@ -57,13 +53,21 @@ def judge_steps(
     *,
     as_json: bool,
     write: Callable[[str], None],
+    to_the_end: bool = True,
 ) -> int:
-    """Write a line for each step and each event; return the exit code for all."""
+    """Write a line for each step and each event; return the exit code for all.
+
+    It ends at the first step that fails, or at the last one.
+    """
     codes = {PASSED}
+    seen: dict[int, None] = {}
     for step in steps:
-        row = _judge_step(run, step, fail_on)
+        seen[step] = None
+        row = _judge_step(run, [*seen], fail_on)
         codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
         write(json.dumps(row, allow_nan=False) if as_json else _describe(row))
+        if FAILED in codes and not to_the_end:
+            break
     return FAILED if FAILED in codes else max(codes)
 
 
@@ -87,12 +91,14 @@ def _all_steps(run: Run, every: float) -> Iterator[int]:
     yield from run.watch(every=every)
 
 
-def _judge_step(run: Run, step: int, fail_on: Verdict) -> dict[str, Any]:
+def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, Any]:
+    """Judge the last of some steps: a verdict holds from one to the next."""
+    step = steps[-1]
     with silence_failed_steps():
-        frame = run.diagnose([step]).frame
-    if frame.empty:
+        frame = run.diagnose(steps).frame
+    if not (frame["step"] == step).any():
         return {"step": step, "error": run.failed.get(step, "unknown")}
-    (found,) = frame.to_dict("records")
+    (found,) = frame[frame["step"] == step].to_dict("records")
     mean = float(found["mean_abs_diff"])
     return {
         "step": step,

@@ -5,8 +5,10 @@
 `columns`         the columns of these frames, as arrays
 `sums`            sums and maxima per round in one pass, on the CPU and on CUDA
 `aggregation`     sums of runs, means, exact quantiles
+`round_summary`   counts, means and quantiles of rounds, over all samples
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
+`measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers
                   against those of the saved batch

@@ -38,72 +38,38 @@ def means_of_sums(sums: Array, counts: Array) -> Array:
     return means
 
 
-# Of an array as long as this, a sorted sample of so many values shows where to look.
-_LONG, _SAMPLE = 1 << 14, 1 << 12
-_REACH = 3  # standard errors of the rank of a sample's quantile
+def run_quantiles(
+    values: Array, counts: Array, probabilities: Sequence[float]
+) -> Array:
+    """Compute exact quantiles of runs of these lengths, interpolated as numpy does.
 
-
-def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Compute exact quantiles along the last axis, interpolated as numpy does.
+    Returns shape (num_probabilities, num_runs); NaN where a run is empty.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
-    array([2.5, 3.7])
+    >>> values = np.array([4.0, 1.0, 3.0, 2.0, 7.0])
+    >>> run_quantiles(values, np.array([4, 0, 1]), [0.5, 0.9])
+    array([[2.5, nan, 7. ],
+           [3.7, nan, 7. ]])
     """
-    count = values.shape[-1]
-    if values.size == count >= _LONG:
-        found = _search_quantiles(values.reshape(-1), probabilities)
-        return found.reshape(-1, *values.shape[:-1])
-    found = np.full((len(probabilities), *values.shape[:-1]), np.nan)
-    rest, skipped = values, 0
-    for number, probability in enumerate(probabilities if count else ()):
-        place = probability * (count - 1)
-        # One place at a time: numpy selects several at once many times slower.
-        found[number] = _value_at(rest, place - skipped)
-        rest, skipped = rest[..., int(place) - skipped :], int(place)
-    return found
-
-
-def _search_quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Search for each quantile among the values between two limits.
-
-    A sample gives the limits; whether the quantile is between them is counted.
-    """
-    count, sample = len(values), np.sort(values[:: len(values) // _SAMPLE])
-    found = np.empty(len(probabilities))
-    for number, probability in enumerate(probabilities):
-        place = probability * (count - 1)
-        low, high = _limits(sample, probability)
-        is_above = values >= low
-        is_near = is_above & (values <= high)
-        num_below = count - np.count_nonzero(is_above)
-        if not num_below <= place < num_below + np.count_nonzero(is_near) - 1:
-            found[number] = _value_at(values, place)
-        elif low == high:
-            found[number] = low
+    found = np.full((len(probabilities), len(counts)), np.nan)
+    begins = np.cumsum(counts) - counts
+    # Runs of one length are sorted together: there can be very many short ones.
+    for size in np.unique(counts[counts > 0]).tolist():
+        alike = np.flatnonzero(counts == size)
+        first = begins[alike]
+        if len(alike) == 1:
+            table = np.sort(values[first[0] : first[0] + size])[None]
         else:
-            found[number] = _value_at(values.compress(is_near), place - num_below)
-    return found
-
-
-def _limits(sample: Array, probability: float) -> tuple[float, float]:
-    """Return the values of a sorted sample some standard errors around a quantile."""
-    last = len(sample) - 1
-    place = probability * last
-    reach = 1 + _REACH * (last * probability * (1 - probability)) ** 0.5
-    low, high = max(int(place - reach), 0), min(int(place + reach) + 1, last)
-    return sample[low], sample[high]
-
-
-def _value_at(values: Array, place: float) -> Array:
-    """Return what is at a place of the sorted values, or between two of them."""
-    low = int(place)
-    values.partition(low)
-    below = values[..., low].astype(np.float64)
-    above = values[..., low + 1 :].min(axis=-1) if low < place else below
-    # The difference of infinity and itself is NaN.
-    rise = np.subtract(above, below, out=np.zeros_like(below), where=below < above)
-    found: Array = below + rise * (place - low)
+            table = np.sort(values[first[:, None] + np.arange(size)], axis=-1)
+        for number, probability in enumerate(probabilities):
+            place = probability * (size - 1)
+            low = int(place)
+            below = table[:, low].astype(np.float64)
+            above = table[:, low + 1].astype(np.float64) if low < place else below
+            # The difference of infinity and itself is NaN.
+            rise = np.subtract(
+                above, below, out=np.zeros_like(below), where=below < above
+            )
+            found[number, alike] = below + rise * (place - low)
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core.sums import pack_tokens, prob_diffs
+from rounddiag.core.sums import diffs, pack_tokens, prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
 from rounddiag.text import pieces, special_tokens
@@ -120,13 +120,6 @@ def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
     """Put values at their places in an array of this size; fill with NaN or None.
 
     NaN if the values are numbers that a float64 holds exactly, else None.
-
-    Examples
-    --------
-    >>> scatter_with_missing(np.array([7, 8]), np.array([2, 0]), 3)
-    array([ 8., nan,  7.])
-    >>> scatter_with_missing(np.array(["a"]), np.array([1]), 2)
-    array([None, 'a'], dtype=object)
     """
     is_present = np.zeros(size, dtype=bool)
     is_present[places] = True
@@ -209,9 +202,11 @@ _FIELDS = {
     "rollout_log_prob": "rollout_log_probs",
     "old_log_prob": "old_log_probs",
     "entropy": "entropy",
+    "advantage": "advantages",
+    "loss_mask": "loss_mask",
 }
 _NEEDS_IDS = {"token_id", "role", "text"}
-_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
+_ON_REQUEST = ("position", *_FIELDS, "importance_weight", "prob_diff", "role", "text")
 
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
@@ -262,16 +257,24 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     if name in _FIELDS:
         values = pack_tokens(batch, getattr(batch, _FIELDS[name]))
         return values.astype(schema.TOKENS[name].dtype, copy=False)
-    if name == "prob_diff":
-        return prob_diffs(batch)
-    if name == "text":
-        return token_texts(batch)
-    if name == "role":
-        return token_roles(batch)
+    made = {
+        "prob_diff": prob_diffs,
+        "importance_weight": _importance_weights,
+        "text": token_texts,
+        "role": token_roles,
+    }
+    if name in made:
+        return made[name](batch)
     num = to_numpy(batch.rounds.num_tokens)
     if name == "position":
         return np.repeat(positions(batch), num) + token
     return np.repeat(extra_column_values(batch, name), num)
+
+
+def _importance_weights(batch: Batch) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights: Array = np.exp(diffs(batch))
+    return weights
 
 
 def positions(batch: Batch) -> Array:

@@ -84,11 +84,6 @@ def k3(difference: Tensor) -> Tensor:
     ----------
     John Schulman, "Approximating KL Divergence", 2020,
     http://joschu.net/blog/kl-approx.html
-
-    Examples
-    --------
-    >>> k3(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.7183])
     """
     found = k3_near_zero(difference)
     # Few are large, and the exponential is slow.
@@ -180,7 +175,7 @@ def beyond(difference: Values, threshold: float) -> Values:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Metric):
+class TokenMetric(Metric):
     """A metric with the function that computes it.
 
     Attributes
@@ -228,19 +223,13 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "token_mult_prob_error": _float64(mult_prob_error),
 }
 MEASURES = {
-    name: Measure(**vars(metric), values=_VALUES[name])
+    name: TokenMetric(**vars(metric), values=_VALUES[name])
     for name, metric in METRICS.items()
 }
 
 
-def get_measure(metric: str, threshold: float = 2.0) -> Measure:
-    """Return the measure of a metric.
-
-    Examples
-    --------
-    >>> get_measure("k2").values(np.array([0.0, -1.0], dtype=np.float32)).tolist()
-    [0.0, 0.5]
-    """
+def get_measure(metric: str, threshold: float = 2.0) -> TokenMetric:
+    """Return the measure of a metric."""
     if not threshold > 1:
         raise FrameError.build(
             key="threshold",

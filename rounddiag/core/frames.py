@@ -20,7 +20,7 @@ from rounddiag.core.columns import (
     token_column,
 )
 from rounddiag.core.scores import select_scores, tag_pair
-from rounddiag.core.sums import Totals, diffs, measure, sum_diffs, take_runs
+from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds, take_runs
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def token_frame(
     batch : Batch
     columns : sequence of str
         More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
-        `entropy`, `prob_diff`; `text`, and `role`, which needs a tokenizer; and by name
+        `entropy`, `advantage`, `loss_mask`, `importance_weight` (:math:`e^d`),
+        `prob_diff`; `text`, and `role`, which needs a tokenizer; and by name
         those of the batch's `round_columns` and `sample_columns`, repeated for each
         token. Rounds without a row in `round_columns` have NaN or None.
     a, b : str
@@ -111,7 +112,7 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     True
     """
     batch = select_scores(batch, a, b)
-    return _rounds(batch, measure(batch))
+    return _rounds(batch, sum_rounds(batch))
 
 
 def round_and_token_frames(
@@ -126,7 +127,7 @@ def round_and_token_frames(
 def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array]:
     """Return `round_frame`, and the diff of every generated token, from one pass."""
     diff = np.empty(batch.num_tokens, dtype=np.float32)
-    return _rounds(batch, measure(batch, out=diff)), diff
+    return _rounds(batch, sum_rounds(batch, out=diff)), diff
 
 
 def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -176,7 +177,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
 
     batch = select_scores(batch, a, b)
     of_sample = to_numpy(batch.rounds.sample)
-    totals = measure(batch).sum_by_group(of_sample, batch.num_samples)
+    totals = sum_rounds(batch).sum_by_group(of_sample, batch.num_samples)
     num_tokens = np.bincount(
         of_sample,
         weights=to_numpy(batch.rounds.num_tokens),

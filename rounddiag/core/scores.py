@@ -20,15 +20,7 @@ _STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
 
 
 def select_scores(batch: Batch, a: str, b: str) -> Batch:
-    """Return a batch whose two log-probs are these scores.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> pair_of(select_scores(batch, "rollout", "old"))
-    Pair(a='rollout', b='old')
-    """
+    """Return a batch whose two log-probs are these scores."""
     require_batch(batch)
     wanted, known = Pair(a, b), pair_of(batch)
     if wanted.is_standard or wanted == known:
@@ -48,14 +40,7 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
 
 
 def pair_of(data: Batch | pd.DataFrame) -> Pair:
-    """Return the scores that a batch, or a frame built from one, compares.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> pair_of(pd.DataFrame({"diff": [0.5]}))
-    Pair(a='old', b='rollout')
-    """
+    """Return the scores that a batch, or a frame built from one, compares."""
     entry = (data.meta if isinstance(data, Batch) else data.attrs).get(_KEY)
     match entry:
         case [str(a), str(b)]:

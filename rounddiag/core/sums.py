@@ -70,7 +70,7 @@ class Totals:
         )
 
 
-def measure(batch: Batch, *, out: Array | None = None) -> Totals:
+def sum_rounds(batch: Batch, *, out: Array | None = None) -> Totals:
     """Add up each round's tokens."""
     totals = cpu_totals if _is_on_cpu(batch) else torch_totals
     return totals(batch.rounds, batch.old_log_probs, batch.rollout_log_probs, out)
@@ -163,26 +163,11 @@ def cpu_pack(rounds: Rounds, values: Tensor) -> Array:
 
 
 def take_runs(values: Array, start: Array, num: Array) -> Array:
-    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated.
-
-    Examples
-    --------
-    >>> take_runs(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
-    [5, 6, 8]
-    """
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated."""
     out = np.empty(int(num.sum()), dtype=values.dtype)
     for low, high, starts, nums in _blocks(start, num):
         out[low:high] = _selector(starts, nums)(values)
     return out
-
-
-@_quiet
-def take_diffs(
-    a: Array, b: Array, start: Array, num: Array
-) -> tuple[Array, Array, Array]:
-    """Copy runs of two log-probs, as `take_runs`; also return their diffs, float32."""
-    a, b = take_runs(a, start, num), take_runs(b, start, num)
-    return a, b, (a - b).astype(np.float32, copy=False)
 
 
 def as_numpy(values: Tensor) -> Array:

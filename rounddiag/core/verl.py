@@ -16,6 +16,7 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.divergence import clamp_log_ratio, diff, k3, prob_diff
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ Metrics: TypeAlias = dict[str, float]
 
 
 @overload
-def metrics(batch: Batch, /) -> Metrics: ...
+def metrics(batch: Batch, /, *, a: str = "old", b: str = "rollout") -> Metrics: ...
 @overload
 def metrics(
     response_mask: Tensor, old_log_probs: Tensor, rollout_log_probs: Tensor
@@ -169,6 +170,9 @@ def metrics(
     response_mask: Batch | Tensor,
     old_log_probs: Tensor | None = None,
     rollout_log_probs: Tensor | None = None,
+    *,
+    a: str = "old",
+    b: str = "rollout",
 ) -> Metrics:
     r"""Compute the mismatch metrics that verl logs, by verl's formulas, in float64.
 
@@ -180,6 +184,8 @@ def metrics(
         A batch, or the mask: 1 where the model wrote the token.
     old_log_probs, rollout_log_probs : Tensor, shape (num_samples, num_positions)
         In nats; only with a mask.
+    a, b : str
+        The scores of a batch that are in the place of the two.
 
     Returns
     -------
@@ -215,7 +221,7 @@ def metrics(
     (0.5, 0)
     """
     if isinstance(response_mask, Batch):
-        return _scalars(_Tokens.from_batch(response_mask))
+        return _scalars(_Tokens.from_batch(select_scores(response_mask, a, b)))
     match response_mask, old_log_probs, rollout_log_probs:
         case torch.Tensor() as mask, torch.Tensor() as old, torch.Tensor() as rollout:
             batch = Batch.from_padded(

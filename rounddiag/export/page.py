@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.export.html import Section, document, embed_figure, policy, table_html
 from rounddiag.export.replies import collect_replies
 from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
+from rounddiag.stats.inputs import measure
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 
 def report(
-    batch: Batch | Run,
+    batch: Batch | Run | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     worst: int = 8,
     samples: int | Sequence[int | str] = 4,
+    a: str = "old",
+    b: str = "rollout",
 ) -> None:
     """Write a report on a batch or a run: one HTML page that needs only a browser.
 
@@ -53,7 +55,8 @@ def report(
 
     Parameters
     ----------
-    batch : Batch or Run
+    batch : Batch, Run or path-like
+        A batch, its file, or a run.
     path : path-like
         Where to write. Missing folders are created.
     worst : int
@@ -63,11 +66,13 @@ def report(
     samples : int or sequence of int or str
         How many of the other samples to add, drawn at random; or which ones, by number
         or id.
+    a, b : str
+        The scores to compare; a report on a run has the standard ones.
 
     Raises
     ------
     BatchError
-        If `batch` is not a Batch.
+        If the batch has no such score.
     FrameError
         If there is no such sample.
 
@@ -91,8 +96,9 @@ def report(
     if isinstance(batch, Run):
         html = document(PurePath(batch.path).name or batch.path, _run_sections(batch))
     else:
-        require_batch(batch)
-        diagnosis, replies = collect_replies(batch, worst=worst, samples=samples)
+        batch = measure(batch).require_batch()
+        state = {"a": a, "b": b}
+        diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
         html = _explorer_page(_title(batch), diagnosis, replies)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +169,7 @@ def _pack(reply: object) -> str:
 
 def _words(diagnosis: Diagnosis) -> str:
     """Return the verdict and the findings as text."""
-    lines = [f"{one.cause.replace('_', ' ')}: {one.place}" for one in diagnosis]
+    lines = [f"{one.cause.replace('_', ' ')}: {one.location}" for one in diagnosis]
     items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
     text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
     verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"
@@ -218,6 +224,7 @@ def _failed_steps(run: Run) -> str:
 def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
         causes=diagnosis.frame["causes"].map(", ".join),
+        places=diagnosis.frame["places"].map("; ".join),
         text=diagnosis.frame["text"].map(printable),
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
@@ -18,7 +18,7 @@ from rounddiag.widgets.session import Session, evidence_place
 from rounddiag.widgets.state import OFFERED_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000
-# Of the stops of the threshold's slider: powers of ten, and stops for each.
+# Stops of the threshold's slider: powers of ten, and stops for each.
 _STOPS = (-3, 1, 100)
 # Columns that number things: a line for each value says nothing.
 _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
@@ -41,10 +41,14 @@ _OBSERVED = 50_000
 
 
 def collect_replies(
-    batch: Batch, *, worst: int, samples: int | Sequence[int | str]
+    batch: Batch,
+    state: Mapping[str, Any],
+    *,
+    worst: int,
+    samples: int | Sequence[int | str],
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
-    session = Session({batch_name(batch): batch}, {})
+    session = Session({batch_name(batch): batch}, state)
     found = session.diagnosis
     if len(found):
         session.change({"finding": 0, "layout": {"list": "findings"}})
@@ -77,18 +81,9 @@ def choose_samples(
 
 
 def _sample(batch: Batch, name: int | str) -> int:
-    """Return a sample by its number or its id."""
-    ids = batch.sample_ids or ()
-    if name in ids:
-        return ids.index(name)
-    if str(name).isdecimal() and int(name) < batch.num_samples:
-        return int(name)
-    raise FrameError.build(
-        key="samples",
-        expected=f"samples from 0 to {batch.num_samples - 1}, or their ids",
-        found=f"{name!r:.80}",
-        advice="`rounddiag.sample_frame(batch)` lists them.",
-    )
+    """Return a sample by its number, which may be text, or by its id."""
+    is_number = name not in (batch.sample_ids or ()) and str(name).isdecimal()
+    return batch.sample_number(int(name) if is_number else name)
 
 
 Ask: TypeAlias = "Callable[..., Any]"
@@ -227,6 +222,7 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
         common = {**ask("list", list="common"), "conditions": []}
     yield "list common 0", common
     yield "list selection 0", _no_rows("A selection needs Python")
+    yield "list hits 0", _no_rows("A search in all samples needs Python")
 
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
 `tail`, `positions`, `conditional`, `roles` and `compare`; `run` shows many steps,
-`compare_runs` those of two runs, `finding` the evidence of a finding, `colored_text`
+`compare_runs` those of two runs, `finding` the evidence of a finding,
+`proof` how near each hypothesis of a proof comes, `colored_text`
 the text of samples; `_parts` has what figures share.
 """
 
@@ -13,9 +14,9 @@ from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional
 from rounddiag.figures.finding import plot_finding
 from rounddiag.figures.heatmap import plot_heatmap
-from rounddiag.figures.log_ppl import plot_log_ppl
 from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.probabilities import plot_probabilities
+from rounddiag.figures.proof import plot_proof
 from rounddiag.figures.roles import plot_roles
 from rounddiag.figures.rounds import plot_rounds
 from rounddiag.figures.run import plot_run
@@ -28,9 +29,9 @@ __all__ = [
     "plot_conditional",
     "plot_finding",
     "plot_heatmap",
-    "plot_log_ppl",
     "plot_positions",
     "plot_probabilities",
+    "plot_proof",
     "plot_roles",
     "plot_rounds",
     "plot_run",
@@ -40,3 +41,8 @@ __all__ = [
     "token_text",
     "use_theme",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

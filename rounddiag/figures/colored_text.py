@@ -17,14 +17,16 @@ import numpy as np
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
+    find_sample,
     get_sample_tokens,
     is_index,
     note_unknown_rounds,
-    select_pair,
+    short_pair,
 )
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.schema import DIFF
+from rounddiag.stats.inputs import measure
 from rounddiag.text import visible
 from rounddiag.wording import pluralize
 
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
@@ -49,26 +51,14 @@ STRONGEST = 0.5
 
 
 def levels(diff: Array) -> Array:
-    """Return how strong each diff's background is, with its sign.
-
-    Examples
-    --------
-    >>> levels(np.array([0.0001, 0.1, -5.0, np.nan])).tolist()
-    [0, 4, -8, 127]
-    """
+    """Return how strong each diff's background is, with its sign."""
     finite = np.isfinite(diff)
     size = np.rint(LEVELS * SCALE.share(np.abs(np.where(finite, diff, 0))))
     return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
 
 
 def token_classes(diff: Array) -> list[str]:
-    """Name the CSS classes of each token: sign and strength, underline, not finite.
-
-    Examples
-    --------
-    >>> token_classes(np.array([0.0001, 0.1, -5.0, np.nan]))
-    ['', 'p4', 'n8 u', 'x']
-    """
+    """Name the CSS classes of each token: sign and strength, underline, not finite."""
     strength = levels(diff)
     names = {level: _class(level) for level in set(strength.tolist())}
     is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)
@@ -304,9 +294,9 @@ class TokenText:
 
 
 def token_text(
-    batch: Batch,
+    batch: Data,
     *,
-    sample: int,
+    sample: int | str,
     round: int | None = None,  # noqa: A002 the word of the project
     a: str = "old",
     b: str = "rollout",
@@ -317,9 +307,9 @@ def token_text(
 
     Parameters
     ----------
-    batch : Batch
-    sample : int
-        Which sample, from 0.
+    batch : Batch or path-like
+    sample : int or str
+        Which sample: its number, from 0, or its id.
     round : int, optional
         Which round of it, from 0; all when left out.
     a, b : str
@@ -361,7 +351,9 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data, pair = select_pair(batch, a, b)
+    data = measure(batch, a, b)
+    batch, pair = data.require_batch(), short_pair(data.pair)
+    sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)
@@ -379,7 +371,7 @@ def token_text(
     part = excerpt(selected, max_tokens)
     is_cut = len(part) < len(selected)
     end = int(batch.lengths[sample]) if round is None else None
-    head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(batch))
+    head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(data))
     head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
     head += _SHOWN.format(len(part), len(selected)) if is_cut else ""

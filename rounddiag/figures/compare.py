@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
@@ -193,7 +193,8 @@ def plot_compare(
     runs = name_runs(batches, other)
     if runs is not None:
         return compare_runs(runs, **options)
-    inputs = _prepare_all(name_batches(cast("Batches", batches)), options)
+    named = name_batches(cast("Batches", batches), a, b)
+    inputs = _prepare_all(named, options)
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
     lines = _style_batches(data, first.metric, first.theme)
@@ -226,7 +227,7 @@ def plot_compare(
 
 
 def _prepare_all(
-    batches: Mapping[str, Batch | pd.DataFrame], options: Mapping[str, Any]
+    batches: Mapping[str, Measured], options: Mapping[str, Any]
 ) -> dict[str, PlotInputs]:
     """Validate all batches, which are of one pair of scores and few enough."""
     if len(batches) > MAX_LINES:
@@ -239,7 +240,7 @@ def _prepare_all(
     inputs = {
         name: prepare(data, **options, known=LAYERS) for name, data in batches.items()
     }
-    pairs = dict.fromkeys(pair_of(own.data) for own in inputs.values())
+    pairs = dict.fromkeys(own.data.pair for own in inputs.values())
     if len(pairs) > 1:
         raise FrameError.build(
             key="batches",
@@ -251,7 +252,7 @@ def _prepare_all(
 
 
 def _style_batches(
-    data: Mapping[str, Batch | pd.DataFrame], metric: str, theme: Theme
+    data: Mapping[str, Measured], metric: str, theme: Theme
 ) -> list[RoundLine]:
     """Summarise each batch, in a colour that encodes neither magnitude nor sign."""
     colors = (theme.text, *theme.lines)

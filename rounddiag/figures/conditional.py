@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.stats.inputs import Data
 
 
 _LAYERS = ("ci", "envelope")
@@ -64,7 +64,7 @@ _AXIS, _HEADING = 46, 50
 
 
 def plot_conditional(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     metric: str = ENVELOPED,
     by: str | None = None,
@@ -77,8 +77,8 @@ def plot_conditional(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, diff and
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round, diff and
         rollout_log_prob.
     metric : str
         What is averaged, as in `round_summary`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import new_figure, theme_of
 from rounddiag.figures._parts.data import note_unknown_rounds
@@ -90,7 +91,7 @@ def _caption(finding: Finding) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
     texts = filter(None, (CAUSES.get(finding.cause), finding.explanation))
     lines = [line for text in texts for line in wrap(_safe(text), _LINE).split("<br>")]
-    return [*note_unknown_rounds(finding.view.batch), *lines, _KEY]
+    return [*note_unknown_rounds(Measured.of(finding.view.batch)), *lines, _KEY]
 
 
 def _safe(text: str) -> str:

@@ -6,7 +6,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
@@ -26,6 +25,7 @@ from rounddiag.schema import (
     CELLS,
     DIFFERENCE,
     MEAN_COLUMNS,
+    METRICS,
     NUM_TOKENS,
     PAIRED_CELLS,
     ROUND,
@@ -36,8 +36,6 @@ from rounddiag.schema import (
 )
 from rounddiag.stats import cell_frame
 from rounddiag.stats.cells import (
-    AGGREGATES,
-    CELL_MEANS,
     EXTRA_COLUMNS,
     P95,
     aggregate_rounds,
@@ -55,15 +53,18 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
+    from rounddiag.stats.inputs import Data
 
 
-_METRICS = (*AGGREGATES, *CELL_MEANS, *MEAN_COLUMNS)
+# What the colour can show: the names of metrics, and columns of cells.
+_METRICS = (*METRICS, "max_abs_diff", DIFFERENCE.name, *MEAN_COLUMNS.values())
 _POOLINGS = ("max", "mean")
 # The columns of a round frame that the figure needs besides the metric.
 _COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
@@ -95,10 +96,10 @@ _RIGHT = 30
 
 
 def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
-    order: Order | Sequence[int] = "sample",
-    metric: str = "mean_abs_diff",
+    order: Order | Sequence[int | str] = "sample",
+    metric: str = "abs_diff",
     color_range: tuple[float, float] | None = None,
     pooling: Pooling = "max",
     a: str = "old",
@@ -110,33 +111,30 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or its round frame with the columns sample, round, num_tokens,
-        mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id` and
-        `reward` are used if it has them.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or its round frame with the columns sample, round,
+        num_tokens, mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id`
+        and `reward` are used if it has them.
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together. Or a list of
-        samples, and none but these; a frame need not have rows of all.
+        samples, by number or id, and none but these; a frame need not have rows of all.
     metric : str
-        What the colour shows: `mean_abs_diff` or `mean_diff`, which may be called
-        `abs_diff` and `diff` as in `round_summary`; `max_abs_diff`, `k3`; or
-        `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
-        tokens whose importance ratio is beyond 2, which a frame has if
-        `rounddiag.stats.cell_frame` made it; or `difference`, from another batch, of a
-        frame that `rounddiag.stats.paired_cells` made.
+        What the colour shows: any metric of `round_summary`, with its default options,
+        such as `abs_diff`, `diff`, `k3`, `prob_diff` or `beyond`; `max_abs_diff`; or
+        `difference`, from another batch, of a frame that `rounddiag.stats.paired_cells`
+        made. A frame has the metrics that `rounddiag.stats.cell_frame` gave it.
     color_range : tuple of float, optional
         The smallest and the largest magnitude that colours distinguish, to share
         between heatmaps; chosen to fit by default.
     pooling : {"max", "mean"}
-        What a row shows of its samples where they share rows, as more than 400 do, and
-        fewer of more than 36 rounds: the largest value, so that none is hidden, or the
-        mean over their tokens.
+        How samples that share a row are combined (above 400 samples, or fewer if there
+        are more than 36 rounds): `max`, so that no outlier is hidden, or `mean`.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
-        rewards (or lengths, where there are no rewards) at the right.
+        rewards, or lengths if the batch has no rewards, at the right.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -175,8 +173,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     >>> figure.layout.yaxis.title.text
     'sample, worst first'
     """
-    metric = mean_column(metric)
     _check_options(metric, pooling, color_range)
+    metric = mean_column(metric)
     inputs = prepare(data, a, b, layers=layers, known=("marginals",), theme=theme)
     heat = _build(
         inputs,
@@ -243,16 +241,17 @@ def _build(
     inputs: PlotInputs,
     *,
     metric: str,
-    order: Order | Sequence[int],
+    order: Order | Sequence[int | str],
     pooling: Pooling,
     color_range: tuple[float, float] | None,
 ) -> Heat:
     """Place the rounds in the cells of a heatmap."""
     data = inputs.data
     rounds, num_samples = _get_rounds(data, metric)
-    if isinstance(data, pd.DataFrame) and not isinstance(order, str):
-        num_samples = max([num_samples, *(sample + 1 for sample in order)])
-    samples = summarize_samples(data, rounds, num_samples)
+    if data.batch is None and not isinstance(order, str):
+        numbers = [one + 1 for one in order if not isinstance(one, str)]
+        num_samples = max([num_samples, *numbers])
+    samples = summarize_samples(data.batch, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
     more = choose_hover_columns(placed, metric, is_pooled=rows.pool > 1)
@@ -269,20 +268,20 @@ def _build(
     )
 
 
-def _get_rounds(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     """Return the rounds of a heatmap, and how many samples there are.
 
     A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
     has a row of its own.
     """
     if metric == DIFFERENCE.name:
-        known = data.columns if isinstance(data, pd.DataFrame) else ()
+        known = () if data.frame is None else data.frame.columns
         PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
-    if isinstance(data, pd.DataFrame):
+    if data.frame is not None:
         table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
-        table.require(data.columns, *ROUNDS.keys, *_COLUMNS, metric)
-        return data, int(data["sample"].max()) + 1 if len(data) else 0
-    num_rounds = int(data.rounds.round.max()) + 1 if data.num_rounds else 0
+        table.require(data.frame.columns, *ROUNDS.keys, *_COLUMNS, metric)
+        return data.frame, data.num_samples
+    num_rounds = int(data.rounds["round"].max()) + 1 if len(data.rounds) else 0
     is_alone = samples_per_row(data.num_samples, num_rounds) == 1
     more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
     return cell_frame(data, more), data.num_samples

@@ -1,4 +1,4 @@
-"""The figure of log-perplexities of samples by both engines."""
+"""Log-perplexities of samples by both engines: `plot_probabilities(axes="log_ppl")`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
-    LAYERS,
     NUM_WORST,
     Clouds,
     build_panels,
@@ -16,21 +16,17 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
-from rounddiag.stats.grouping import number_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.canvas import Theme
     from rounddiag.figures._parts.data import PlotInputs
 
 
@@ -46,70 +42,8 @@ _HOVER = (
 )
 
 
-def plot_log_ppl(
-    data: Batch | pd.DataFrame,
-    *,
-    by: str | None = None,
-    a: str = "old",
-    b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
-    theme: ThemeName | None = None,
-) -> go.Figure:
-    """Plot each sample's log-perplexity by both engines, first and later rounds.
-
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, rollout_log_prob and
-        old_log_prob.
-    by : str, optional
-        A column of samples or rounds, such as `status`: a panel for each of its values,
-        at most 8, in place of first and later rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
-    layers : mapping, optional
-        What to leave out: `{"density": False, "points": False, "diagonal": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        The `customdata` of its points begins with the sample.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, a layer is unknown, or `by` has
-        more than 8 values.
-    BatchError
-        If the batch has no such score.
-
-    Notes
-    -----
-    How to read it: a point is a sample, in the left panel by its first round and in the
-    right one by all later rounds together; the log-perplexity is its mean -log-prob. In
-    a healthy batch the points of both panels lie along the dotted line, with r near 1.
-    Points above it (orange) are samples that training finds more surprising than
-    sampling did. Where the right panel alone lifts off, what came after the first round
-    differs: the observation, its images, the context; a cloud with the same offset in
-    both panels is a temperature, or another model; a few points far above, single
-    samples with a broken context. Above 5,000 points the panels are images of their
-    density with the 30 worst on top. With `by`, a panel that lifts off alone is the
-    rank, replica or kind of sample that is at fault.
-
-    References
-    ----------
-    Liu and Li, "When Speed Kills Stability", 2025, section 3.4.1.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> rd.plot_log_ppl(batch).layout.yaxis.title.text
-    'log-perplexity by the training engine [nat]'
-    """
-    inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
+def draw_log_ppl(inputs: PlotInputs, by: str | None) -> go.Figure:
+    """Draw each sample's mean -log-prob by both engines, a panel for each part."""
     points, names = _place_points(perplexities(inputs.data, by=by), by)
     values = (points[name].to_numpy() for name in ("x", "y", "panel"))
     agreed = agreement(*values, num_panels=len(names))
@@ -130,7 +64,7 @@ def plot_log_ppl(
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
-    captions += explain_left_out(agreed, "sample", count_picked(inputs.data))
+    captions += explain_left_out(agreed, "sample", inputs.data.num_picked)
     labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
     return clouds.draw(_TITLE, captions, labels, inputs.theme)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.batch import Batch
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
 from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.stats.inputs import Data
     from rounddiag.stats.token_positions import Along
 
 
@@ -55,7 +55,7 @@ _NO_SCREENSHOT = "no screenshot yet"
 
 
 def plot_positions(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     along: Along = "round",
     by: str | None = None,
@@ -69,9 +69,9 @@ def plot_positions(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or what `rounddiag.stats.position_means` made of one with the same
-        `along`, `by` and `metric`.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or what `rounddiag.stats.position_means` made of one with the
+        same `along`, `by` and `metric`.
     along : {"round", "response", "end", "image", "images", "context"}
         The token in its round; the position in the response; tokens to the end of the
         round; tokens since the last screenshot began; screenshots seen so far; tokens
@@ -151,11 +151,12 @@ def plot_positions(
 
 
 def _get_means(inputs: PlotInputs, along: Along, by: str | None) -> pd.DataFrame:
-    if isinstance(inputs.data, Batch):
+    frame = inputs.data.frame
+    if frame is None:
         return position_means(inputs.data, along=along, by=by, metric=inputs.metric)
     names = [column.name for column in PLACE_MEANS.columns] + ([by] if by else [])
-    PLACE_MEANS.require(inputs.data.columns, *names)
-    return inputs.data
+    PLACE_MEANS.require(frame.columns, *names)
+    return frame
 
 
 def _add_means(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
@@ -20,8 +17,9 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import format_number, hover_text
+from rounddiag.figures.log_ppl import draw_log_ppl
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
     agreement,
@@ -39,12 +37,15 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.stats.agreement import Axes, Bins
+    from rounddiag.stats.inputs import Data
 
 
 _LOG_PROBS = ("rollout_log_prob", "old_log_prob")
@@ -69,9 +70,9 @@ _MAX_DECADES = 5
 
 
 def plot_probabilities(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
-    axes: Axes = "probability",
+    axes: Axes | Literal["log_ppl"] = "probability",
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
@@ -82,13 +83,14 @@ def plot_probabilities(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, token,
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round, token,
         rollout_log_prob and old_log_prob; its text is shown if it has one.
-    axes : {"probability", "log_prob", "diff"}
-        Old against rollout probability; the same of log-probs, from -20 nat on; or
+    axes : {"probability", "log_prob", "diff", "log_ppl"}
+        Old against rollout probability; the same of log-probs, from -20 nat on;
         old - rollout log-prob, on a scale that is logarithmic on both sides of zero,
-        against rollout probability.
+        against rollout probability; or a point a sample, its mean -log-prob by both
+        engines, for which a frame needs no `token`.
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
@@ -102,7 +104,8 @@ def plot_probabilities(
     Returns
     -------
     plotly.graph_objects.Figure
-        The `customdata` of its points begins with sample, round and token.
+        The `customdata` of its points begins with sample, round and token, or of
+        samples with the sample.
 
     Raises
     ------
@@ -125,6 +128,12 @@ def plot_probabilities(
     probability 0, and a fault lies on one side of zero. With `by`, the panels are those
     of one rank, replica or number of screenshots each (`num_images`).
 
+    With `axes="log_ppl"`, the points of both panels lie along the dotted line in a
+    healthy batch. Where the right panel alone lifts off, what came after the first
+    round differs; a cloud with the same offset in both panels is a temperature, or
+    another model; a few points far above, single samples with a broken context. Above
+    5,000 points the panels are images of their density with the 30 worst on top.
+
     References
     ----------
     Liu and Li, "When Speed Kills Stability", 2025, section 3.4.1 and figure 4.
@@ -138,8 +147,10 @@ def plot_probabilities(
     """
     _check(axes)
     inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
+    if axes == "log_ppl":
+        return draw_log_ppl(inputs, by)
     tokens = _get_tokens(inputs.data)
-    split = split_first(tokens) if by is None else split_by(inputs.data, tokens, by)
+    split = split_first(tokens) if by is None else split_by(inputs.data, by)
     names = name_panels(by, split.values)
     pairs = token_pairs(tokens, axes).assign(panel=split.codes)
     values = (pairs[name].to_numpy() for name in ("rollout", "old", "panel"))
@@ -160,7 +171,7 @@ def plot_probabilities(
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
-    captions += explain_left_out(agreed, "token", count_picked(inputs.data))
+    captions += explain_left_out(agreed, "token", inputs.data.num_picked)
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
     figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)
     if axes == "diff":
@@ -169,26 +180,25 @@ def plot_probabilities(
 
 
 def _check(axes: str) -> None:
-    if axes not in _LABELS:
+    known = [*_LABELS, "log_ppl"]
+    if axes not in known:
         raise FrameError.build(
             key="axes",
-            expected=f"one of {list(_LABELS)}",
+            expected=f"one of {known}",
             found=repr(axes),
             advice='Leave it out for "probability".',
         )
 
 
-def _get_tokens(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def _get_tokens(data: Measured) -> pd.DataFrame:
     """Return all tokens with both log-probs, and their ids if they are known."""
-    if isinstance(data, pd.DataFrame):
-        TOKENS.require(data.columns, *TOKENS.keys, *_LOG_PROBS)
-        return data
-    token_id = () if data.is_redacted else ("token_id",)
-    return token_frame(data, (*_LOG_PROBS, *token_id))
+    has_ids = data.batch is not None and not data.batch.is_redacted
+    token_id = ("token_id",) if has_ids else ()
+    return data.tokens(*TOKENS.keys, *_LOG_PROBS, *token_id)
 
 
 def _mark_worst(
-    data: Batch | pd.DataFrame, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
+    data: Measured, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
 ) -> pd.DataFrame:
     """Choose the worst tokens of each panel, with their text if it is known."""
     difference = (pairs["old"] - pairs["rollout"]).to_numpy()
@@ -197,12 +207,12 @@ def _mark_worst(
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]
     marks["color"] = np.where(difference[rows] > 0, theme.more, theme.less)
-    if isinstance(data, Batch) and data.is_redacted:
+    if data.batch is not None and data.batch.is_redacted:
         return marks
-    if isinstance(data, Batch):
-        texts = _decode(data.tokenizer, tokens, rows)
-    elif "text" in data:
-        texts = data["text"].iloc[rows].tolist()
+    if data.batch is not None:
+        texts = _decode(data.batch.tokenizer, tokens, rows)
+    elif "text" in tokens:
+        texts = tokens["text"].iloc[rows].tolist()
     else:
         return marks
     return marks.assign(text=[hover_text(text) for text in texts])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.batch import Batch
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.stats.inputs import Data
     from rounddiag.text.role_tagging import Tagger
 
 
@@ -45,7 +45,7 @@ _MARK = "◆"
 
 
 def plot_roles(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     tagger: Tagger | None = None,
     metric: str = "abs_diff",
@@ -140,13 +140,14 @@ def plot_roles(
 def _get_means(
     inputs: PlotInputs, tagger: Tagger | None, by: str | None
 ) -> pd.DataFrame:
-    if isinstance(inputs.data, Batch):
+    frame = inputs.data.frame
+    if frame is None:
         return role_means(inputs.data, tagger=tagger, metric=inputs.metric, by=by)
     names = [column.name for column in ROLE_MEANS.columns] + (
         [] if by is None else [by]
     )
-    ROLE_MEANS.require(inputs.data.columns, *names)
-    return inputs.data
+    ROLE_MEANS.require(frame.columns, *names)
+    return frame
 
 
 def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:

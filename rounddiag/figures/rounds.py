@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeGuard
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
@@ -33,19 +31,20 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
-from rounddiag.findings import round_onset
 from rounddiag.schema import ROUND, SUMMARY, mean_column
 from rounddiag.stats import round_summary, survivors, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import ThemeName
     from rounddiag.findings import Onset
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # The columns of a summary that the figure needs.
@@ -97,7 +96,7 @@ class RoundOptions:
         return {name: is_on for name, is_on in LAYERS.items() if fits.get(name, True)}
 
     def layers(
-        self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
+        self, chosen: Mapping[str, bool] | None, data: Measured
     ) -> dict[str, bool]:
         """Decide whether each layer is drawn."""
         is_summary = _is_summary(data)
@@ -121,12 +120,12 @@ class RoundOptions:
             )
         return layers
 
-    def summary(self, data: Batch | pd.DataFrame) -> pd.DataFrame:
+    def summary(self, data: Measured) -> pd.DataFrame:
         """Return the summary per round, in order."""
-        if _is_summary(data):
+        if data.frame is not None and _is_summary(data):
             by = [] if self.by is None else [self.by]
-            SUMMARY.require(data.columns, *by, *_COLUMNS)
-            summary = data
+            SUMMARY.require(data.frame.columns, *by, *_COLUMNS)
+            summary = data.frame
         else:
             summary = round_summary(data, **asdict(self))
         self._check(summary)
@@ -152,8 +151,8 @@ class RoundOptions:
         )
 
 
-def _is_summary(data: Batch | pd.DataFrame) -> TypeGuard[pd.DataFrame]:
-    return isinstance(data, pd.DataFrame) and "diff" not in data
+def _is_summary(data: Measured) -> bool:
+    return data.frame is not None and "diff" not in data.frame
 
 
 def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
@@ -167,12 +166,13 @@ _MINUS = 1.5
 
 
 def plot_rounds(  # noqa: PLR0913 all but the first are keywords
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     metric: str = "abs_diff",
     weight: str = "token",
     by: str | None = None,
     last_aligned: bool = False,
+    onset: Onset | None = None,
     a: str = "old",
     b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
@@ -182,9 +182,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, its token frame (sample, round, diff), or its round summary, made with
-        the same options.
+    data : Batch, DataFrame or path-like
+        A batch, its file, its token frame (sample, round, diff), or its round summary,
+        made with the same options.
     metric : str
         What is averaged, as in `round_summary`.
     weight : {"token", "sample"}
@@ -194,6 +194,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         each of its values, at most 8.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
+    onset : Onset, optional
+        The round from which on the batch differs, to mark it instead of the worst one;
+        `rounddiag.findings.round_onset(batch)` finds it. It is a mark of mean |diff|
+        over tokens: it needs the default of the options before it.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -231,9 +235,8 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     choice of samples explains. Check the bars before you trust a rise at the end: few
     samples get that far, and they may differ from the others in all rounds. The dashed
     line shows whether they do: if it rises as the points do, the rise comes from which
-    samples are left; if it stays level, the rise is real. Where a batch (not a frame)
-    differs from one round on, in all samples, that round is marked as the onset, with
-    its interval; else the worst round is marked. A hollow point has fewer than 10
+    samples are left; if it stays level, the rise is real. The worst round is marked,
+    or the `onset` with its interval, if it was passed. A hollow point has fewer than 10
     samples, and is the worst round only where no round has more. Of more than 2,000
     rounds, evenly spaced ones and the worst are drawn.
 
@@ -271,7 +274,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         lines=split_by_column(drawn_rows, by, inputs.theme),
         num_rounds=num_rounds,
         worst=worst,
-        onset=_onset(inputs.data, options),
+        onset=onset if options.is_usual else None,
         axis=RoundAxis.around_quantiles(summary)
         if drawn["quantiles"]
         else RoundAxis.around_means(summary),
@@ -292,19 +295,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     )
     _add_layers(figure, scene, left, drawn)
     return figure
-
-
-# Cached for each batch that was drawn: the search reads all tokens.
-_known_onsets: WeakKeyDictionary[Batch, Onset | None] = WeakKeyDictionary()
-
-
-def _onset(data: Batch | pd.DataFrame, options: RoundOptions) -> Onset | None:
-    """Return the onset of a batch, where its mean |diff| by round is drawn."""
-    if isinstance(data, pd.DataFrame) or not options.is_usual:
-        return None
-    if data not in _known_onsets:
-        _known_onsets[data] = round_onset(data)
-    return _known_onsets[data]
 
 
 def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.lines import RoundLine
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # Height of the plot, room under it, and room for names at its right, in pixels.
@@ -62,7 +62,7 @@ _DECADES = (6, 8)
 
 
 def plot_tail(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     by: str | None = None,
     a: str = "old",
@@ -74,8 +74,8 @@ def plot_tail(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns round and diff.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns round and diff.
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
@@ -272,13 +272,7 @@ def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> N
 
 
 def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
-    """Move places upwards until neighbours are apart; the input descends.
-
-    Examples
-    --------
-    >>> spread_apart(np.array([50.0, 9.0, 8.0, 0.0]), 10)
-    [50.0, 20.0, 10.0, 0.0]
-    """
+    """Move places upwards until neighbours are apart; the input descends."""
     moved: list[float] = []
     for place in places[::-1].tolist():
         moved.insert(0, max(place, moved[0] + gap) if moved else place)

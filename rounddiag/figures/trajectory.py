@@ -16,6 +16,7 @@ from rounddiag.figures._parts.canvas import (
     new_figure,
 )
 from rounddiag.figures._parts.data import (
+    find_sample,
     get_sample_tokens,
     note_unknown_rounds,
     prepare,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.schema import Pair
+    from rounddiag.stats.inputs import Data
 
 
 # The height of the figure, with one panel, and room under it, in pixels.
@@ -60,7 +61,7 @@ _OBSERVATION, _ALL_OBSERVATIONS = 0.012, 0.5
 # With this many tokens the JSON of a figure stays under 500 kB, and two tokens share a
 # pixel of the widest figure.
 _MAX_TOKENS = 4_000
-# Of each stretch two or three tokens are kept; more are where rounds begin.
+# Two or three tokens of each stretch are kept, and more at the start of a round.
 _STRETCHES = 1_300
 _MAX_BANDS = 1_000
 _LOG_PROBS = ["old_log_prob", "rollout_log_prob"]
@@ -115,9 +116,9 @@ class TokenScene:
 
 
 def plot_trajectory(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
-    sample: int,
+    sample: int | str,
     a: str = "old",
     b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
@@ -127,12 +128,12 @@ def plot_trajectory(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, token, diff, position
-        and, unless that layer is left out, rollout_log_prob and old_log_prob; its text
-        is shown if it has one.
-    sample : int
-        Which sample, from 0.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round, token, diff,
+        position and, unless that layer is left out, rollout_log_prob and old_log_prob;
+        its text is shown if it has one.
+    sample : int or str
+        Which sample: its number, from 0, or its id.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -177,6 +178,7 @@ def plot_trajectory(
     inputs = prepare(data, a, b, layers=layers, known=_ADD, theme=theme)
     _check_layers(inputs.layers)
     has_log_probs = inputs.layers["log_probs"]
+    sample = find_sample(inputs.data, sample)
     tokens = get_sample_tokens(inputs.data, sample, log_probs=has_log_probs)
     title = f"Sample {sample}, token by token"
     if tokens.empty:

@@ -30,7 +30,7 @@ from rounddiag.findings.diagnosis import Diagnosis, diagnose
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset, round_onset
-from rounddiag.findings.place import places as places
+from rounddiag.findings.place import places
 from rounddiag.findings.reference import REFERENCE, Range
 from rounddiag.findings.registry import DETECTORS, Detector, register
 from rounddiag.findings.view import View
@@ -50,6 +50,12 @@ __all__ = [
     "Range",
     "View",
     "diagnose",
+    "places",
     "register",
     "round_onset",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rounddiag.errors import warn_renamed
+
 # What each cause means.
 CAUSES: dict[str, str] = {
     # From ids, masks and values.
@@ -70,6 +72,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Causes that `rounddiag.prove` has hypotheses for.
+PROVABLE = frozenset(
+    {"dropped_image", "wrong_image", "image_window", "position_ids", "context_masked"}
+    | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
+    | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
+    | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
+)
+
+
 def family(cause: str) -> str:
     """Return the family of a cause; `unknown` has none.
 
@@ -88,16 +99,22 @@ class Alternative:
     Attributes
     ----------
     cause : str
-    would_tell : str
+    how_to_tell : str
         The record or the experiment that would decide.
     """
 
     cause: str
-    would_tell: str
+    how_to_tell: str
+
+    @property
+    def would_tell(self) -> str:
+        """`how_to_tell`, by its former name."""
+        warn_renamed("Alternative.would_tell", "`how_to_tell`")
+        return self.how_to_tell
 
 
 # The record or the experiment that tells a cause from its alternatives.
-_WOULD_TELL: dict[str, str] = {
+_HOW_TO_TELL: dict[str, str] = {
     # From ids, masks and values.
     "shifted_log_probs": "Compare the engine's own token ids with the saved ones: if "
     "they are equal, the log-probs are shifted.",
@@ -130,10 +147,26 @@ _WOULD_TELL: dict[str, str] = {
     "mixed_weights": "Record the weight version of each round or token.",
     "sync_broken": "Compare a checksum of each layer after the sync.",
     # Places whose cause is not known.
+    "truncated_round": "Compare how each engine treats the tokens at the length limit.",
     "bad_worker": "Record the rank and replica of each sample.",
     "outlier_tokens": "Replay the routed experts: outliers that remain have another "
     "cause.",
 }
+
+
+# Where no cause is likely.
+_OPEN = "Score two of these samples again with one engine changed at a time."
+
+
+def next_step(cause: str) -> str:
+    """Return the record or the experiment that tells a cause from others.
+
+    Examples
+    --------
+    >>> next_step("position_ids")
+    'Save the position ids of both engines.'
+    """
+    return _HOW_TO_TELL.get(cause, _OPEN)
 
 
 def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
@@ -141,10 +174,10 @@ def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
 
     Examples
     --------
-    >>> list_alternatives("position_ids")[0].would_tell
+    >>> list_alternatives("position_ids")[0].how_to_tell
     'Save the position ids of both engines.'
     """
     return tuple(
-        Alternative(cause=cause, would_tell=_WOULD_TELL.get(cause, ""))
+        Alternative(cause=cause, how_to_tell=_HOW_TO_TELL.get(cause, ""))
         for cause in causes
     )

@@ -15,7 +15,7 @@ from rounddiag.text import pieces
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -29,8 +29,13 @@ _FEWEST = 2  # values of a column that can tell tokens apart
 _STEPS = 32
 # Numbers that are names: no order is meant by them.
 _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
-_FIRST, _LAST = (1, 2, 3, 4, 8, 16), (1, 2, 4, 8)
+# Columns in the order in which a sentence says them; others are between the two parts.
+_SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
+_SAID_LAST = ("num_rounds", "round", "last_round", "images_seen", "decoding_step")
+_ENDS = range(1, 17)  # first and last tokens of a round
 _MAX_ID_TEXT = 20
+# Of columns that describe the same tokens, the first here, then names, then numbers.
+_PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,13 @@ class ColumnOfTokens:
     codes: Array
     values: Sequence[object]
     relations: tuple[Literal["=", ">=", "<="], ...]
+
+    @property
+    def rank(self) -> int:
+        """How far down it is among columns that describe the same tokens."""
+        if self.name in _PLAIN:
+            return _PLAIN.index(self.name)
+        return len(_PLAIN) + (len(self.relations) > 1)
 
     def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
         """Return the condition that a code stands for."""
@@ -183,15 +195,10 @@ def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
         names, codes = role
         yield ColumnOfTokens("role", "token", codes.astype(np.int32), names, ("=",))
     num = to_numpy(view.batch.rounds.num_tokens)[view.segment]
-    first = np.searchsorted(_FIRST, view.token, side="right").astype(np.int32)
-    yield ColumnOfTokens(
-        "first_tokens", "token", _open(first, len(_FIRST)), _FIRST, ("<=",)
-    )
-    left = num - 1 - view.token
-    last = np.searchsorted(_LAST, left, side="right").astype(np.int32)
-    yield ColumnOfTokens(
-        "last_tokens", "token", _open(last, len(_LAST)), _LAST, ("<=",)
-    )
+    ends = (("first_tokens", view.token), ("last_tokens", num - 1 - view.token))
+    for name, away in ends:
+        codes = np.where(away < len(_ENDS), away, -1).astype(np.int32)
+        yield ColumnOfTokens(name, "token", codes, _ENDS, ("<=",))
     written = decoding_step(view)
     # The first tokens of responses agree by nature: no place is all but these.
     edges = np.unique(
@@ -200,11 +207,6 @@ def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
     edges = edges.astype(np.int64)
     step = (np.searchsorted(edges, written, side="right") - 1).astype(np.int32)
     yield ColumnOfTokens("decoding_step", "token", step, edges.tolist(), (">=",))
-
-
-def _open(codes: Array, size: int) -> Array:
-    """Mark codes beyond the last value as missing."""
-    return np.where(codes < size, codes, -1).astype(np.int32)
 
 
 def _encode(
@@ -297,6 +299,17 @@ _ROLES = {
 }
 
 
+def in_order_of_speech(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Sort conditions: what is written, who wrote it, when."""
+
+    def place(one: Condition) -> int:
+        if one.column in _SAID_FIRST:
+            return _SAID_FIRST.index(one.column) - len(_SAID_FIRST)
+        return _SAID_LAST.index(one.column) + 1 if one.column in _SAID_LAST else 0
+
+    return tuple(sorted(conditions, key=place))
+
+
 def _phrase(name: str, relation: str, value: object) -> str:
     """Return a condition in words."""
     text = _value_text(value)
@@ -305,13 +318,18 @@ def _phrase(name: str, relation: str, value: object) -> str:
     plain = name.replace("_", " ")
     if isinstance(value, bool):
         return plain if value else f"not {plain}"
-    more = {"=": "", ">=": " or more", "<=": " or less"}[relation]
-    return f"{plain} {text}{more}"
+    if relation == "=":
+        return f"{'on' if _NAMES.search(name) else 'with'} {plain} {text}"
+    if isinstance(value, int):
+        text = f"{value:,}"
+    return f"with {plain} {text} or {'more' if relation == '>=' else 'less'}"
 
 
-def _round(relation: str, _: object, text: str) -> str:
-    words = {"=": f"in round {text}", ">=": f"from round {text} on"}
-    return words.get(relation, f"up to round {text}")
+def _round(relation: str, value: object, text: str) -> str:
+    if relation == ">=":
+        return f"from round {text} on"
+    is_range = relation == "<=" and value != 0
+    return f"in rounds 0 to {text}" if is_range else f"in round {text}"
 
 
 def _token(_: str, value: object, text: str) -> str:
@@ -322,8 +340,8 @@ def _token(_: str, value: object, text: str) -> str:
 def _ends(which: str) -> Callable[[str, object, str], str]:
     def phrase(_: str, value: object, text: str) -> str:
         if value == 1:
-            return f"the {which} token of rounds"
-        return f"the {which} {text} tokens of rounds"
+            return f"at the {which} token of rounds"
+        return f"in the {which} {text} tokens of rounds"
 
     return phrase
 
@@ -352,7 +370,7 @@ _PHRASES: dict[str, Callable[[str, object, str], str]] = {
     ),
     "first_tokens": _ends("first"),
     "last_tokens": _ends("last"),
-    "decoding_step": lambda _, __, text: f"from generated token {text} on",
+    "decoding_step": lambda _, value, __: f"from generated token {value:,} on",
     "images_seen": _images,
     "num_rounds": _num_rounds,
 }

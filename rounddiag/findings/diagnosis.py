@@ -5,31 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 import numpy as np
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.correlates import not_followed
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
-from rounddiag.findings.place import FACTOR_2
+from rounddiag.findings.place import FACTOR_2, find_places
 from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
-from rounddiag.loaders import load
-from rounddiag.wording import printable
+from rounddiag.stats.inputs import measure
+from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings.onset import Onset
+    from rounddiag.findings.place import Place
+
+
+_D_co = TypeVar("_D_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -73,7 +85,15 @@ class Diagnosis(Sequence[Finding]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
     def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
-        return self.findings[index]
+        try:
+            return self.findings[index]
+        except IndexError:
+            msg = (
+                f"expected the number of one of {pluralize(len(self), 'finding')};"
+                f" found {index}. The verdict is {self.verdict!r}:"
+                " `diagnosis.text` has it."
+            )
+            raise IndexError(msg) from None
 
     def __len__(self) -> int:
         return len(self.findings)
@@ -93,6 +113,19 @@ class Diagnosis(Sequence[Finding]):
         """The probable causes, and the next step."""
         return write_advice(self)
 
+    def at_limits(self, factor: float) -> Verdict:
+        """Return the verdict that the batch would have with all limits multiplied.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).at_limits(0.01)
+        'suspicious'
+        """
+        if self.verdict in ("not_measurable", "identical"):
+            return self.verdict
+        return judge(self.level, self.reference, self.findings, factor=factor)
+
     @property
     def onset(self) -> Onset | None:
         """The round from which on the batch differs, if a confident finding has one."""
@@ -109,7 +142,7 @@ class Diagnosis(Sequence[Finding]):
                 "cause": one.cause,
                 "confidence": one.confidence,
                 "share": one.share,
-                "where": one.place,
+                "where": one.location,
                 "num_tokens": one.num_tokens,
                 "explanation": one.explanation,
                 "alternatives": ", ".join(other.cause for other in one.alternatives),
@@ -124,7 +157,7 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.place}"
+            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
         return "\n".join(map(printable, lines))
@@ -135,7 +168,7 @@ class Diagnosis(Sequence[Finding]):
         rows = "".join(
             "<tr>"
             f"<td>{_cell(one.cause)}</td><td>{one.confidence:.2f}</td>"
-            f"<td>{one.share:.0%}</td><td>{_cell(one.place)}</td>"
+            f"<td>{one.share:.0%}</td><td>{_cell(one.location)}</td>"
             f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
         )
@@ -151,6 +184,15 @@ def _cell(text: str) -> str:
     return escape(printable(text))
 
 
+@runtime_checkable
+class Diagnosable(Protocol[_D_co]):
+    """What diagnoses itself: a `rounddiag.Run`."""
+
+    def diagnose(self, *, kind: str | None = None) -> _D_co:
+        """Return its diagnosis."""
+
+
+@overload
 def diagnose(
     batch: Batch | str | PathLike[str],
     *,
@@ -158,13 +200,23 @@ def diagnose(
     kind: str | None = None,
     a: str = "old",
     b: str = "rollout",
-) -> Diagnosis:
+) -> Diagnosis: ...
+@overload
+def diagnose(batch: Diagnosable[_D_co], *, kind: str | None = None) -> _D_co: ...
+def diagnose(
+    batch: Batch | str | PathLike[str] | Diagnosable[_D_co],
+    *,
+    healthy: Batch | None = None,
+    kind: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+) -> Diagnosis | _D_co:
     """Say whether a mismatch is noise or a bug, which one, where, and what to do next.
 
     Parameters
     ----------
-    batch : Batch or path-like
-        A path is read by `rounddiag.load`.
+    batch : Batch, path-like or Run
+        A path is read by `rounddiag.load`. A Run is diagnosed as `Run.diagnose` does.
     healthy : Batch, optional
         A batch of the same run that is known to be healthy. Its level of noise replaces
         the range of the kind.
@@ -179,7 +231,7 @@ def diagnose(
     Diagnosis
         Prints as a short table. `.verdict`, `.text`, `.frame`; its items are `Finding`s
         with `cause`, `confidence`, `share`, `where`, `alternatives` and `next_step`,
-        best first.
+        best first. Of a Run: a `RunDiagnosis`, a verdict per step.
 
     Raises
     ------
@@ -194,13 +246,13 @@ def diagnose(
     >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
     'healthy'
     """
-    if isinstance(batch, (str, PathLike)):
-        batch = load(batch)
-    require_batch(batch)
+    if isinstance(batch, Diagnosable):
+        return batch.diagnose(kind=kind)
+    batch = measure(batch).require_batch()
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
-        require_batch(healthy)
+        healthy = measure(healthy).require_batch()
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
@@ -219,7 +271,12 @@ def diagnose(
     if result.reason:
         return result
     explained, left = explain(view)
-    findings = tuple(sorted((_finding(one, view) for one in explained), key=_order))
+    # A place of the whole batch says where, whatever a detector says of why.
+    is_whole = not any(one.stage == "exact" for one in explained)
+    known = find_places(view) if is_whole else ()
+    findings = tuple(
+        sorted((_finding(one, view, known) for one in explained), key=_order)
+    )
     if not view.abs.any():
         return replace(result, verdict="identical", findings=findings)
     verdict = judge(level, usual, findings)
@@ -236,13 +293,19 @@ def _caveat(batch: Batch) -> str:
     return "The rounds are unknown. "
 
 
-def _finding(one: Explained, view: View) -> Finding:
+def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
     evidence = one.evidence
+    inside = np.zeros(len(view), dtype=bool)
+    inside[one.indices] = True
+    if one.stage in ("exact", "fit"):
+        known = ()
+    place = next((place for place in known if _is_story(place, inside)), None)
     large = one.indices[view.abs[one.indices] > FACTOR_2]
     where = {
         "samples": np.unique(view.sample[one.indices]),
         "num_large": len(large),
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
+        **({} if place is None else {"found": place}),
         **evidence.where,
         "not_with": not_followed(view, one.indices),
     }
@@ -255,10 +318,17 @@ def _finding(one: Explained, view: View) -> Finding:
         explanation=evidence.explanation,
         alternatives=list_alternatives(*_others(one)),
         next_step=evidence.next_step,
-        place=describe_place(where, one.indices, view),
+        location=describe_place(where, one.indices, view),
+        looks=one.looks,
         view=view,
         indices=one.indices,
     )
+
+
+def _is_story(place: Place, tokens: Array) -> bool:
+    """Return whether most of the excess is in a place, and most of it in the tokens."""
+    most = place.tokens.sum() / 2
+    return place.share > 1 / 2 and bool((tokens & place.tokens).sum() > most)
 
 
 def _others(one: Explained) -> list[str]:

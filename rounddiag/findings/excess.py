@@ -31,7 +31,7 @@ _MIN_UNITS = 4
 _MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
 START = 4
-# So do the last tokens of samples.
+# The last tokens of a sample have cells of their own, at these distances from the end.
 ENDS = (3, 6, 12, 24)
 
 
@@ -82,7 +82,7 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ExcessCells:
     """Sums of the excess over small cells: stretches of one round of one sample.
 
     Attributes
@@ -109,7 +109,7 @@ class Cells:
     variance: float
 
     @classmethod
-    def from_view(cls, view: View) -> Cells:
+    def from_view(cls, view: View) -> ExcessCells:
         """Cut a view into cells."""
         values = excess(view)
         written = decoding_step(view)

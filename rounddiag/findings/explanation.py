@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, next_step
 from rounddiag.findings.detectors.workers import WORKERS
 from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.measures import describe
 from rounddiag.findings.naming import rank_causes
 from rounddiag.findings.pattern import at_limit
 from rounddiag.findings.pattern_candidates import VERSIONS
@@ -20,6 +21,8 @@ from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from rounddiag._typing import Array
@@ -60,6 +63,8 @@ class Explained:
         Of the sum of |diff| of that view.
     causes : Series
         Probability of each cause, largest first.
+    looks : mapping of str to str
+        What the mismatch looks like, by measure; empty for evidence that names a cause.
     """
 
     evidence: Evidence
@@ -67,6 +72,7 @@ class Explained:
     indices: Array
     share: float
     causes: pd.Series[float]
+    looks: Mapping[str, str]
 
 
 def explain(view: View) -> tuple[list[Explained], View]:
@@ -111,7 +117,11 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
                 break
             stage, evidence = best
             chosen = evidence.tokens
-        before, causes = left, _rank_causes(evidence, stage, left)
+        before = left
+        causes, looks = _rank_causes(evidence, stage, left)
+        if not evidence.next_step:
+            step = next_step(str(causes.index[0]))
+            evidence = replace(evidence, next_step=step)
         if evidence.effect is not None:
             effect = evidence.effect(left)
             chosen, left = effect != 0, left.without(effect)
@@ -119,7 +129,7 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
         else:
             part = float(left.abs[chosen].sum()) if evidence.adds_mismatch else 0.0
         share = min(max(part / total, 0.0), 1.0) if total > 0 else 0.0
-        found.append(Explained(evidence, stage, indices[chosen], share, causes))
+        found.append(Explained(evidence, stage, indices[chosen], share, causes, looks))
         if stage == "exact":
             bar -= part  # the size of a wrong value tells nothing about the others
         if stage == "level":
@@ -159,9 +169,14 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
 
 
 def _is_everywhere(view: View, place: Place) -> bool:
-    """Return whether a place without a name lies in a batch that is above the range."""
-    is_open = _shape(view, place) == "unknown"
-    return is_open and bool(view.abs[~place.tokens].mean() > view.usual.usual)
+    """Return whether a place without a name lies in a batch that is above the range.
+
+    Not if the place exceeds what is elsewhere by more than this exceeds the range.
+    """
+    if _shape(view, place) != "unknown":
+        return False
+    elsewhere = float(view.abs[~place.tokens].mean()) / view.usual.usual
+    return elsewhere > max(1.0, ELSEWHERE * (place.ratio - 1))
 
 
 def _of_level(view: View, total: float) -> Evidence | None:
@@ -248,7 +263,6 @@ def _place_evidence(view: View, place: Place) -> Evidence:
             f"{place.num_tokens:,} tokens ({place.text}) differ {place.ratio:.3g} times"
             " as much as equally likely tokens elsewhere."
         ),
-        next_step="Score two of these samples again with one engine changed at a time.",
     )
 
 
@@ -281,12 +295,18 @@ def _shape(view: View, place: Place) -> str:
     return "unknown"
 
 
-def _rank_causes(evidence: Evidence, stage: Stage, view: View) -> pd.Series[float]:
-    """Return the probabilities of the causes of some evidence."""
+def _rank_causes(
+    evidence: Evidence, stage: Stage, view: View
+) -> tuple[pd.Series[float], dict[str, str]]:
+    """Return the probabilities of the causes of some evidence, and what it looks like.
+
+    Exact evidence, fitted effects and detectors of the user name a cause themselves.
+    """
     if stage in ("exact", "fit") or evidence.cause not in CAUSES:
         first = confidence(evidence.cause, stage, evidence.score)
-        return share_out(first, evidence)
-    return rank_causes(view, evidence)
+        return share_out(first, evidence), {}
+    looks = describe(view, evidence)
+    return rank_causes(looks, has_images=view.has_images), looks
 
 
 def share_out(first: float, evidence: Evidence) -> pd.Series[float]:

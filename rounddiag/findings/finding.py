@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.errors import warn_renamed
+from rounddiag.findings.causes import PROVABLE
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import pandas as pd
 
     from rounddiag._typing import Array
     from rounddiag.findings.causes import Alternative
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 
@@ -62,9 +66,10 @@ class Evidence:
         Strength of the evidence, 0 to 1; calibrated to the probability of the cause.
     explanation : str
         What was found, in at most two sentences.
-    next_step : str
     tokens : bool array
         The tokens of the view that carry the mismatch.
+    next_step : str
+        By default, what tells the first cause from the others.
     effect : callable, optional
         Takes a `View` and returns the fitted part of its `diff`, which is removed
         instead of the tokens. It is called with this view, and with that of the whole
@@ -84,8 +89,8 @@ class Evidence:
 
     score: float
     explanation: str
-    next_step: str
     tokens: Array
+    next_step: str = ""
     effect: Callable[[View], Array] | None = None
     measures: tuple[Measure, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +98,18 @@ class Evidence:
     cause: str = ""
     adds_mismatch: bool = True
     gain: float = 0.0
+
+
+def contrast_measures(
+    pattern: Pattern, inside: float, outside: float
+) -> tuple[Measure, ...]:
+    """Return the measures of tokens that differ more than others."""
+    return (
+        Measure(name="mean |diff| there", value=inside, unit="nat"),
+        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
+        Measure(name="ratio for equally likely tokens", value=pattern.ratio),
+        Measure(name="t, clustered by sample", value=pattern.t),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,8 +130,11 @@ class Finding:
     explanation : str
     alternatives : tuple of Alternative
     next_step : str
-    place : str
+    location : str
         What differs, and where, as one clause of a sentence.
+    looks : mapping of str to str
+        What the mismatch looks like, by measure: the ground of `causes` where no exact
+        value or fitted effect names the cause.
     """
 
     causes: pd.Series[float]
@@ -125,9 +145,16 @@ class Finding:
     explanation: str
     alternatives: tuple[Alternative, ...]
     next_step: str
-    place: str = ""
+    location: str = ""
+    looks: Mapping[str, str] = field(default_factory=dict)
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """`location`, by its former name."""
+        warn_renamed("Finding.place", "`location`")
+        return self.location
 
     @property
     def cause(self) -> str:
@@ -151,6 +178,23 @@ class Finding:
         if known is not None:
             return np.asarray(known)
         return np.unique(self.view.sample[self.indices])
+
+    @property
+    def prove_call(self) -> str:
+        """The call that proves its cause; empty if no hypothesis is about it.
+
+        `batch` is yours to put in, and so is the model where the batch does not name
+        it: the checkpoint of this step, or the address of a server that has it.
+        """
+        named = (self.cause, *(one.cause for one in self.alternatives))
+        causes = [one for one in dict.fromkeys(named) if one in PROVABLE]
+        if not causes:
+            return ""
+        facts = self.view.batch.meta.get("facts")
+        model = facts.get("model") if isinstance(facts, Mapping) else None
+        is_path = isinstance(model, str) and "/" in model
+        first = repr(model) if is_path else "model"
+        return f"rd.prove(batch, {first}, hypotheses={causes})"
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
@@ -180,6 +224,7 @@ class Finding:
             f"  {self.explanation}",
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
+            *([f"  prove: {self.prove_call}"] if self.prove_call else []),
         )
         return "\n".join(map(printable, lines))
 

@@ -1,11 +1,14 @@
-"""Naming: from the shape of a mismatch to the probabilities of its causes.
+"""Naming: from what a mismatch looks like to the probabilities of its causes.
 
-A detector recognises a shape, such as |diff| that fades from the prompt on. Several
-causes have it. `causes.csv` says how often each had: one row for a shape, with or
-without images, and a cause. It is a weighted mean of two benches: the confusions
-counted on 204 faults of models that no detector was tuned on (weight 0.65, two cases
-added to the cause that names the shape), and the share that was right on `tests/faults`
-(0.88, and 0.7 for shapes of the level alone). Where they disagree, a probability drops.
+`causes.csv` has a row for each value of each measure of `measures.describe` and a
+column for each cause: the logarithm of how often the cause has that value, times the
+weight of the measure. A cause's points are the sum over the measures and over `prior`;
+the probabilities are in proportion to exp(points). Measures are not independent, which
+is what the weights are for. `unknown` has what all faults have on average.
+
+`python -m tests.faults.fit` writes the table, from what each cause is expected to do
+(`tests/faults/expected.csv`, with sources) and from counts on two benches. Its
+docstring has the figures of a table fitted on one bench and measured on another.
 """
 
 from __future__ import annotations
@@ -15,48 +18,47 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
-    from rounddiag.findings.finding import Evidence
-    from rounddiag.findings.view import View
+    from rounddiag._typing import Array
 
-# Of a shape that the table does not have: the probability of the cause it is named for.
-_UNSEEN = 0.5
-
-
-def rank_causes(view: View, evidence: Evidence) -> pd.Series[float]:
-    """Return the probability of each cause of some evidence, largest first.
-
-    They sum to 1, with `unknown` among them.
-    """
-    import pandas as pd
-
-    table = read_table()
-    images = "yes" if view.has_images else "no"
-    known = table.get((evidence.cause, images))
-    if known is None:
-        known = table.get((evidence.cause, "no" if view.has_images else "yes"))
-    values = dict(known or {evidence.cause: _UNSEEN})
-    if not view.has_images:
-        values = {k: v for k, v in values.items() if k not in _OF_IMAGES}
-    rest = max(1.0 - sum(values.values()), 0.0)
-    values["unknown"] = values.get("unknown", 0.0) + rest
-    found = pd.Series(values, name="probability")
-    return found.sort_values(ascending=False, kind="stable")
-
-
+# Causes that need an image in the context.
 _OF_IMAGES = frozenset(
     {"dropped_image", "wrong_image", "image_window", "image_expansion"}
 )
+# Causes below this probability count as `unknown`.
+_LISTED = 0.03
+
+
+def rank_causes(looks: Mapping[str, str], *, has_images: bool) -> pd.Series[float]:
+    """Return the probability of each cause of what a mismatch looks like.
+
+    Largest first; they sum to 1, with `unknown` among them.
+    """
+    import pandas as pd
+
+    names, table = read_table()
+    points = table["prior", ""].copy()
+    for measure, value in looks.items():
+        points += table.get((measure, value), 0.0)
+    if not has_images:
+        points[[name in _OF_IMAGES for name in names]] = -np.inf
+    chance = np.exp(points - points.max())
+    found = pd.Series(chance / chance.sum(), index=list(names), name="probability")
+    found = found.where((found >= _LISTED) | (found.index == "unknown"), 0.0)
+    found["unknown"] += 1 - found.sum()
+    return found[found > 0].sort_values(ascending=False, kind="stable")
 
 
 @cache
-def read_table() -> dict[tuple[str, str], dict[str, float]]:
-    """Return the probabilities of causes for each shape, with and without images."""
+def read_table() -> tuple[tuple[str, ...], dict[tuple[str, str], Array]]:
+    """Return the causes, and their points for each value of each measure."""
     text = files("rounddiag.findings").joinpath("causes.csv").read_text("utf-8")
-    table: dict[tuple[str, str], dict[str, float]] = {}
-    for row in csv.DictReader(text.splitlines()):
-        causes = table.setdefault((row["shape"], row["images"]), {})
-        causes[row["cause"]] = float(row["probability"])
-    return table
+    head, *rows = csv.reader(text.splitlines())
+    points = {(row[0], row[1]): np.array(row[2:], dtype=float) for row in rows}
+    return tuple(head[2:]), points

@@ -13,7 +13,7 @@ from rounddiag.findings.view import View
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings.excess import Cells
+    from rounddiag.findings.excess import ExcessCells
     from rounddiag.findings.pattern_candidates import Pattern
 
 # The onset is the first round whose excess is above that of round 0 by this part of the
@@ -124,7 +124,7 @@ def onset(pattern: Pattern) -> Onset:
     )
 
 
-def _by_owner(cells: Cells) -> tuple[Array, Array]:
+def _by_owner(cells: ExcessCells) -> tuple[Array, Array]:
     """Return sums of the excess and counts, [groups or samples, rounds]."""
     group = cells.view.facts.group
     owner = cells.sample if group is None else group[cells.sample]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.excess import ENDS, Cells
+from rounddiag.findings.excess import ENDS, ExcessCells
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -147,7 +147,7 @@ def _patterns(view: View) -> tuple[Pattern, ...]:
     if "patterns" not in view.memo:
         found: tuple[Pattern, ...] = ()
         if len(view) >= MIN_TOKENS and view.abs.any():
-            found = tuple(patterns(Cells.from_view(view)))
+            found = tuple(patterns(ExcessCells.from_view(view)))
         view.memo["patterns"] = found
     kept: tuple[Pattern, ...] = view.memo["patterns"]
     return kept

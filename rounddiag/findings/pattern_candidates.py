@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.findings.excess import ENDS, Cells, decoding_step
+from rounddiag.findings.excess import ENDS, ExcessCells, decoding_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class Pattern:
     gain: float
     price: float
     where: Mapping[str, Any] = field(default_factory=dict)
-    cells: Cells = field(repr=False)
+    cells: ExcessCells = field(repr=False)
 
     @property
     def tokens(self) -> Array:
@@ -86,7 +86,7 @@ class Pattern:
         return self.gain - self.price
 
 
-def patterns(cells: Cells) -> Iterator[Pattern]:
+def patterns(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield every pattern that a batch can have."""
     yield from _rounds(cells)
     yield from _images(cells)
@@ -101,7 +101,7 @@ def patterns(cells: Cells) -> Iterator[Pattern]:
 
 
 def _set(
-    cells: Cells, family: str, inside: Array, price: float, **where: object
+    cells: ExcessCells, family: str, inside: Array, price: float, **where: object
 ) -> Iterator[Pattern]:
     found = cells.contrast(inside)
     if found.gap > _SMALLEST_GAP and (
@@ -119,7 +119,7 @@ def _set(
         )
 
 
-def _rounds(cells: Cells) -> Iterator[Pattern]:
+def _rounds(cells: ExcessCells) -> Iterator[Pattern]:
     last = min(int(cells.round.max()), _MAX_ROUNDS)
     for k in range(1, last + 1):
         yield from _set(
@@ -127,7 +127,7 @@ def _rounds(cells: Cells) -> Iterator[Pattern]:
         )
 
 
-def _images(cells: Cells) -> Iterator[Pattern]:
+def _images(cells: ExcessCells) -> Iterator[Pattern]:
     if cells.view.images is None:
         return
     images = cells.view.images[cells.first]
@@ -138,7 +138,7 @@ def _images(cells: Cells) -> Iterator[Pattern]:
         )
 
 
-def _steps(cells: Cells) -> Iterator[Pattern]:
+def _steps(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield places from which on, or up to which, all samples differ.
 
     The place is counted in generated tokens, or in the context including the prompt:
@@ -160,7 +160,7 @@ def _steps(cells: Cells) -> Iterator[Pattern]:
             yield from _set(cells, "step", place < edge, price, **where, is_after=False)
 
 
-def _slopes(cells: Cells) -> Iterator[Pattern]:
+def _slopes(cells: ExcessCells) -> Iterator[Pattern]:
     written = decoding_step(cells.view)[cells.first]
     covariates = {"position": np.log1p(written + cells.num / 2)}
     known = cells.view.facts.round_columns
@@ -187,7 +187,7 @@ def _slopes(cells: Cells) -> Iterator[Pattern]:
         )
 
 
-def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
+def _is_flat_at_first(cells: ExcessCells, covariate: Array) -> bool:
     """Return whether the slope of the first round is small beside the overall one."""
     first = cells.round == 0
     if first.all() or not first.any():
@@ -207,14 +207,14 @@ def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
     return bool(cells.mean_excess(start) - cells.mean_excess(end) > _JUMP * rise)
 
 
-def _slope(cells: Cells, covariate: Array, chosen: Array) -> float:
+def _slope(cells: ExcessCells, covariate: Array, chosen: Array) -> float:
     num, total, x = cells.num[chosen], cells.total[chosen], covariate[chosen]
     x = x - (num * x).sum() / num.sum()
     square = float((num * x**2).sum())
     return float((x * total).sum() / square) if square > 0 else 0.0
 
 
-def _columns(cells: Cells) -> Iterator[Pattern]:
+def _columns(cells: ExcessCells) -> Iterator[Pattern]:
     facts = cells.view.facts
     values = {
         name: column[cells.sample] for name, column in facts.sample_columns.items()
@@ -242,7 +242,7 @@ def _columns(cells: Cells) -> Iterator[Pattern]:
             )
 
 
-def _row_sets(cells: Cells) -> Iterator[Pattern]:
+def _row_sets(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield samples that differ as a whole: a block of neighbours, groups, or any."""
     num_rows = cells.view.batch.num_samples
     num = np.bincount(cells.sample, weights=cells.num, minlength=num_rows)
@@ -293,7 +293,7 @@ def _row_sets(cells: Cells) -> Iterator[Pattern]:
     )
 
 
-def _periods(cells: Cells) -> Iterator[Pattern]:
+def _periods(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield every p-th sample, or all but every p-th."""
     num_rows = cells.view.batch.num_samples
     longest = min(_LONGEST_PERIOD, num_rows // _MIN_PERIODS)
@@ -336,7 +336,7 @@ def _upper(rest: Array, num: Array, is_present: Array) -> Array:
     return rows
 
 
-def _changes(cells: Cells) -> Iterator[Pattern]:
+def _changes(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield samples that differ, each from its own place on."""
     begins = np.flatnonzero(np.r_[True, np.diff(cells.sample) != 0])
     ends = np.r_[begins[1:], len(cells.sample)]
@@ -373,12 +373,12 @@ def _changes(cells: Cells) -> Iterator[Pattern]:
     )
 
 
-def _starts(cells: Cells) -> Iterator[Pattern]:
+def _starts(cells: ExcessCells) -> Iterator[Pattern]:
     start = cells.view.token[cells.first] == 0
     yield from _set(cells, "round_start", start & (cells.round > 0), 2.0)
 
 
-def _limits(cells: Cells) -> Iterator[Pattern]:
+def _limits(cells: ExcessCells) -> Iterator[Pattern]:
     """Yield the last tokens of the samples that reach the maximum length."""
     lengths = cells.view.batch.lengths.cpu().numpy()
     longest = lengths >= 0.98 * lengths.max()

@@ -10,18 +10,18 @@ or groups of samples, are the units of evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special, stats
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
     columns_of_tokens,
+    in_order_of_speech,
     token_id_column,
 )
 from rounddiag.findings.excess import mean_by_bin
@@ -34,9 +34,11 @@ from rounddiag.findings.slices import (
     inside_of,
     scan,
 )
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from os import PathLike
 
     import pandas as pd
 
@@ -74,6 +76,8 @@ MIN_RATIO = {
     "sample": 1.4,
 }
 MAX_PLACES = 4
+# Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
+SUPPORT = 1.92
 _TRIED = 12
 
 
@@ -86,6 +90,8 @@ class Place:
     conditions : tuple of Condition
     tokens : bool array
         Its tokens in the view.
+    over : bool array
+        Those that exceed what is usual.
     num_tokens, num_large : int
         All of its tokens; those that differ by more than a factor of 2.
     num_samples : int
@@ -103,6 +109,7 @@ class Place:
 
     conditions: tuple[Condition, ...]
     tokens: Array = field(repr=False)
+    over: Array = field(repr=False)
     num_tokens: int
     num_large: int
     num_samples: int
@@ -121,17 +128,24 @@ class Place:
         return bool(names & {"role", "token_id", "application"} or is_part)
 
     @property
+    def is_of_rounds(self) -> bool:
+        """Whether all conditions are about rounds."""
+        return {one.column for one in self.conditions} <= {"round"}
+
+    @property
     def text(self) -> str:
         """The conditions as a clause."""
         return ", ".join(one.text for one in self.conditions)
 
 
-def places(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+def places(
+    batch: Batch | str | PathLike[str], *, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     """Return where tokens differ more than equally likely tokens elsewhere, best first.
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch or path-like
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -159,8 +173,7 @@ def places(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
 
     from rounddiag.findings.view import View
 
-    require_batch(batch)
-    found = find_places(View.from_batch(batch, a, b))
+    found = find_places(View.from_batch(measure(batch).require_batch(), a, b))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]
     names += ["low", "high", "p"]
     rows = [
@@ -200,7 +213,7 @@ def _search(view: View) -> Iterator[Place]:
 def clusters(view: View) -> Array:
     """Return the unit of evidence of each token: its group, or its sample.
 
-    Groups count where there are at least 8.
+    Groups are the clusters if there are at least 8.
     """
     group = view.facts.group
     if group is not None and len(np.unique(group)) >= 8:  # noqa: PLR2004
@@ -299,18 +312,52 @@ def _best(
         found += [
             (one.gain / spread, one, counts) for one in find_slices(cells, counts)
         ]
-    found.sort(key=lambda one: -one[0])
-    tried = set()
-    for worth, one, counts in found:
-        if one.parts in tried:
+    return _first_proved(
+        _judge(view, cells, there, one, counts, worth)
+        for worth, one, counts in _plainest_first(found, cells)
+    )
+
+
+def _plainest_first(
+    found: list[tuple[float, Slice, Counts]], cells: Cells
+) -> list[tuple[float, Slice, Counts]]:
+    """Sort slices by their worth, but those that no data tell apart by how plain."""
+    if not found:
+        return []
+    best = max(worth for worth, _, _ in found)
+    found.sort(
+        key=lambda one: (
+            (0.0, cells.rank(one[1].parts), -one[0])
+            if one[0] > best - SUPPORT
+            else (1.0, (0, 0), -one[0])
+        )
+    )
+    seen: dict[tuple[tuple[int, str, int], ...], tuple[float, Slice, Counts]] = {}
+    for one in found:
+        seen.setdefault(one[1].parts, one)
+    return list(seen.values())[:_TRIED]
+
+
+def _first_proved(found: Iterable[Place | None]) -> Place | None:
+    """Return the first place that is none by chance.
+
+    A better one of the same tokens says the same more exactly: its own probability does
+    not count.
+    """
+    better: list[Place] = []
+    for one in found:
+        if one is None:
             continue
-        tried.add(one.parts)
-        place = _judge(view, cells, there, one, counts, worth)
-        if place is not None:
-            return place
-        if len(tried) >= _TRIED:
-            break
+        if one.p <= LEVEL:
+            same = (other for other in better if _is_same(one, other))
+            return replace(next(same, one), p=one.p)
+        better.append(one)
     return None
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    both = (one.over & other.over).sum()
+    return bool(2 * both > max(one.over.sum(), other.over.sum()))
 
 
 def _judge(
@@ -321,10 +368,10 @@ def _judge(
     counts: Counts,
     worth: float,
 ) -> Place | None:
-    """Return the place of a slice if samples agree on it, else None."""
+    """Return the place of a slice; None if it is no larger than sound ones."""
     inside = inside_of(cells, one.parts)
     p = _probability(cells, inside, counts, one)
-    if p > LEVEL or one.hits < MIN_HITS or worth < MIN_WORTH:
+    if one.hits < MIN_HITS or worth < MIN_WORTH:
         return None
     tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
     outside = there & ~tokens
@@ -341,7 +388,7 @@ def _judge(
         return None
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
-    conditions = tuple(
+    conditions = in_order_of_speech(
         cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
         for index, relation, code in one.parts
     )
@@ -349,6 +396,7 @@ def _judge(
     return Place(
         conditions=conditions,
         tokens=tokens,
+        over=over,
         num_tokens=int(tokens.sum()),
         num_large=int((view.abs[tokens] > FACTOR_2).sum()),
         num_samples=len(np.unique(view.sample[over])),

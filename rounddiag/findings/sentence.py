@@ -40,7 +40,9 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     coordinates, rank 3, from round 5 on, in 8 of 128 samples".
     """
     total = int((view.num_per_sample > 0).sum())
-    place: Place | None = None if "onset" in where else where.get("found")
+    place: Place | None = where.get("found")
+    if place is not None and "onset" in where and place.is_of_rounds:
+        place = None  # the onset says more
     num_large = int(where.get("num_large", 0))
     size = view.abs[indices]
     if size[size > FACTOR_2].sum() < _HELD * size.sum():
@@ -111,7 +113,7 @@ def write_headline(diagnosis: Diagnosis) -> str:
         )
     certain = [one for one in diagnosis if one.is_certain]
     if certain:
-        text = certain[0].place
+        text = certain[0].location
         return f"{text[:1].upper()}{text[1:]}."
     noise = {"healthy": "Noise", "noisy": "Noise above the usual range"}
     opening = noise.get(diagnosis.verdict, "More than noise")
@@ -145,6 +147,7 @@ def write_advice(diagnosis: Diagnosis) -> str:
     unrelated = first.where.get("not_with", ())
     if unrelated:
         parts.append(f"It does not follow {_either(unrelated)}.")
+    parts += [near] if (near := _near_limit(diagnosis).strip()) else []
     if first.next_step:
         parts.append(f"Next: {first.next_step}")
     return " ".join(parts)
@@ -174,7 +177,14 @@ def _probable(finding: Finding) -> str:
     name, value = str(best.idxmax()), float(best.max())
     if value >= _PROBABLE:
         return f"Probably {name} ({value:.0%}): {', or '.join(listed)}."
-    return f"The cause is open: {', or '.join(listed)}."
+    return f"No known cause fits well; the nearest is {listed[0]}."
+
+
+def _near_limit(diagnosis: Diagnosis) -> str:
+    """Say which verdict the batch would nearly have."""
+    near = {diagnosis.at_limits(factor) for factor in (1 / _NEAR, _NEAR)}
+    others = sorted(near - {diagnosis.verdict})
+    return f" It is close to {_either(others)}." if others else ""
 
 
 def _advise_on_level(diagnosis: Diagnosis) -> str:
@@ -183,17 +193,7 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
-    text += "."
-    near = next(
-        (
-            edge
-            for edge in (usual.usual, usual.limit)
-            if edge / _NEAR < level.mean_abs_diff < edge * _NEAR
-        ),
-        None,
-    )
-    if near is not None:
-        text += f" This is near the limit of {near:.2g}."
+    text += "." + _near_limit(diagnosis)
     likely = [one for one in diagnosis if one.cause != "unknown"]
     if diagnosis.verdict != "healthy" and likely:
         text += f" {_probable(likely[0])}"

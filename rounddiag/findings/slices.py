@@ -66,6 +66,10 @@ class Cells:
             sum(len(one.values) * len(one.relations) for one in columns),
         )
 
+    def rank(self, parts: Sequence[tuple[int, str, int]]) -> tuple[int, int]:
+        """Return how far down a slice is among those that describe the same tokens."""
+        return len(parts), sum(self.columns[index].rank for index, _, _ in parts)
+
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
         result: Array = np.add.reduceat(values.astype(np.float64), self.first)
@@ -121,9 +125,11 @@ def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
         longer: dict[tuple[int, int], Slice] = {}
         for shorter in beam:
             for one in _extend(cells, counts, shorter, whole):
+                # Of slices of the same tokens, the plainest.
                 key = (round(one.hits), round(10 * one.expected))
                 if one.gain > shorter.gain and (
-                    key not in longer or one.gain > longer[key].gain
+                    key not in longer
+                    or cells.rank(one.parts) < cells.rank(longer[key].parts)
                 ):
                     longer[key] = one
         beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]

@@ -82,28 +82,58 @@ def is_at_least(verdict: Verdict, level: Verdict) -> bool:
     return severity_of(verdict) >= severity_of(level)
 
 
-def judge(level: Level, usual: Range, findings: Sequence[Finding]) -> Verdict:
+def hold(previous: Verdict | None, now: Verdict, strict: Verdict) -> Verdict:
+    """Return the verdict of a step after another, so that one fault has one word.
+
+    A verdict holds until it is not met at half of all limits, which gives `strict`.
+
+    Examples
+    --------
+    >>> hold("broken", "suspicious", "broken"), hold("broken", "healthy", "healthy")
+    ('broken', 'healthy')
+    >>> hold(None, "suspicious", "broken")
+    'suspicious'
+    """
+    if previous is None or "not_measurable" in (previous, now):
+        return now
+    return (
+        previous
+        if is_at_least(previous, now) and is_at_least(strict, previous)
+        else now
+    )
+
+
+def judge(
+    level: Level, usual: Range, findings: Sequence[Finding], *, factor: float = 1.0
+) -> Verdict:
     """Return the verdict on a batch whose mismatch is not zero everywhere.
 
     A batch with a place that noise does not explain is at least suspicious, whether or
     not its cause has a name. Older weights alone are `stale`; beside another bug they
-    do not hide it.
+    do not hide it. All limits are multiplied by `factor`.
     """
+    least, most = factor * usual.usual, factor * usual.limit
     bugs = [
         one
         for one in findings
-        if one.is_certain and (one.cause not in NOISE or "found" in one.where)
+        if one.is_certain and (one.looks or not _is_probably(one, NOISE))
     ]
     if bugs:
-        if all(one.cause in STALE for one in bugs):
+        if all(_is_probably(one, STALE) for one in bugs):
             return "stale"
-        is_large = level.mean_abs_diff > usual.limit or level.kl > _BROKEN_KL
-        if is_large and sum(one.share for one in bugs) > _BROKEN_SHARE:
+        is_large = level.mean_abs_diff > most or level.kl > factor * _BROKEN_KL
+        if is_large and sum(one.share for one in bugs) > factor * _BROKEN_SHARE:
             return "broken"
         return "suspicious"
-    if level.mean_abs_diff <= usual.usual:
+    if level.mean_abs_diff <= least:
         return "healthy"
     if level.num_samples < MIN_SAMPLES:
-        every = level.least_sample_mean > usual.limit
+        every = level.least_sample_mean > most
         return "suspicious" if every and level.num_samples > 1 else "noisy"
-    return "noisy" if level.mean_abs_diff <= usual.limit else "suspicious"
+    return "noisy" if level.mean_abs_diff <= most else "suspicious"
+
+
+def _is_probably(finding: Finding, causes: frozenset[str]) -> bool:
+    """Return whether one of some causes is more likely than all others together."""
+    chosen = finding.causes[finding.causes.index.isin(list(causes))]
+    return float(chosen.sum()) >= _PROBABLE

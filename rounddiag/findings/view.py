@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
-# Tokens that are judged. Of a longer batch, evenly spaced blocks of consecutive tokens
+# Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
 # are, and the diagnosis says so.
 MAX_TOKENS = 1_200_000
 _BLOCK = 256

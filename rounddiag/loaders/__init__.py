@@ -16,7 +16,7 @@
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
 `assembly`         joining files and rows, splitting rounds, placing screenshots
 `parquet`          rounddiag's own file
-`rescoring`        scores of another engine: `export_rescore`, `attach`
+`rescoring`        scores of another engine: samples written for it, `attach`
 `score_files`      the scores in a file or table, one entry per token
 =================  ==================================================================
 """
@@ -29,12 +29,12 @@ from rounddiag.loaders.open import load
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save
-    from rounddiag.loaders.rescoring import attach, export_rescore
+    from rounddiag.loaders.rescoring import attach
 
-__all__ = ["attach", "export_rescore", "formats", "load", "save"]
+__all__ = ["attach", "formats", "load", "save"]
 
 # Imported on first use, because they import pyarrow or pandas.
-_LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"}
+_LAZY = {"attach": "rescoring", "save": "parquet"}
 
 
 def __getattr__(name: str) -> object:

@@ -48,11 +48,6 @@ def is_url(address: str | os.PathLike[str]) -> bool:
     """Return whether an address names its protocol, such as `s3://bucket/run`.
 
     One slash is enough, because `Path` removes the other.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/run"), is_url(Path("s3://bucket/run")), is_url("C:/runs")
-    (True, True, False)
     """
     return _URL.match(os.fspath(address)) is not None
 

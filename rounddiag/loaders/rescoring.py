@@ -1,4 +1,4 @@
-"""Scores of another engine: `export_rescore` writes its input, `attach` reads them."""
+"""Scores of another engine: samples are written for it, `attach` reads what it says."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.loaders.score_files import Entries
@@ -98,7 +100,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     name : str
         The name of the score in `batch.scores`; an existing one is replaced.
     source : path-like, DataFrame or mapping of str to sequence
-        A file of JSON lines or Parquet, or the columns themselves.
+        A file of JSON lines or Parquet, or the columns themselves; or a folder of
+        `export_rescore(hypotheses=...)` with the `scores.jsonl` of an engine.
 
         ==================  ======================================================
         one row per sample  `token_ids` and `log_probs`, of the whole response or of
@@ -115,7 +118,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     -------
     Batch
         The batch with one more score; NaN at tokens without a value, such as
-        observations.
+        observations. From a folder: the scored samples, with a score `name` and one
+        more, `name/hypothesis`, for each hypothesis.
 
     Raises
     ------
@@ -150,6 +154,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()
+    if path.is_dir():
+        return _attach_folder(batch, name, path)
     try:
         return _with_score(batch, name, _read_table(path))
     except BatchError as error:
@@ -166,12 +172,78 @@ def _with_score(batch: Batch, name: str, table: Table) -> Batch:
     return replace(batch, scores={**batch.scores, name: score})
 
 
+def _attach_folder(batch: Batch, name: str, folder: Path) -> Batch:
+    """Add the scores of all changes in a folder; the first is the unchanged base."""
+    lines: dict[str, dict[int, tuple[Any, Any]]] = {}
+    for line in _read_scores(folder):
+        mine = lines.setdefault(str(line["change"]), {})
+        mine[int(line["sample"])] = line["token_ids"], line["log_probs"]
+    base = lines.get(BASE, {})
+    samples = sorted(base)
+    if samples and not 0 <= samples[0] <= samples[-1] < batch.num_samples:
+        raise LoadError.build(
+            file=folder / SCORES,
+            key="sample",
+            expected=f"samples of this batch, from 0 to {batch.num_samples - 1}",
+            found=f"{samples[0]} to {samples[-1]}",
+            advice="Attach to the batch that was exported.",
+        )
+    found = replace(batch[samples], sample_ids=None)
+    for change, mine in lines.items():
+        # A change that has no place in a sample leaves it without a line.
+        rows = [
+            mine.get(each, (base[each][0], [None] * len(base[each][0])))
+            for each in samples
+        ]
+        one = {
+            "sample": [*range(len(samples))],
+            "token_ids": [ids for ids, _ in rows],
+            "log_probs": [values for _, values in rows],
+        }
+        known = in_memory(one)[0]
+        label = f"{name}/{change}" if change != BASE else name
+        try:
+            found = _with_score(found, label, known)
+        except BatchError as error:
+            msg = f"{folder / SCORES}: `{change}`: {error}"
+            raise LoadError(msg) from error
+    return replace(found, sample_ids=batch[samples].sample_ids)
+
+
+SCORES, BASE = "scores.jsonl", "base"
+
+
+def _read_scores(folder: Path) -> Iterator[dict[str, Any]]:
+    path = folder / SCORES
+    if not path.is_file():
+        raise LoadError.build(
+            file=path,
+            expected="the scores of an engine",
+            found="nothing",
+            advice="Run `python -m rounddiag.proof score` with this folder.",
+        )
+    with path.open(encoding="utf-8") as lines:
+        for number, text in enumerate(lines, 1):
+            try:
+                line = json.loads(text)
+                _ = line["sample"], line["change"], line["token_ids"], line["log_probs"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise LoadError.build(
+                    file=path,
+                    expected="`sample`, `change`, `token_ids` and `log_probs` in line"
+                    f" {number}",
+                    found=f"{type(error).__name__}: {error!s:.80}",
+                    advice="Remove that line, and score again.",
+                ) from error
+            yield line
+
+
 def _read_table(path: Path) -> Table:
     if not path.is_file():
         raise LoadError.build(
             file=path,
             expected="a file of JSON lines or Parquet",
-            found="a folder" if path.is_dir() else "nothing",
+            found="nothing",
             advice="Pass the path of the scores.",
         )
     source = Source.of_file(path)
@@ -188,15 +260,20 @@ def _read_table(path: Path) -> Table:
     )
 
 
-def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
-    """Write the screenshots of a sample, and return its record."""
+def _record(
+    batch: Batch, sample: int, folder: Path, is_wanted: Callable[[int, int], bool]
+) -> dict[str, Any]:
+    """Write the wanted screenshots of a sample, and return its record."""
     start = int(batch.offsets[sample])
     real = slice(start, start + int(batch.lengths[sample]))
     shots = () if batch.images is None else batch.images[sample]
     pictures = [
         _write_screenshot(shot, folder, f"images/{sample:05}-{index:03}.png")
+        if is_wanted(sample, index)
+        else (None, "not needed by any hypothesis")
         for index, shot in enumerate(shots)
     ]
+    saved = None if batch.position_ids is None else batch.position_ids[sample]
     return {
         "sample": sample,
         "sample_id": None if batch.sample_ids is None else batch.sample_ids[sample],
@@ -206,7 +283,16 @@ def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
         "images": [name for name, _ in pictures],
         "image_positions": [shot.position for shot in shots],
         "image_errors": [error for _, error in pictures],
+        "image_sizes": [shot.seen_size or _size(shot) for shot in shots],
+        "position_ids": None if saved is None else saved.tolist(),
     }
+
+
+def _size(shot: Screenshot) -> tuple[int, int] | None:
+    try:
+        return shot.size
+    except (RounddiagError, *BROKEN):
+        return None
 
 
 def _prompt(batch: Batch, sample: int) -> list[int] | None:
@@ -230,67 +316,21 @@ def _write_screenshot(
     return name, None
 
 
-def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
-    """Write exact token ids and screenshots, for another engine to score.
-
-    Only a third score of identical tokens shows which of two engines is wrong. Ids are
-    written as numbers and never pass through text, so they stay the same.
-
-    `samples.jsonl` has one record per sample:
-
-    ===================  =========================================================
-    `sample`             index in the batch
-    `sample_id`          null if the batch has none
-    `prompt_ids`         null if the batch has none
-    `response_ids`
-    `response_mask`
-    `images`             names of PNG files under `images/`, one per screenshot;
-                         null for a screenshot that could not be written
-    `image_positions`    of the first image token in the response; negative in the
-                         prompt (-1 is its last token), null if unknown
-    `image_errors`       why a screenshot could not be written, else null
-    ===================  =========================================================
-
-    Screenshots are written as the batch has them: `capture.save_batch` stores them
-    smaller than the model saw them.
-
-    Parameters
-    ----------
-    batch : Batch
-        All of a batch, or a selection such as `batch[:8]`.
-    folder : path-like
-        A new or empty folder.
-
-    Raises
-    ------
-    BatchError
-        If the folder is not empty, or the batch was redacted.
-
-    See Also
-    --------
-    attach : Adds the scores. README.md, "Which engine is wrong", has complete scripts
-        for vLLM and transformers.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     export_rescore(batch[:2], folder)
-    ...     print(*sorted(file.name for file in Path(folder).iterdir()))
-    images samples.jsonl
-    """
-    path = Path(folder)
-    _check(batch, path)
-    (path / "images").mkdir(parents=True)
+def write_samples(
+    batch: Batch,
+    folder: Path,
+    is_wanted: Callable[[int, int], bool] = lambda *_: True,
+) -> None:
+    """Write `samples.jsonl` and the wanted pictures; see `rounddiag.export_rescore`."""
+    _check(batch, folder)
+    (folder / "images").mkdir(parents=True)
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
-        write_atomically(path / "samples.jsonl") as partial,
+        write_atomically(folder / "samples.jsonl") as partial,
         partial.open("w", encoding="utf-8") as lines,
     ):
         for number in numbers:
-            lines.write(f"{json.dumps(_record(batch, number, path))}\n")
+            lines.write(f"{json.dumps(_record(batch, number, folder, is_wanted))}\n")
 
 
 def _check(batch: Batch, folder: Path) -> None:

@@ -8,7 +8,7 @@ back to the noise, better than every other one.
 `experiment`    `prove`: which samples and hypotheses are scored, in which order
 `rescoring`     `rescore`: the ids of a batch scored again, as one more score
 `hypotheses`    what an engine may have done; `register` for one of your own
-`engines`       what scores: transformers, a function
+`engines`       what scores: transformers, a server, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
 `samples`       those with the largest mismatch, and controls
 `scorer`        the scores of samples under hypotheses, computed once each
@@ -16,13 +16,16 @@ back to the noise, better than every other one.
 `noise`         residuals on the scale of logits, and their scale
 `judge`         which hypothesis reproduces which engine
 `verdict`       from opinions about both engines to one verdict
+`folder`        by file: what another machine scores, and how
+`recorded`      scores that it computed, in place of an engine
 `proof`         `Proof`, as it is printed
 ==============  ==================================================================
 """
 
 from rounddiag.proof.experiment import prove
+from rounddiag.proof.folder import export_rescore
 from rounddiag.proof.hypotheses import register
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.rescoring import rescore
 
-__all__ = ["Proof", "prove", "register", "rescore"]
+__all__ = ["Proof", "export_rescore", "prove", "register", "rescore"]

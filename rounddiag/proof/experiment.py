@@ -25,8 +25,9 @@ from rounddiag.proof.hypotheses.hypothesis import (
 )
 from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
 from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
-from rounddiag.proof.judge import base_opinion, judge, reference_floor
+from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
+from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
 from rounddiag.proof.verdict import Finalist, decide
@@ -39,11 +40,14 @@ if TYPE_CHECKING:
     from rounddiag.proof.judge import Opinion, Sheet
     from rounddiag.proof.proof import Proof
 
+    Ranking = list[tuple[Hypothesis, Opinion]]
+
 FIRST, SECOND, MOST = 2, 5, 16  # samples
 KEPT = 5  # hypotheses of each engine that are scored on more samples
 EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
 GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
+BEAM = 3  # hypotheses on top of which others are tried
 MOST_FAILURES = 3  # of a server, one after the other
 
 
@@ -168,33 +172,49 @@ class Experiment:
             if base.floors <= EXACT and base.harmed <= FAR:
                 found.append(Finalist(engine=engine, base=base, num_hypotheses=number))
                 continue
-            chain: tuple[Hypothesis, ...] = ()
-            opinions: list[tuple[Hypothesis, Opinion]] = []
-            ranking = self._rank(sheet, engine, chain, samples, tested[engine], floor)
-            here = sheet
-            first = ranking
-            while ranking and ranking[0][1].evidence >= np.log(20.0 * number):
-                best, opinion = ranking[0]
-                if opinion.reproduces or len(chain) == 0:
-                    opinions.append((best, opinion))
-                chain = (*chain, best)
-                if opinion.reproduces or len(chain) > 1:
-                    break
-                here = here.rebase(engine, opinion.scores)
-                ranking = self._rank(
-                    here, engine, chain, samples, tested[engine], floor
-                )
+            first = self._rank(sheet, engine, (), samples, tested[engine], floor)
+            chain, last = self._chain(sheet, engine, first, samples, tested, floor)
             found.append(
                 Finalist(
                     engine=engine,
                     base=base,
                     ranking=first,
-                    chain=opinions,
-                    last=ranking,
+                    chain=chain,
+                    last=last,
                     num_hypotheses=number,
                 )
             )
         return found
+
+    def _chain(
+        self,
+        sheet: Sheet,
+        engine: str,
+        first: Ranking,
+        samples: Sequence[int],
+        tested: Mapping[str, Sequence[Hypothesis]],
+        floor: float,
+    ) -> tuple[Ranking, Ranking]:
+        """Return what holds together, at most two, and the ranking that the last won.
+
+        If none reproduces the engine alone, each of the best is taken as the new base
+        of all others.
+        """
+        least = np.log(LEVEL * (len(self.known) + len(FAMILIES)))
+        good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
+        if not good:
+            return [], first
+        if good[0][1].reproduces:
+            return good[:1], first
+        found: list[tuple[Ranking, Ranking]] = []
+        for best, opinion in good:
+            here = sheet.rebase(engine, opinion.scores)
+            more = self._rank(here, engine, (best,), samples, tested[engine], floor)
+            if more and more[0][1].reproduces:
+                found.append(([(best, opinion), more[0]], more))
+        if not found:
+            return good[:1], first
+        return min(found, key=lambda each: each[0][-1][1].floors)
 
     def _rank(
         self,
@@ -215,20 +235,23 @@ class Experiment:
             except StoppedError:
                 continue
             found.append((one, judge(sheet, engine, one.name, scores, floor)))
-        if "logits" in self.scorer.engine.abilities and not (
-            chain and self.scorer.is_stopped
-        ):
+        if "logits" in self.scorer.engine.abilities:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
             for family in (*FAMILIES, *bias_families(ids, residual)):
-                one = fit_family(
-                    family,
-                    sheet.take(few),
-                    engine,
-                    lambda each: self.scorer.column((*chain, each), samples[:FIRST]),
-                )
-                scores = self.scorer.column((*chain, one), samples)
+                try:
+                    one = fit_family(
+                        family,
+                        sheet.take(few),
+                        engine,
+                        lambda each: self.scorer.column(
+                            (*chain, each), samples[:FIRST]
+                        ),
+                    )
+                    scores = self.scorer.column((*chain, one), samples)
+                except StoppedError:
+                    continue
                 found.append((one, judge(sheet, engine, one.name, scores, floor)))
         if not chain:
             found += [
@@ -277,7 +300,7 @@ def passes_gate(sheet: Sheet) -> bool:
 
 def prove(
     batch: Batch,
-    engine: Any,  # noqa: ANN401 a name, an address or a function
+    engine: Any = None,  # noqa: ANN401 a name, an address or a function
     *,
     hypotheses: Iterable[str] | None = None,
     samples: int | Sequence[int] | None = None,
@@ -296,11 +319,12 @@ def prove(
     ----------
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
-    engine : str, path-like, LocalEngine or callable
+    engine : str, path-like, LocalEngine or callable, optional
         A folder or name that transformers opens: the checkpoint of this step. Or the
         address of a running vLLM or SGLang that has it, such as
         `http://127.0.0.1:8000`: pictures of the scored samples are sent there, and
-        nowhere else. Or a function `score(ids, images) -> log-probs`.
+        nowhere else. Or a function `score(ids, images) -> log-probs`. By default the
+        scores of a folder that `attach` added: no model is needed then.
     hypotheses : iterable of str, optional
         Names of hypotheses or of causes; by default all that can be tested, those that
         `rounddiag.diagnose` considers first.
@@ -332,13 +356,37 @@ def prove(
     require_batch(batch)
     require_ids(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.rough)
-    known = select_hypotheses(all_registered(), hypotheses)
+    if engine is None:
+        recorded = RecordedScorer.of_batch(batch)
+        scorer: Scorer = recorded
+        other = recorded.weight_hypotheses()
+    else:
+        opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+        scorer = Scorer(batch, opened.engine, opened.rough)
+        other = weight_hypotheses(scorer, checkpoints)
+    return prove_with(
+        scorer,
+        select_hypotheses(all_registered(), hypotheses),
+        other,
+        samples=samples,
+        begin=begin,
+        budget_s=budget_s,
+    )
+
+
+def prove_with(
+    scorer: Scorer,
+    known: Sequence[Hypothesis],
+    other: Sequence[Hypothesis] = (),
+    *,
+    samples: int | Sequence[int] | None = None,
+    begin: float,
+    budget_s: float,
+) -> Proof:
+    """Prove with a scorer that is open; `other` are hypotheses about weights."""
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    other = weight_hypotheses(scorer, checkpoints)
-    known = _first_the_likely([*known, *other], batch)
+    known = _first_the_likely([*known, *other], scorer.batch)
     order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
@@ -346,15 +394,14 @@ def prove(
             scorer, known, order, begin + budget_s, bar, most, tuple(other)
         )
         sheet = scorer.sheet(order[: min(FIRST, most)])
-        if not passes_gate(sheet):
-            experiment.known = []
+        passed = passes_gate(sheet)
         finalists = experiment.run()
-    if isinstance(opened.engine, ServerEngine) and not scorer.is_stopped:
-        opened.engine.confirm(scorer.pool)
+    if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
+        scorer.engine.confirm(scorer.pool)
     return decide(
         scorer,
         finalists,
-        passed=passes_gate(sheet),
+        passed=passed,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )

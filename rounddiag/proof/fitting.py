@@ -73,7 +73,7 @@ def _refine(
         if short > 0 or grid[0] < 0:
             known[short] = fitness(short)
     top = max(known.values())
-    # Of numbers that the tempered likelihood cannot tell apart, the shortest.
+    # The shortest of the numbers that the tempered likelihood cannot tell apart.
     good = [each for each, worth in known.items() if worth > top - _EQUAL]
     value = min(good, key=lambda each: len(f"{each:.6g}"))
     return value, known[value]

@@ -64,10 +64,11 @@ class Proof:
         All proved causes, the one that explains most first.
     frame : DataFrame
         One row per hypothesis and engine: `hypothesis, cause, engine, where, residual,
-        noise, before, floors, share, e_value, num_tokens, num_samples, num_nearer,
-        is_proved, seconds`. `residual`, `noise` and `before` are medians in nats of
-        the tokens that the hypothesis or the engine changes; `e_value` is its natural
-        logarithm.
+        noise, before, floors, floors_before, share, e_value, num_tokens, num_samples,
+        num_nearer, is_proved, seconds`. `residual`, `noise` and `before` are medians in
+        nats of the tokens that the hypothesis or the engine changes; `e_value` is its
+        natural logarithm. `floors` and `floors_before` are residuals on the scale of
+        logits, in multiples of the noise.
     batch : Batch
         The scored samples, with a score for `base` and for each hypothesis that was
         scored for all of them.
@@ -117,6 +118,15 @@ class Proof:
     def _repr_html_(self) -> str:
         body = "<br>".join(escape(line) for line in repr(self).split("\n"))
         return f'<div class="mathjax_ignore"><p>{body}</p></div>'
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """What `explore(proof)` compares: the best hypothesis, and the engine."""
+        for one in self.conclusions:
+            for opinion in reversed(one.opinions):
+                if opinion.name in self.batch.scores:
+                    return opinion.name, one.engine
+        return "base", self.side if self.side in {"old", "rollout"} else "old"
 
     def _sound(self) -> list[str]:
         found = {one.engine for one in self.conclusions}

@@ -117,7 +117,7 @@ class Scorer:
         self, chain: Sequence[Hypothesis], sample: int, *, rough: bool
     ) -> Array | None:
         one = self.pool[sample]
-        requests = self._requests(chain, sample)
+        requests = self.requests(chain, sample)
         if requests is None:
             return None
         engine = self._engine(chain, rough=rough)
@@ -160,9 +160,10 @@ class Scorer:
             self._readouts[key] = readouts
         return readouts
 
-    def _requests(
+    def requests(
         self, chain: Sequence[Hypothesis], sample: int
     ) -> Sequence[Request] | None:
+        """Return the passes that score a sample; None if one has no place in it."""
         one = self.pool[sample]
         requests: Sequence[Request] = [Request.of_sample(one)]
         edited = False
@@ -213,12 +214,9 @@ class Scorer:
         """Return the scores of plain inputs beside those of the batch."""
         pool = self.pool
         base = self.column((), samples)
-        if self.rough is None:
+        rough = self._rough_column(samples)
+        if rough is None:
             rough = base + self._other_noise(samples)
-        else:
-            rough = np.concatenate(
-                [self.scores((), sample, rough=True) for sample in samples]
-            )
         engines = {
             name: np.concatenate(
                 [read_scores(self.batch, pool[sample], name) for sample in samples]
@@ -234,6 +232,13 @@ class Scorer:
             sample=np.repeat(np.asarray(samples), sizes),
             round=np.concatenate([pool[sample].target_rounds for sample in samples]),
         )
+
+    def _rough_column(self, samples: Sequence[int]) -> Array | None:
+        """Return the scores in other numerics; None if there are none."""
+        if self.rough is None:
+            return None
+        parts = [self.scores((), sample, rough=True) for sample in samples]
+        return np.concatenate([one for one in parts if one is not None])
 
     def _other_noise(self, samples: Sequence[int]) -> Array:
         """Return a typical noise of bf16 engines, for a scorer with one dtype only."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
+
+from rounddiag.checks.contracts import UntestableError
+from rounddiag.checks.images import image_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +64,8 @@ class Trajectory:
         The image tokens of each picture in `ids`; an engine finds them.
     markers : frozenset of int
         Ids of the tokens that open and close a picture.
+    image_token : int or None
+        The id that stands for pictures, where the batch tells it.
     """
 
     sample: int
@@ -69,6 +75,7 @@ class Trajectory:
     shots: tuple[Screenshot, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
     markers: frozenset[int] = frozenset()
+    image_token: int | None = None
 
     @property
     def targets(self) -> Array:
@@ -186,8 +193,24 @@ class Pool:
 
     def __getitem__(self, sample: int) -> Trajectory:
         if sample not in self._known:
-            self._known[sample] = self.prepare(read_trajectory(self.batch, sample))
+            one = replace(
+                read_trajectory(self.batch, sample), image_token=self.image_token
+            )
+            self._known[sample] = self.prepare(one)
         return self._known[sample]
+
+    @cached_property
+    def image_token(self) -> int | None:
+        """The id that stands for pictures; None if the batch does not tell it."""
+        try:
+            return image_token(self.batch)
+        except UntestableError:
+            return None
+
+    @property
+    def known(self) -> tuple[Trajectory, ...]:
+        """The samples that were read so far."""
+        return tuple(self._known.values())
 
     @property
     def longest_prompt(self) -> int:

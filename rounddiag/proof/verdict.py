@@ -57,7 +57,11 @@ class Finalist:
     @property
     def is_proved(self) -> bool:
         """Whether the last of the chain reproduces the engine."""
-        return bool(self.chain) and self.chain[-1][1].is_proof(self.num_hypotheses)
+        if not self.chain:
+            return False
+        # Two together were searched for among all pairs.
+        number = self.num_hypotheses ** len(self.chain)
+        return self.chain[-1][1].is_proof(number)
 
     @property
     def rivals(self) -> list[Hypothesis]:
@@ -114,14 +118,14 @@ def decide(
 def _verdict(
     finalists: Sequence[Finalist], *, passed: bool
 ) -> tuple[str, str | None, list[Finalist]]:
-    if not passed:
-        return "scorer_differs", None, []
     proved = [one for one in finalists if one.is_proved]
     if len(proved) == len(ENGINES):
         names = {one.chain[-1][0].name for one in proved}
         if len(names) == 1 and len(proved[0].chain) == 1:
             # Both engines have it, so the model given is the one that differs.
             return "scorer_differs", None, proved
+    elif not passed:
+        return "scorer_differs", None, []
     odd = [one for one in finalists if not one.is_sound]
     if proved:
         rest = [one for one in odd if one not in proved]
@@ -190,6 +194,7 @@ def _row(
         "noise": opinion.noise,
         "before": opinion.before,
         "floors": opinion.floors,
+        "floors_before": opinion.floors * opinion.gain,
         "share": opinion.share,
         "e_value": opinion.evidence,
         "num_tokens": opinion.num_tokens,

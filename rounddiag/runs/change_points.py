@@ -82,15 +82,6 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     Runs of fewer than about 16 steps have too few orders for a change to be sure.
     `tests/benchmarks/change_points.py` counts false alarms on runs without a change,
     and planted changes that are found.
-
-    Examples
-    --------
-    >>> means = [0.01, 0.012, 0.009, 0.011, 0.01] * 4 + [0.05, 0.06, 0.055, 0.05] * 4
-    >>> steps = range(1, len(means) + 1)
-    >>> frame = pd.DataFrame({"step": steps, "round": 2, "mean": means})
-    >>> find_changes(frame)[["step", "round", "change", "before", "after"]]
-       step  round change  before   after
-    0    21      2   step    0.01  0.0525
     """
     later = summary[(summary["step"] > 0) & summary["mean"].notna()]
     is_signed = get_measure(metric).is_signed

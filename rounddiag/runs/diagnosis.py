@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from html import escape
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.findings import diagnose
+from rounddiag._version import __version__
+from rounddiag.findings import DETECTORS, REFERENCE, diagnose
+from rounddiag.findings.verdict import hold
 from rounddiag.runs.step_tables import load_step
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rounddiag.findings.verdict import Verdict
     from rounddiag.runs.change_points import Break
     from rounddiag.runs.folder import RunFolder, StepFiles
 
@@ -35,8 +39,9 @@ class RunDiagnosis:
     Attributes
     ----------
     frame : DataFrame
-        One row per diagnosed step: `step, verdict, mean_abs_diff, causes, text`;
-        `causes` are those of confidence 0.5 or more, best first.
+        One row per diagnosed step: `step, verdict, mean_abs_diff, causes, places,
+        text`; causes and places of what noise does not explain, best first. A verdict
+        holds until a step is far below its limits.
     num_steps : int
         Steps of the run.
     breaks : tuple of Break
@@ -87,12 +92,18 @@ class RunDiagnosis:
         return [*lines, *self._findings(), *events]
 
     def _findings(self) -> Iterator[str]:
-        """Say in which of the diagnosed steps each cause is found."""
-        rows = self.frame.explode("causes").dropna(subset="causes")
-        for cause, part in rows.groupby("causes", sort=False):
-            steps = part["step"].tolist()
-            count = f"{len(steps):,} of {len(self.frame):,} diagnosed steps"
-            yield f"{cause} in {count}, {_name_steps(steps)}"
+        """Say in which of the diagnosed steps each cause, and each place, is found."""
+        for name in ("causes", "places"):
+            rows = self.frame.explode(name).dropna(subset=name)
+            groups = [
+                (found, part["step"].tolist())
+                for found, part in rows.groupby(name, sort=False)
+            ]
+            groups.sort(key=lambda one: -len(one[1]))
+            for found, steps in groups[:_MOST]:
+                count = f"{len(steps):,} of {len(self.frame):,} diagnosed steps"
+                join = " in" if name == "causes" else ": in"
+                yield f"{found}{join} {count}, {_name_steps(steps)}"
 
     def _steps_by_verdict(self) -> dict[str, list[int]]:
         groups = self.frame.groupby("verdict", sort=False)["step"]
@@ -124,25 +135,55 @@ def diagnose_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
     diagnosis = diagnose(load_step(folder, step), kind=kind)
-    causes = [one.cause for one in diagnosis if one.is_certain]
+    certain = [one for one in diagnosis if one.is_certain]
+    causes = [one.cause for one in certain if one.cause != "unknown"]
+    places = [one.where["found"].text for one in certain if "found" in one.where]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,
+        "strict": diagnosis.at_limits(0.5),
         "mean_abs_diff": diagnosis.level.mean_abs_diff,
         "causes": list(dict.fromkeys(causes)),
+        "places": list(dict.fromkeys(places)),
         "text": diagnosis.text,
     }
     return {"diagnoses": pd.DataFrame([row])}
 
 
-def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ...]:
-    """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly.
+def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of steps, each verdict held as long as its limits allow.
 
     Examples
     --------
-    >>> len(choose_steps(range(1000), [])), choose_steps([3, 7], [])
-    (40, (3, 7))
+    >>> rows = pd.DataFrame({"step": [1, 2], "verdict": ["broken", "suspicious"]})
+    >>> hold_verdicts(rows.assign(strict=["broken", "broken"]))["verdict"].tolist()
+    ['broken', 'broken']
     """
+    if not len(rows):
+        return rows
+    rows = rows.sort_values("step", ignore_index=True)
+    held: list[Verdict] = []
+    for now, strict in zip(rows["verdict"], rows["strict"], strict=True):
+        held.append(hold(held[-1] if held else None, now, strict))
+    return rows.assign(verdict=held).drop(columns="strict")
+
+
+def judged_by() -> str:
+    """Return a name of what judges: the version, the ranges, and the detectors."""
+    parts = [__version__, repr(sorted(REFERENCE.items()))]
+    for name, one in sorted(DETECTORS.items()):
+        code = getattr(one.detect, "__code__", None)
+        parts += [name, one.stage, repr(code and (code.co_code, code.co_names))]
+        parts += [repr(c) for c in (code.co_consts if code else ()) if _is_plain(c)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ...]:
+    """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly."""
     if len(steps) <= MAX_STEPS:
         return tuple(steps)
     sides = {step for one in breaks for step in (one.previous, one.step)}
@@ -172,20 +213,7 @@ class Event:
 
 
 def find_events(steps: pd.DataFrame) -> list[Event]:
-    """Return the facts of a run that change from one step to the next.
-
-    Parameters
-    ----------
-    steps : DataFrame
-        With `step`, and `facts` as JSON.
-
-    Examples
-    --------
-    >>> facts = ['{"facts": {"tp": 1}}', '{"facts": {"tp": 2}}']
-    >>> [event] = find_events(pd.DataFrame({"step": [1, 2], "facts": facts}))
-    >>> print(event)
-    from step 2: tp changes from 1 to 2
-    """
+    """Return the facts of a run that change from one step to the next."""
     found = []
     rows = list(zip(steps["step"].tolist(), steps["facts"], strict=True))
     for (before, old), (after, new) in pairwise(rows):

@@ -178,7 +178,9 @@ class RunFolder:
         return Path(folder)
 
     def __reduce__(self) -> tuple[type[RunFolder], tuple[str]]:
-        return RunFolder, (self.address,)
+        # A worker may have another working directory.
+        path = str(PurePosixPath(self.root, self._pattern))
+        return RunFolder, (path if self.is_local else self.address,)
 
     def _list(self) -> Sequence[RunFile]:
         """List the files of steps, in the order of the numbers in their names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from rounddiag.capture.options import absolute_folder, remove_stale_files
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.parquet.screenshots import StoredScreenshot
 from rounddiag.runs.engines import check_engine, map_items
 from rounddiag.runs.folder import RunFolder
 from rounddiag.runs.step_tables import load_step
@@ -38,7 +40,7 @@ _KEY = "ingested"  # in `meta`: the files that a step file was made from
 
 @dataclass(frozen=True, kw_only=True)
 class Ingestion:
-    """What `ingest` did.
+    """Result of `ingest`.
 
     Attributes
     ----------
@@ -79,10 +81,10 @@ def ingest(
     """Convert the files of a framework to step files, for `rounddiag.open_run`.
 
     It can be repeated, and killed at any time: a step that was converted from the same
-    files with the same `images` is not converted again, and a file has its name only
-    when it is complete. Two calls may run at once. A file that cannot be read does not
-    stop the others; it is listed at the end with its error. So are all but one of the
-    files of one step. A progress bar shows files, bytes and the time left.
+    files with the same `images` and options is not converted again, and a file has its
+    name only when it is complete. Two calls may run at once. A file that cannot be read
+    does not stop the others; it is listed at the end with its error. So are all but one
+    of the files of one step. A progress bar shows files, bytes and the time left.
 
     Parameters
     ----------
@@ -96,7 +98,8 @@ def ingest(
         Convert in this process, or on the workers of a Ray cluster, which read and
         write the files themselves.
     images : {"thumbnails", "none", "full"}
-        Store screenshots as JPEGs of at most 768 pixels, not at all, or without loss.
+        Store screenshots as JPEGs of at most 768 pixels (as they are where that is
+        smaller), not at all, or without loss.
     **options
         Passed to `rounddiag.load`, such as `sample_by` or `columns`.
 
@@ -130,14 +133,15 @@ def ingest(
         (folder, one) for folder in map(RunFolder, several) for one in folder.steps()
     ]
     known = _known_files(target)
-    wanted = [(one.stamp, images) for _, one in sources]
+    how = {"images": images, "options": _describe_options(options)}
+    wanted = [(one.stamp, *how.values()) for _, one in sources]
     todo = [
         source for source, key in zip(sources, wanted, strict=True) if key not in known
     ]
     convert = partial(
         _convert,
         out=target,
-        images=images,
+        how=how,
         stamps=frozenset(one.stamp for _, one in sources),
         options=options,
     )
@@ -180,8 +184,20 @@ def _name(folder: RunFolder, one: StepFiles) -> str:
     return first + (f" and {pluralize(more, 'file')} of other ranks" if more else "")
 
 
-def _known_files(out: str) -> dict[tuple[str, str], int]:
-    """Return which files, with which images, the step files in a folder are made from.
+def _describe_options(options: Mapping[str, Any]) -> str:
+    """Return options of `load` as a text that is the same in every process."""
+
+    def describe(value: object) -> str:
+        if isinstance(value, os.PathLike):
+            return str(os.fspath(value))
+        kind = value if callable(value) else type(value)
+        return f"{kind.__module__}.{getattr(kind, '__qualname__', '')}"
+
+    return json.dumps(dict(sorted(options.items())), default=describe)
+
+
+def _known_files(out: str) -> dict[tuple[str, ...], int]:
+    """Return which files, converted how, the step files in a folder are made from.
 
     The values are their steps.
     """
@@ -199,11 +215,11 @@ def _known_files(out: str) -> dict[tuple[str, str], int]:
     return known
 
 
-def _made_from(folder: RunFolder, path: str) -> tuple[str, str] | None:
+def _made_from(folder: RunFolder, path: str) -> tuple[str, ...] | None:
     try:
         schema = pq.read_schema(path, filesystem=folder.files)
         entry = Footer.from_metadata(schema.metadata).meta[_KEY]
-        return str(entry["files"]), str(entry["images"])
+        return tuple(str(entry[name]) for name in ("files", "images", "options"))
     except (LoadError, LookupError, TypeError, OSError, pa.ArrowException):
         return None
 
@@ -212,7 +228,7 @@ def _convert(
     source: Source,
     *,
     out: str,
-    images: Images,
+    how: Mapping[str, str],
     stamps: frozenset[str],
     options: Mapping[str, Any],
 ) -> int:
@@ -221,10 +237,10 @@ def _convert(
     batch = load_step(folder, one, **options)
     step = one.step if batch.step is None else batch.step
     _check_owner(out, step, one.stamp, stamps)
-    entry = {"files": one.stamp, "images": images}
+    entry = {"files": one.stamp, **how}
     batch = replace(
         batch,
-        images=_images(batch, images),
+        images=_images(batch, how["images"]),
         step=step,
         meta={**batch.meta, _KEY: entry},
     )
@@ -270,7 +286,7 @@ def _shared_step(step: int, owner: str) -> LoadError:
     )
 
 
-def _images(batch: Batch, images: Images) -> tuple[tuple[Screenshot, ...], ...] | None:
+def _images(batch: Batch, images: str) -> tuple[tuple[Screenshot, ...], ...] | None:
     if images == "none" or batch.images is None:
         return None
     if images == "full":
@@ -280,10 +296,18 @@ def _images(batch: Batch, images: Images) -> tuple[tuple[Screenshot, ...], ...] 
 
 
 def _thumbnail(screenshot: Screenshot) -> EncodedScreenshot | None:
-    """Return a small JPEG; None for a picture that cannot be decoded."""
+    """Return a small JPEG; None for a picture that cannot be decoded.
+
+    A file that is smaller than its JPEG, as a PNG of few colors can be, is kept.
+    """
     try:
+        if isinstance(screenshot, StoredScreenshot):
+            screenshot = screenshot.read()
+        data = screenshot.small_jpeg()
+        if isinstance(screenshot, EncodedScreenshot):
+            data = min(screenshot.data, data, key=len)
         return EncodedScreenshot(
-            data=screenshot.small_jpeg(),
+            data=data,
             round=screenshot.round,
             position=screenshot.position,
             seen_size=screenshot.seen_size or screenshot.size,

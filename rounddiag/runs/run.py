@@ -24,6 +24,8 @@ from rounddiag.runs.diagnosis import (
     choose_steps,
     diagnose_step,
     find_events,
+    hold_verdicts,
+    judged_by,
 )
 from rounddiag.runs.engines import check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
@@ -91,6 +93,11 @@ def open_run(
     check_engine(engine)
     decoder(tokenizer)  # one that cannot be opened is an error now
     return Run(RunFolder(path), engine=engine, tokenizer=tokenizer)
+
+
+def _table_name(*parts: str) -> str:
+    """Name a table of the index; `quote` leaves no comma in a part."""
+    return ",".join(quote(part, safe="") for part in parts)
 
 
 class Run:
@@ -171,16 +178,21 @@ class Run:
         """
         return load_step(self._folder, self._step(step), tokenizer=self._tokenizer)
 
-    def sample(self, step: int, sample: int) -> Batch:
-        """Read one sample of a step, as a batch of one sample.
+    def sample(self, step: int, sample: int | str) -> Batch:
+        """Read one sample of a step by its number or id, as a batch of one sample.
 
-        Of our own files, only the part with the sample is read.
+        By number, only the part of the file with the sample is read, if the file is a
+        step file.
 
         Raises
         ------
         LoadError
             If there is no such step or sample, or the file cannot be read.
+        BatchError
+            If no sample, or more than one, has the id.
         """
+        if isinstance(sample, str):
+            return self.batch(step)[sample]
         files = self._step(step)
         if self._folder.is_raw or len(files.files) > 1:
             batch = self.batch(step)
@@ -229,9 +241,8 @@ class Run:
         """
         metric, pair = metric_name(metric), Pair(a, b)
         usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
-        name = "rounds" if usual else f"rounds_{metric}"
-        name += f"_by_{quote(by, safe='')}" if by is not None else ""
-        name += "" if pair.is_standard else f"_{quote(a, safe='')}_{quote(b, safe='')}"
+        scores = () if pair.is_standard else (a, b)
+        name = "rounds" if usual else _table_name("rounds", metric, by or "", *scores)
         compute = partial(measure_step, self._folder, metric=metric, by=by, pair=pair)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
         threads = 1 if usual or self._folder.is_raw else self._num_threads()
@@ -371,17 +382,18 @@ class Run:
         """
         if kind is not None:
             named_range(kind)
-        breaks = self.breaks()
+        changes = self.changes()
+        breaks = find_breaks(changes, self.steps, metric="abs_diff")
         chosen = choose_steps(self.steps, breaks) if steps is None else tuple(steps)
         files = [self._step(step) for step in chosen]
-        name = "diagnoses" + (f"_{quote(kind, safe='')}" if kind else "")
+        name = _table_name("diagnoses", judged_by(), *([kind] if kind else []))
         compute = partial(diagnose_step, self._folder, kind=kind)
         self._index.fill({name: "diagnoses"}, files, compute, label="diagnoses")
         return RunDiagnosis(
-            frame=self._index.rows(name, files),
+            frame=hold_verdicts(self._index.rows(name, files)),
             num_steps=len(self.steps),
             breaks=tuple(breaks),
-            changes=self.changes(),
+            changes=changes,
             events=tuple(self.events()),
         )
 
@@ -391,7 +403,7 @@ class Run:
 
         It is read from the first step whose file can be read.
         """
-        self.summary()  # it fails where there is none, and says which files fail
+        self.summary()  # raises if no file can be read, and names the files
         first = next(step for step in self.steps if step not in self.failed)
         return guess_kind(self.batch(first))
 
@@ -413,7 +425,7 @@ class Run:
         return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
 
     def _facts(self) -> dict[str, str]:
-        """Return what there is to say about the run, by name."""
+        """Return the run's facts for its repr."""
         steps, num_bytes = self.steps, sum(f.num_bytes for f in self._files.values())
         facts = {
             "run": self.path,

@@ -1,4 +1,4 @@
-"""Tables of steps: what the index keeps of one, all of a run, those of two runs.
+"""Step tables: index rows of one step, the table of a run, paired tables of two runs.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
 their footers. For another metric than |diff|, of the first such files, and of a
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
@@ -23,8 +24,6 @@ from rounddiag.loaders.parquet.totals import read_totals, step_means
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
-from rounddiag.stats.inputs import drop_worst_picks
-from rounddiag.stats.metric_columns import metric_columns
 from rounddiag.stats.summary import summary_from_totals
 
 if TYPE_CHECKING:
@@ -82,17 +81,10 @@ def measure_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of `RUN` of a step; of the usual ones, its row of `STEPS` too.
 
-    That row lacks the means over tokens, which the rows of rounds have. What is the
-    same for every metric comes from the footer, where there is one.
+    That row lacks the means over tokens, which the rows of rounds have.
     """
-    if by is None and pair.is_standard:
-        tables = _stored_tables(folder, step)
-        if metric == "abs_diff":
-            return tables or _computed_tables(folder, step)
-        if tables is not None:
-            batch = load_log_probs(folder, step, more=frozenset(), open_columns=False)
-            columns = metric_columns(batch, metric=metric)
-            return {"rounds": tables["rounds"].assign(**columns)}
+    if (metric, by) == ("abs_diff", None) and pair.is_standard:
+        return _stored_tables(folder, step) or _computed_tables(folder, step)
     more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
     has_by = by is not None
     if has_by:
@@ -111,8 +103,9 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # Of a partial capture, means are over the samples that were drawn at random.
-    means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
+    # For a partial capture, means are over the randomly drawn samples.
+    drawn = Measured.of(batch).drawn.require_batch()
+    means = {"num_samples": num_samples, **step_means(drawn)}
     return _tables(step, rounds, means, batch.meta)
 
 

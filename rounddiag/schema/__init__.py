@@ -3,7 +3,7 @@
 - `columns`: `Column`, the columns that several tables or figures share, and `Pair`, the
   two scores that are compared, whose names labels contain.
 - `metrics`: `METRICS`, the one list of metrics, and their names.
-- `tables`: `Table`, and one table for each kind of frame.
+- `tables`: `TableSchema`, and one table for each kind of frame.
 """
 
 from __future__ import annotations
@@ -43,4 +43,4 @@ from rounddiag.schema.tables import SAMPLES as SAMPLES
 from rounddiag.schema.tables import STEPS as STEPS
 from rounddiag.schema.tables import SUMMARY as SUMMARY
 from rounddiag.schema.tables import TOKENS as TOKENS
-from rounddiag.schema.tables import Table as Table
+from rounddiag.schema.tables import TableSchema as TableSchema

@@ -38,8 +38,6 @@ class Metric(Column):
         Metrics that differ in their weight only share a column.
     in_summary : bool
         `round_summary` has the mean as a column of its own.
-    in_cells : bool
-        A heatmap can show the mean (`stats.cell_frame` computes it).
     meaning_in_cells : str
         What a heatmap calls the mean, if not `meaning`: options have their defaults.
     color_range : tuple of float
@@ -58,7 +56,6 @@ class Metric(Column):
     weight: Literal["token", "sample"] | None = None
     round_column: str = ""
     in_summary: bool = False
-    in_cells: bool = False
     meaning_in_cells: str = ""
     color_range: tuple[float, float] = (0.003, 3.0)
     in_explorer: bool = False
@@ -107,7 +104,6 @@ METRICS = {
             meaning="mean |{a} - {b}| log-prob",
             round_column="mean_abs_diff",
             in_summary=True,
-            in_cells=True,
             in_explorer=True,
             short="|diff|",
             hint="mean |diff| of the log-probs, in nats",
@@ -120,7 +116,6 @@ METRICS = {
             is_signed=True,
             round_column="mean_diff",
             in_summary=True,
-            in_cells=True,
             in_explorer=True,
             short="signed",
             hint="mean diff of the log-probs, in nats",
@@ -131,7 +126,6 @@ METRICS = {
             source_column="prob_diff",
             upper_bound=1,
             in_summary=True,
-            in_cells=True,
             color_range=(0.001, 1.0),
             in_explorer=True,
             short="|Δp|",
@@ -150,7 +144,6 @@ METRICS = {
             meaning="mean k3 estimate of KL({b} | {a})",
             round_column="k3",
             in_summary=True,
-            in_cells=True,
             color_range=(5e-6, 5.0),  # what 0.003 to 3 nat makes of it
             in_explorer=True,
             short="k3",
@@ -165,7 +158,6 @@ METRICS = {
             name="beyond",
             meaning="share of tokens whose importance ratio is beyond limits",
             upper_bound=1,
-            in_cells=True,
             color_range=(0.001, 1.0),
             meaning_in_cells="share of tokens beyond a ratio of 2",
         ),
@@ -197,13 +189,7 @@ _METRIC_BY_COLUMN = {column: metric for metric, column in MEAN_COLUMNS.items()}
 
 
 def metric_name(name: str) -> str:
-    """Return the metric for its own name or for its mean's column.
-
-    Examples
-    --------
-    >>> metric_name("mean_abs_diff"), metric_name("k3")
-    ('abs_diff', 'k3')
-    """
+    """Return the metric for its own name or for its mean's column."""
     if name in [*_METRIC_BY_COLUMN]:
         return _METRIC_BY_COLUMN[name]
     if name in [*METRICS]:
@@ -217,11 +203,5 @@ def metric_name(name: str) -> str:
 
 
 def mean_column(name: str) -> str:
-    """Return the column of a metric's mean; any other name is returned as it is.
-
-    Examples
-    --------
-    >>> mean_column("abs_diff"), mean_column("k3"), mean_column("max_abs_diff")
-    ('mean_abs_diff', 'k3', 'max_abs_diff')
-    """
+    """Return the column of a metric's mean; any other name is returned as it is."""
     return MEAN_COLUMNS[name] if name in [*MEAN_COLUMNS] else name

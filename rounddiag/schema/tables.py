@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSchema:
     """A kind of frame: what one row is, and the columns it may have.
 
     Attributes
@@ -79,7 +79,7 @@ _AGGREGATES = (
     *_ROUND_MEANS[2:],
 )
 
-TOKENS = Table(
+TOKENS = TableSchema(
     one_row_per="generated token",
     built_by="token_frame",
     keys=("sample", "round", "token"),
@@ -93,13 +93,16 @@ TOKENS = Table(
         nat("rollout_log_prob", "log-prob by {sampling_engine}"),
         nat("old_log_prob", "log-prob by {training_engine}"),
         nat("entropy", "entropy of the training engine"),
+        Column(name="advantage", dtype="float32", meaning="advantage"),
+        Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
+        Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
         Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
         Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
     ),
 )
 
-ROUNDS = Table(
+ROUNDS = TableSchema(
     one_row_per="sample and round",
     built_by="round_frame",
     keys=("sample", "round"),
@@ -114,18 +117,18 @@ ROUNDS = Table(
 )
 
 # The cells of a heatmap: rounds of samples, with more columns than `round_frame` has.
-CELLS = Table(
+CELLS = TableSchema(
     one_row_per="sample and round",
     built_by="stats.cell_frame",
     keys=ROUNDS.keys,
     columns=(
         *ROUNDS.columns,
-        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
 )
 
-PAIRED_CELLS = Table(
+PAIRED_CELLS = TableSchema(
     one_row_per="sample and round of two batches",
     built_by="stats.paired_cells",
     keys=ROUNDS.keys,
@@ -138,7 +141,7 @@ PAIRED_CELLS = Table(
     ),
 )
 
-SAMPLES = Table(
+SAMPLES = TableSchema(
     one_row_per="sample",
     built_by="sample_frame",
     keys=("sample",),
@@ -154,7 +157,7 @@ SAMPLES = Table(
     ),
 )
 
-SUMMARY = Table(
+SUMMARY = TableSchema(
     one_row_per="round",
     built_by="round_summary",
     keys=("round",),
@@ -179,8 +182,8 @@ SUMMARY = Table(
     ),
 )
 
-# Of a run, whose frames begin with the step.
-RUN = Table(
+# The summary of a run, whose frames begin with the step.
+RUN = TableSchema(
     one_row_per="step and round",
     built_by="open_run(folder).summary",
     built_from="",
@@ -188,7 +191,7 @@ RUN = Table(
     columns=(STEP, *SUMMARY.columns),
 )
 
-STEPS = Table(
+STEPS = TableSchema(
     one_row_per="step",
     built_by="open_run(folder).step_summary",
     built_from="",
@@ -207,7 +210,7 @@ STEPS = Table(
     ),
 )
 
-CHANGES = Table(
+CHANGES = TableSchema(
     one_row_per="change of a round",
     built_by="open_run(folder).changes",
     built_from="",
@@ -231,7 +234,7 @@ _BIN_MEANS = (
     number("ci_high", "upper end of the 95 % interval of the mean"),
     IS_FEW,
 )
-PLACE_MEANS = Table(
+PLACE_MEANS = TableSchema(
     one_row_per="bin of places",
     built_by="stats.position_means",
     keys=("low",),
@@ -241,7 +244,7 @@ PLACE_MEANS = Table(
         *_BIN_MEANS,
     ),
 )
-ROLE_MEANS = Table(
+ROLE_MEANS = TableSchema(
     one_row_per="role",
     built_by="stats.role_means",
     keys=("role",),

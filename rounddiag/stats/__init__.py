@@ -1,7 +1,6 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
-- Per round: `summary` and its `metric_columns`, `composition` (survivors), `comparison`
-  (of batches).
+- Per round: `summary`, `composition` (survivors), `comparison` (of batches).
 - Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
   `tail`, `agreement` (one engine against the other).
 - Per sample and cell: `perplexity`, `cells`, `heatmap_rows`, `pairing` (of two

@@ -88,16 +88,7 @@ class Bins:
 
 
 def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
-    """Count the points of each panel in bins of two dimensions.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"panel": 0, "x": [0.1, 0.1], "y": [0.9, 0.9]})
-    >>> ends = Bins(low=0, high=1, num=2)
-    >>> densities(frame, ends, ends)
-       panel  x_bin  y_bin  num
-    0      0      0      1    2
-    """
+    """Count the points of each panel in bins of two dimensions."""
     kept = _finite(points)
     panel = kept["panel"].to_numpy()
     flat = panel * np.int32(y.num)
@@ -118,14 +109,7 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
 
 
 def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
-    """Count the points beyond the bins, which `densities` counts in the end bins.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"x": [0.1, 3.0, 3.0], "y": [0.9, 0.9, np.inf]})
-    >>> num_beyond(frame, *[Bins(low=0, high=1, num=2)] * 2)
-    1
-    """
+    """Count the points beyond the bins, which `densities` counts in the end bins."""
     kept = _finite(points)
     beyond = x.is_beyond(kept["x"].to_numpy()) | y.is_beyond(kept["y"].to_numpy())
     return int(beyond.sum())
@@ -152,27 +136,13 @@ def signed_log(values: Array) -> Array:
     """Compress magnitudes and keep signs: linear near zero, a logarithm beyond.
 
     The inverse hyperbolic sine of the value over 0.001.
-
-    Examples
-    --------
-    >>> signed_log(np.array([-1.0, 0.0, 0.001, 1.0])).round(2)
-    array([-7.6 ,  0.  ,  0.88,  7.6 ])
     """
     compressed: Array = np.arcsinh(values / np.float32(_LINEAR))
     return compressed
 
 
 def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
-    """Return both engines' values of each token, and its point in a plot.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"rollout_log_prob": [0, -1.0], "old_log_prob": [0, -2.0]})
-    >>> token_pairs(frame, "probability")[["x", "y"]].round(2)
-          x     y
-    0  1.00  1.00
-    1  0.37  0.14
-    """
+    """Return both engines' values of each token, and its point in a plot."""
     names = ("rollout_log_prob", "old_log_prob")
     rollout, old = (tokens[name].to_numpy(dtype=np.float32) for name in names)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -191,12 +161,6 @@ def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
 
     Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0, and
     signed logs as far below zero as above.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"x": [-1.0, -50.0], "y": [-2.0, -3.0]})
-    >>> token_bins(frame, "log_prob", 100)[0]
-    Bins(low=-20.0, high=0.0, num=100)
     """
     unit = Bins(low=0.0, high=1.0, num=num)
     if axes == "probability":
@@ -226,31 +190,14 @@ _AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pea
 def agreement(
     rollout: Array, old: Array, panel: Array, *, num_panels: int
 ) -> pd.DataFrame:
-    """Compare both engines' values of the same tokens, or samples.
-
-    Examples
-    --------
-    >>> rollout, old = np.array([0.5, 0.25, 1.0]), np.array([0.75, 0.0, 0.5])
-    >>> found = agreement(rollout, old, np.array([0, 0, 1]), num_panels=2)
-    >>> found[["num", "mean_abs_diff", "mean_diff", "pearson"]]
-       num  mean_abs_diff  mean_diff  pearson
-    0    2           0.25        0.0      1.0
-    1    1           0.50       -0.5      NaN
-    """
+    """Compare both engines' values of the same tokens, or samples."""
     parts = [panel == index for index in range(num_panels)]
     rows = [_panel_agreement(rollout[part], old[part]) for part in parts]
     return pd.DataFrame(rows, columns=[*_AGREEMENT_COLUMNS])
 
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
-    """Return the indices of the largest distances of each panel.
-
-    Examples
-    --------
-    >>> panel = np.array([0, 0, 1, 1])
-    >>> farthest(np.array([1.0, 2.0, 0.0, np.inf]), panel, 5).tolist()
-    [1, 0]
-    """
+    """Return the indices of the largest distances of each panel."""
     known = np.isfinite(distance) & (distance > 0)
     panels = range(int(panel.max(initial=0)) + 1)
     indices = [

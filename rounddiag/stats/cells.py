@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
-from rounddiag.core.aggregation import means_of_sums, run_sums
+from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, get_measure
-from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.sums import prob_diffs
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
-from rounddiag.stats.inputs import token_values
+from rounddiag.stats.inputs import measure
 from rounddiag.stats.intervals import Estimator, Resampling
-from rounddiag.stats.summary import runs_from_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
+    from rounddiag.stats.inputs import Data
 
 
 P95 = "p95_abs_diff"
@@ -29,21 +26,27 @@ _OWN = {column.name for column in ROUNDS.columns}
 EXTRA_COLUMNS = tuple(
     column.name for column in CELLS.columns if column.name not in _OWN
 )
-# The bits of a non-negative float32, read as an integer, sort like its value.
-_BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
-    data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
+    data: Data,
+    columns: Sequence[str] = ("prob_diff", "beyond", P95),
+    *,
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     """Return the round frame with further columns of `schema.CELLS`.
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame; `prob_diff` needs that column, or both
+        log-probs.
     columns : sequence of str
-        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+        `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
+        such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -57,60 +60,25 @@ def cell_frame(
     >>> bool((cells["p95_abs_diff"] <= cells["max_abs_diff"]).all())
     True
     """
-    rounds, tokens = _parts(data, columns)
+    data = measure(data, a, b)
+    rounds = data.rounds
     num = rounds["num_tokens"].to_numpy()
     for name in columns:
         if name == P95:
-            rounds[name] = run_quantiles(tokens["diff"], num, 0.95)
+            finite = np.isfinite(data.diff)
+            counts = run_sums(finite, num).astype(np.int64)
+            sizes = np.abs(data.diff[finite])
+            rounds[name] = run_quantiles(sizes, counts, [0.95])[0]
         else:
-            rounds[name] = _run_means(tokens, num, name)
+            rounds[name] = _run_means(data.values(get_measure(name)), num)
     return rounds
 
 
-def _parts(
-    data: Batch | pd.DataFrame, columns: Sequence[str]
-) -> tuple[pd.DataFrame, dict[str, Array]]:
-    """Return the round frame, and the token values that the columns need."""
-    if isinstance(data, Batch):
-        rounds, diff = round_frame_and_diffs(data)
-        more = {"prob_diff": prob_diffs(data)} if "prob_diff" in columns else {}
-        return rounds, {"diff": diff, **more}
-    runs = runs_from_frame(data, a="old", b="rollout", by=None)
-    return runs.rounds, runs.tokens
-
-
-def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
-    values = token_values(tokens, get_measure(metric))
+def _run_means(values: Array, num: Array) -> Array:
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)
     return means_of_sums(totals, counts)
-
-
-def run_quantiles(values: Array, num: Array, share: float) -> Array:
-    """Return an exact quantile of the size of each run's finite values.
-
-    Examples
-    --------
-    >>> values = np.array([4, -1, 3, np.inf, 2], dtype=np.float32)
-    >>> run_quantiles(values, np.array([4, 0, 1]), 0.5)
-    array([ 3., nan,  2.])
-    """
-    counts = run_sums(np.isfinite(values), num).astype(np.int64)
-    run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
-    # One sort for all runs; values that are not finite are the end of each run.
-    run |= np.abs(values.astype(np.float32)).view(np.uint32)
-    run.sort()
-    sizes = (run & _SIZE).astype(np.uint32).view(np.float32)
-    known = np.flatnonzero(counts)
-    place = share * (counts[known] - 1)
-    low = place.astype(np.int64)
-    first = (np.cumsum(num) - num)[known] + low
-    after = first + (low < place)
-    below, above = (sizes[at].astype(np.float64) for at in (first, after))
-    quantiles = np.full(len(num), np.nan)
-    quantiles[known] = below + (above - below) * (place - low)
-    return quantiles
 
 
 # Aggregates of diffs in a round frame: means, except `_LARGEST`.
@@ -121,22 +89,7 @@ CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Combine the rows of a round frame that have the same keys.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame(
-    ...     {
-    ...         "sample": [0, 1],
-    ...         "round": [0, 0],
-    ...         "num_tokens": [3, 1],
-    ...         "mean_abs_diff": [0.1, 0.5],
-    ...     }
-    ... )
-    >>> aggregate_rounds(frame, "round")
-       round  num_rows  num_tokens  mean_abs_diff
-    0      0         2           4            0.2
-    """
+    """Combine the rows of a round frame that have the same keys."""
     num = rounds["num_tokens"]
     if "num_nonfinite" in rounds:
         num = num - rounds["num_nonfinite"]
@@ -157,14 +110,7 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 
 def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
-    """Return the value that is farthest from zero among the rows with the same keys.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"round": [0, 0], "mean_diff": [0.1, -0.5]})
-    >>> extremes(frame, "mean_diff", "round").tolist()
-    [-0.5]
-    """
+    """Return the value that is farthest from zero among the rows with the same keys."""
     order = np.argsort(rounds[column].abs().to_numpy(), kind="stable")
     values: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
     return values.reset_index(drop=True)
@@ -176,19 +122,9 @@ def cell_means(
     sample: Array,
     cluster: Array | None = None,
     *,
-    measure: Measure = MEASURES["abs_diff"],
+    measure: TokenMetric = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
-    """Return the mean of each cell's finite values, with a clustered interval.
-
-    Examples
-    --------
-    >>> cell, sample = np.array([0, 0, 2]), np.array([0, 0, 0])
-    >>> found = cell_means(np.array([1.0, 3.0, 5.0]), cell, sample)
-    >>> found[["cell", "num_tokens", "mean"]]
-       cell  num_tokens  mean
-    0     0           2   2.0
-    1     2           1   5.0
-    """
+    """Return the mean of each cell's finite values, with a clustered interval."""
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
     place = sample.astype(np.int64) * shape[1] + cell
     num_tokens = _sums_by_cell(place, shape)
@@ -219,7 +155,7 @@ def _sums_by_cell(
 
 
 def _cell_statistics(
-    totals: Array, counts: Array, cluster: Array, measure: Measure
+    totals: Array, counts: Array, cluster: Array, measure: TokenMetric
 ) -> pd.DataFrame:
     """Return the mean of each cell, the ends of its interval, and `is_few`."""
     how = Estimator(measure=measure, weight="token", ci=0.95)

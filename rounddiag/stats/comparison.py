@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
 from rounddiag.core.aggregation import run_sums
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
@@ -17,17 +16,17 @@ from rounddiag.stats.difference_interval import (
     difference_interval,
     mean_differences,
 )
-from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
+from rounddiag.stats.inputs import measure
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-from rounddiag.stats.summary import runs_from_batch, runs_from_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
-    from rounddiag.stats.summary import Runs
+    from rounddiag.core.divergence import TokenMetric
+    from rounddiag.core.measured import Measured
+    from rounddiag.stats.inputs import Data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,29 +52,22 @@ class Side:
     places: dict[str, int]
 
     @classmethod
-    def of(cls, data: Batch | pd.DataFrame, measure: Measure) -> Side:
+    def of(cls, data: Measured, measure: TokenMetric) -> Side:
         """Build it from a batch, or a token frame with or without ids and groups."""
-        if isinstance(data, pd.DataFrame):
-            return cls._of_frame(data, measure)
-        data = drop_worst_picks(data)
+        data = data.drawn
+        num_samples, places = data.num_samples, {}
+        if isinstance(data.data, pd.DataFrame):
+            known = data.data.drop_duplicates("sample")
+            samples, num_samples = known["sample"].to_numpy(), len(known)
+            ids = known["sample_id"].tolist() if "sample_id" in known else None
+            places = {name: int(samples[i]) for name, i in index_by_id(ids).items()}
+        else:
+            places = index_by_id(data.data.sample_ids)
         return cls(
-            rounds=_with_totals(runs_from_batch(data, by=None), measure),
-            num_samples=data.num_samples,
-            cluster=number_clusters(data),
-            places=index_by_id(data.sample_ids),
-        )
-
-    @classmethod
-    def _of_frame(cls, data: pd.DataFrame, measure: Measure) -> Side:
-        runs = runs_from_frame(data, a="old", b="rollout", by=None)
-        known = data.drop_duplicates("sample")
-        samples = known["sample"].to_numpy()
-        ids = known["sample_id"].tolist() if "sample_id" in known else None
-        return cls(
-            rounds=_with_totals(runs, measure),
-            num_samples=len(samples),
-            cluster=number_clusters(data),
-            places={name: int(samples[at]) for name, at in index_by_id(ids).items()},
+            rounds=_with_totals(data, measure),
+            num_samples=num_samples,
+            cluster=data.clusters,
+            places=places,
         )
 
     @property
@@ -208,9 +200,9 @@ def match_samples(before: Side, after: Side) -> Match:
     )
 
 
-def _with_totals(runs: Runs, measure: Measure) -> pd.DataFrame:
+def _with_totals(data: Measured, measure: TokenMetric) -> pd.DataFrame:
     """Return the round frame with the numerator and denominator of a mean."""
-    rounds, values = runs.rounds, token_values(runs.tokens, measure)
+    rounds, values = data.rounds, data.values(measure)
     num_tokens = rounds["num_tokens"].to_numpy()
     num = num_tokens - rounds["num_nonfinite"].to_numpy()
     total = run_sums(np.where(np.isnan(values), 0, values), num_tokens)
@@ -254,28 +246,29 @@ _COLUMNS = {
 
 
 def name_batches(
-    batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
-) -> dict[str, Batch | pd.DataFrame]:
+    batches: Mapping[str, Data] | Sequence[Data], a: str = "old", b: str = "rollout"
+) -> dict[str, Measured]:
     """Name each of several batches: its key, or "batch 0", "batch 1", ..."""
     known: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
     if not isinstance(known, Mapping):
         known = {f"batch {index}": data for index, data in enumerate(known)}
     named: dict[str, Any] = {str(name): data for name, data in known.items()}
-    is_valid = [isinstance(data, (Batch, pd.DataFrame)) for data in named.values()]
-    if len(named) < 2 or not all(is_valid):  # noqa: PLR2004 a pair at least
+    if len(named) < 2:  # noqa: PLR2004 a pair at least
         raise FrameError.build(
             key="batches",
             expected="two or more batches or token frames",
             found=str([type(data).__name__ for data in named.values()]),
             advice='Pass a list, or a dictionary: `{"before": one, "after": other}`.',
         )
-    return named
+    return {name: measure(data, a, b) for name, data in named.items()}
 
 
 def compare_batches(
-    batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
+    batches: Mapping[str, Data] | Sequence[Data],
     *,
     metric: str = "abs_diff",
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     """Return how much more the engines differ than in the first batch, per round.
 
@@ -291,10 +284,12 @@ def compare_batches(
     Parameters
     ----------
     batches : mapping of str to Batch, or sequence of Batch
-        Token frames work too, and are paired if they have the column `sample_id`. Of a
-        partial capture, only the samples drawn at random count.
+        Token frames work too, and are paired if they have the column `sample_id`; and
+        paths of files. For a partial capture, only the randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -325,11 +320,11 @@ def compare_batches(
     0  batch 1      0         64       0.017
     1  batch 1      1         64       0.019
     """
-    (_, first), *others = name_batches(batches).items()
-    measure = get_measure(metric)
-    baseline = Side.of(first, measure)
+    (_, first), *others = name_batches(batches, a, b).items()
+    how = get_measure(metric)
+    baseline = Side.of(first, how)
     frames = [
-        _compare(baseline, Side.of(data, measure)).assign(name=name)
+        _compare(baseline, Side.of(data, how)).assign(name=name)
         for name, data in others
     ]
     return pd.concat(frames, ignore_index=True)[[*_COLUMNS]].astype(_COLUMNS)

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
-from rounddiag.core import round_frame, rounds_of_tokens
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.stats.grouping import apply_by_part, split_samples_by
-from rounddiag.stats.inputs import without_worst_picks
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
+    from rounddiag.stats.inputs import Data
 
 
-def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+def survivors(
+    data: Data, *, by: str | None = None, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     r"""Split the change since round 0 into composition and change within samples.
 
     Fewer samples reach later rounds, and they are different ones: long trajectories.
@@ -31,12 +32,14 @@ def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFr
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame.
 
     by : str, optional
         A column with one value per sample. Each value has a round 0 of its own; the
         column comes first.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -60,9 +63,8 @@ def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFr
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    data = without_worst_picks(data)
-    rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
-    return apply_by_part(rounds, split_samples_by(data, rounds, by), _survivors)
+    data = measure(data, a, b).drawn
+    return apply_by_part(data.rounds, split_samples_by(data, by), _survivors)
 
 
 def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:

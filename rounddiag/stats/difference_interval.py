@@ -42,12 +42,6 @@ def difference_interval(
     ----------
     P. Hall, "The Bootstrap and Edgeworth Expansion", 1992, on
     percentile-t intervals.
-
-    Examples
-    --------
-    >>> totals, counts = np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones((2, 2))
-    >>> difference_interval(totals, counts, np.ones((1, 2)))
-    (1.5, nan, nan)
     """
     used = (counts > 0).any(axis=0)
     basis = _basis(totals[:, used], counts[:, used])

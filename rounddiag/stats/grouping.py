@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
 from rounddiag.core import sample_frame
 from rounddiag.core.columns import (
     extra_column_names,
     extra_column_values,
 )
+from rounddiag.core.measured import number_values, unfit_column
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
 from rounddiag.stats.screenshots_seen import num_seen
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.core.measured import Measured
 
 
 _MAX_VALUES = 100
@@ -56,7 +58,8 @@ def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
     )
     if (highest != lowest).any():
-        raise _unfit(name, "one value for all tokens of a round", "several values")
+        expected = "one value for all tokens of a round"
+        raise unfit_column(name, expected, "several values")
     return values[highest]
 
 
@@ -64,21 +67,6 @@ def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
     _check(name, tokens)
     column: Array = tokens[name].to_numpy()
     return column
-
-
-def number_values(name: str, values: Array) -> tuple[Array, Array]:
-    """Return the rank of each value among the distinct values.
-
-    Examples
-    --------
-    >>> number_values("rank", np.array([3, 1, 3]))
-    (array([1, 0, 1]), array([1, 3]))
-    """
-    try:
-        return pd.factorize(values, sort=True, use_na_sentinel=False)
-    except (TypeError, ValueError):
-        kind = type(values[0]).__name__
-        raise _unfit(name, "numbers or texts", f"values as {kind}") from None
 
 
 def _keys(batch: Batch) -> dict[str, Array]:
@@ -96,15 +84,6 @@ def _check(name: str, known: Iterable[object]) -> None:
             found=repr(name),
             advice="Name a column of samples or of rounds.",
         )
-
-
-def _unfit(name: str, expected: str, found: str) -> FrameError:
-    return FrameError.build(
-        key=name,
-        expected=f"a column that has {expected}",
-        found=found,
-        advice="Put values into bins in a column of your own, and name that one.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +109,7 @@ class Split:
         """Divide rows by the values of a column."""
         codes, values = number_values(name, column)
         if len(values) > _MAX_VALUES:
-            raise _unfit(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
+            raise unfit_column(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
         return cls(name=name, values=values, codes=codes)
 
     def column(self, codes: Array) -> dict[str, list[Any]]:
@@ -149,12 +128,12 @@ class Split:
         frame.insert(place, self.name, self.values[parts])
 
 
-def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split:
+def split_by(data: Measured, by: str) -> Split:
     """Divide tokens by a column of samples or rounds."""
-    if not isinstance(data, Batch):
-        return Split.of(by, _frame_column(tokens, by))
-    split = Split.of(by, values_from_batch(data, by))
-    num_tokens = data.rounds.num_tokens.cpu().numpy()
+    if isinstance(data.data, pd.DataFrame):
+        return Split.of(by, _frame_column(data.data, by))
+    split = Split.of(by, values_from_batch(data.data, by))
+    num_tokens = data.data.rounds.num_tokens.cpu().numpy()
     return replace(split, codes=np.repeat(split.codes, num_tokens))
 
 
@@ -221,25 +200,21 @@ def apply_by_part(
     return result
 
 
-def split_rounds_by(
-    data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
-) -> Split | None:
+def split_rounds_by(data: Measured, by: str | None) -> Split | None:
     """Divide the rounds of a batch or a token frame by a column."""
     if by is None:
         return None
-    if isinstance(data, Batch):
-        return Split.of(by, values_from_batch(data, by))
-    num = rounds["num_tokens"].to_numpy()
-    return Split.of(by, values_from_frame(data, np.cumsum(num) - num, by))
+    if not isinstance(data.data, pd.DataFrame):
+        return Split.of(by, values_from_batch(data.data, by))
+    num = data.rounds["num_tokens"].to_numpy()
+    return Split.of(by, values_from_frame(data.data, np.cumsum(num) - num, by))
 
 
-def split_samples_by(
-    data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
-) -> Split | None:
+def split_samples_by(data: Measured, by: str | None) -> Split | None:
     """Divide rounds by a column that has one value for all rounds of a sample."""
-    split = split_rounds_by(data, rounds, by)
+    split = split_rounds_by(data, by)
     if split is not None:
-        _require_one_value_per_sample(split, rounds["sample"].to_numpy())
+        _require_one_value_per_sample(split, data.rounds["sample"].to_numpy())
     return split
 
 

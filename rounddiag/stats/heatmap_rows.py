@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
 
 
 Pooling: TypeAlias = Literal["max", "mean"]
@@ -29,30 +29,19 @@ _FACTS = ("sample_id", "group_id", "reward")
 
 
 def summarize_samples(
-    data: Batch | pd.DataFrame, rounds: pd.DataFrame, num_samples: int
+    batch: Batch | None, rounds: pd.DataFrame, num_samples: int
 ) -> pd.DataFrame:
-    """Return one row per sample of a round frame, also of those without rounds.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame(
-    ...     {"sample": [1], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.1]}
-    ... )
-    >>> summarize_samples(frame, frame, 2)
-       sample  num_rounds  num_tokens  mean_abs_diff
-    0       0           0           0            NaN
-    1       1           1           3            0.1
-    """
+    """Return one row per sample of a round frame, also of those without rounds."""
     found = aggregate_rounds(rounds, "sample").rename(
         columns={"num_rows": "num_rounds"}
     )
     found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
     counts = ["num_rounds", "num_tokens"]
     found[counts] = found[counts].fillna(0).astype("int64")
-    if isinstance(data, Batch):
-        rewards = None if data.rewards is None else data.rewards.double().cpu().numpy()
-        facts = zip(_FACTS, (data.sample_ids, data.group_ids, rewards), strict=True)
+    if batch is not None:
+        rewards = batch.rewards
+        reward = None if rewards is None else rewards.double().cpu().numpy()
+        facts = zip(_FACTS, (batch.sample_ids, batch.group_ids, reward), strict=True)
         known: dict[str, Any] = {k: values for k, values in facts if values is not None}
     else:
         first = rounds.drop_duplicates("sample").set_index("sample")
@@ -125,17 +114,11 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
 def order_rows(
-    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
+    samples: pd.DataFrame,
+    order: Order | Sequence[int | str],
+    metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
-    """Sort samples; ties stay in the order of their numbers.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"sample": [0, 1, 2], "reward": [0.0, None, 1.0]})
-    >>> order_rows(frame, "reward")["sample"].tolist()
-    [2, 0, 1]
-    """
+    """Sort samples; ties stay in the order of their numbers."""
     match order:
         case [*chosen]:
             return _select_listed(samples, chosen)
@@ -165,21 +148,26 @@ def order_rows(
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
 
 
-def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
-    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places] or _find_repeated(order)
+def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.DataFrame:
+    places: dict[int | str, int] = {}
+    for name in ("sample_id", "sample"):
+        if name in samples:
+            places |= dict(zip(samples[name], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places]
+    wrong = wrong or _find_repeated(samples, [places[one] for one in order])
     if wrong:
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
             found=join_names(wrong, len(wrong)),
-            advice="Name samples by their numbers.",
+            advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[[places[one] for one in order]]
 
 
-def _find_repeated(order: Sequence[int]) -> list[int]:
-    return [one for one, num in Counter(order).items() if num > 1]
+def _find_repeated(samples: pd.DataFrame, rows: list[int]) -> list[int | str]:
+    repeated = [row for row, num in Counter(rows).items() if num > 1]
+    return samples["sample"].iloc[repeated].tolist()
 
 
 def _first_positions(samples: pd.DataFrame) -> dict[object, int]:
@@ -193,17 +181,7 @@ def common_order(
     order: Order,
     metric: str = "mean_abs_diff",
 ) -> tuple[list[int], list[int]]:
-    """Sort the samples of two batches so that pairs are at the same places.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import pair_samples
-    >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
-    >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
-    >>> common_order(before, after, pair_samples(["x", "y"], ["z", "x"]), "sample")
-    ([0, 1], [1, 0])
-    """
+    """Sort the samples of two batches so that pairs are at the same places."""
     both = (before, pairs["baseline_sample"]), (after, pairs["sample"])
     first, other = (frame.iloc[place].reset_index(drop=True) for frame, place in both)
     larger = {

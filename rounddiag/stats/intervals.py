@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.divergence import TokenMetric
 
 
 # With fewer clusters than this, their variance is not estimated.
@@ -44,12 +44,6 @@ def ratio_interval(
     ----------
     W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
     estimates) and 9A (clusters of unequal size).
-
-    Examples
-    --------
-    >>> low, high = ratio_interval(np.arange(1.0, 11.0), np.ones(10))
-    >>> round(low, 2), round(high, 2)
-    (3.71, 8.15)
     """
     if len(totals) < MIN_CLUSTERS or not has_mean(totals, is_signed=is_signed):
         return float("nan"), float("nan")
@@ -121,11 +115,6 @@ def standard_error(totals: Array, counts: Array) -> float:
     """Return the standard error of a ratio of sums over clusters.
 
     Clusters without tokens do not count.
-
-    Examples
-    --------
-    >>> standard_error(np.array([1.0, 3.0, 0.0]), np.array([1.0, 1.0, 0.0]))
-    1.0
     """
     num_clusters = np.count_nonzero(counts)
     mean = totals.sum() / counts.sum()
@@ -292,14 +281,14 @@ class Estimator:
 
     Attributes
     ----------
-    measure : Measure
+    measure : TokenMetric
     weight : {"token", "sample"}
         What has equal weight in a mean; a weight of the measure takes precedence.
     ci : float
         How often intervals should cover, between 0 and 1.
     """
 
-    measure: Measure
+    measure: TokenMetric
     weight: str
     ci: float
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag import schema
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.stats.grouping import split_by, split_first
-from rounddiag.stats.inputs import require_frame
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.stats.grouping import Split
+    from rounddiag.stats.inputs import Data
 
 
 _COLUMNS = ("rollout_log_prob", "old_log_prob")
 
 
-def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+def perplexities(
+    data: Data, *, by: str | None = None, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     r"""Return each sample's log-perplexities in its first round and in later ones.
 
     The log-perplexity of an engine is :math:`-\frac{1}{n} \sum_t \log p_t`, here over
@@ -32,12 +32,14 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`. Samples
-        that a file holds because they were among the worst are included.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with `rollout_log_prob` and `old_log_prob`.
+        Samples that a file holds because they were among the worst are included.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by first and
         later rounds.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -71,13 +73,9 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     0     False              1.5          2.0
     1      True              1.0          0.5
     """
-    if isinstance(data, Batch):
-        tokens = token_frame(data, _COLUMNS)
-    else:
-        require_frame(data)
-        tokens = data
-    schema.TOKENS.require(tokens.columns, "sample", "round", *_COLUMNS)
-    split = split_first(tokens) if by is None else split_by(data, tokens, by)
+    data = measure(data, a, b)
+    tokens = data.tokens("sample", "round", *_COLUMNS)
+    split = split_first(tokens) if by is None else split_by(data, by)
     part = max(len(split.values), 1) * tokens["sample"].to_numpy(dtype=np.int64)
     part += split.codes
     rollout, old = (tokens[name].to_numpy() for name in _COLUMNS)
@@ -138,13 +136,7 @@ class Overall:
 
 
 def overall(diff: Array) -> Overall | None:
-    """Summarise the diffs of tokens; values that are not finite are left out.
-
-    Examples
-    --------
-    >>> print(overall(np.array([0.5, -2.0, 0.0, np.nan])))
-    mean diff -0.5 nat, |diff| > 1 in 33.3 %
-    """
+    """Summarise the diffs of tokens; values that are not finite are left out."""
     finite = diff[np.isfinite(diff)].astype(np.float64)
     if not len(finite):
         return None

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch.batch import require_batch
-from rounddiag.core import round_and_token_frames, token_roles
+from rounddiag.core import token_roles
 from rounddiag.core.divergence import get_measure
-from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
+    from rounddiag.stats.inputs import Data
     from rounddiag.text.role_tagging import Tagger
 
 
@@ -25,18 +23,21 @@ FIRST, LAST = "first of a round", "last of a round"
 
 
 def role_means(
-    batch: Batch,
+    data: Data,
     *,
     tagger: Tagger | None = None,
     metric: str = "abs_diff",
     by: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     """Return mean |diff|, or another metric, by token role, with intervals.
 
     Parameters
     ----------
-    batch : Batch
-        With a tokenizer. Of a partial capture, only the samples drawn at random count.
+    data : Batch or path-like
+        With a tokenizer. For a partial capture, only the randomly drawn samples are
+        used.
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.
@@ -44,6 +45,8 @@ def role_means(
         What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds: a row for each of its values.
+    a, b : str
+        The scores to compare.
 
     Returns
     -------
@@ -70,24 +73,21 @@ def role_means(
     0          thought        1984
     8  last of a round         256
     """
-    require_batch(batch)
-    batch, measure = drop_worst_picks(batch), get_measure(metric)
-    roles = token_roles(batch, tagger)
-    rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
-    values, sample = token_values(tokens, measure), tokens["sample"].to_numpy()
-    split = None if by is None else split_by(batch, tokens, by)
-    cluster = number_clusters(batch)
+    data, how = measure(data, a, b).drawn, get_measure(metric)
+    roles = token_roles(data.require_batch(), tagger)
+    num, values = data.rounds["num_tokens"].to_numpy(), data.values(how)
+    sample = np.repeat(data.rounds["sample"].to_numpy(), num)
+    split = None if by is None else split_by(data, by)
 
     def means(role: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
         cell = role if split is None else split.codes[at] * len(names) + role
-        found = cell_means(values[at], cell, sample[at], cluster, measure=measure)
+        found = cell_means(values[at], cell, sample[at], data.clusters, measure=how)
         parts, index = np.divmod(found.pop("cell").to_numpy(), len(names))
         found.insert(0, "role", np.array(names, dtype=object)[index])
         if split is not None:
             split.insert_into(found, parts, place=1)
         return found
 
-    num = rounds["num_tokens"].to_numpy()
     begins = np.cumsum(num) - num
     of_roles = means(roles.codes.astype(np.int64), [*roles.categories], slice(None))
     ends = [
@@ -98,4 +98,4 @@ def role_means(
     found.insert(
         1 if split is None else 2, "overlaps", np.arange(len(found)) >= len(of_roles)
     )
-    return tag_pair(found, batch)
+    return data.tag(found)

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
-from rounddiag.core.divergence import get_measure, read_prob_diffs
+from rounddiag.core.divergence import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import number_clusters, token_values, without_worst_picks
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.measured import Measured
+    from rounddiag.stats.inputs import Data
 
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.
@@ -35,11 +34,13 @@ _COLUMN = "rollout_log_prob"
 
 
 def conditional_means(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     metric: str = ENVELOPED,
     by: str | None = None,
     edges: Sequence[float] = PROB_EDGES,
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     r"""Return mean |diff|, or another metric, by rollout probability and rounds.
 
@@ -51,16 +52,18 @@ def conditional_means(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
-        by group if it has `group_id`. Of a partial capture, only the samples drawn at
-        random count.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with `rollout_log_prob`, whose intervals are
+        clustered by group if it has `group_id`. For a partial capture, only the
+        randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
         Of the bins of probability, ascending; a bin has its upper edge.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -89,16 +92,15 @@ def conditional_means(
     ['failed', 'solved', 'truncated']
     """
     metric = schema.metric_name(metric)
-    measure = get_measure(metric)
-    data = without_worst_picks(data)
-    tokens = known_tokens(data, measure)
-    values = token_values(tokens, measure)
-    split = split_rounds(tokens) if by is None else split_by(data, tokens, by)
+    how = get_measure(metric)
+    data = measure(data, a, b).drawn
+    tokens, values = _known_tokens(data), data.values(how)
+    split = split_rounds(tokens) if by is None else split_by(data, by)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
     num = len(edges)
     cell = split.codes * num + prob_bin(prob, edges)
     sample = tokens["sample"].to_numpy()
-    means = cell_means(values, cell, sample, number_clusters(data), measure=measure)
+    means = cell_means(values, cell, sample, data.clusters, measure=how)
     means["prob"] = cell_means(prob, cell, sample)["mean"]
     where = means.pop("cell").to_numpy()
     means.insert(0, "prob_low", np.array([*edges[:-1], np.nan])[where % num])
@@ -109,23 +111,13 @@ def conditional_means(
     return means
 
 
-def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the tokens with their rollout log-probs and what a metric needs."""
-    if isinstance(data, Batch):
-        return token_frame(data, [_COLUMN, *measure.extra_columns])
-    schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
-    needs_prob = "prob_diff" in measure.extra_columns
-    return data.assign(prob_diff=read_prob_diffs(data)) if needs_prob else data
+def _known_tokens(data: Measured) -> pd.DataFrame:
+    """Return the tokens with their rollout log-probs."""
+    return data.tokens("sample", "round", "diff", _COLUMN)
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
-    """Return each probability's bin; one beyond the last for invalid values.
-
-    Examples
-    --------
-    >>> prob_bin(np.array([0.0, 0.5, 0.6, np.nan]), [0, 0.5, 1])
-    array([0, 0, 1, 2])
-    """
+    """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
     found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
     found[prob < edges[0]] = len(edges) - 1
@@ -142,10 +134,12 @@ def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
 
 
 def standardise(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     metric: str = "abs_diff",
     edges: Sequence[float] = PROB_EDGES,
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     """Return each round's mean |diff| as if all rounds sampled equally likely tokens.
 
@@ -155,14 +149,17 @@ def standardise(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`, and `group_id` to mark few
-        groups. Of a partial capture, only the samples drawn at random count.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with `rollout_log_prob`, and `group_id` to
+        mark few groups. For a partial capture, only the randomly drawn samples are
+        used.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
     edges : sequence of float
         Of the bins of probability, ascending; a bin has its upper edge.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -191,20 +188,19 @@ def standardise(
     0  0.25         0.375     1.00
     1  0.50         0.500     0.75
     """
-    measure = get_measure(metric)
-    data = without_worst_picks(data)
-    tokens = known_tokens(data, measure)
+    how = get_measure(metric)
+    data = measure(data, a, b).drawn
+    tokens, values = _known_tokens(data), data.values(how)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
-    index, values = tokens["round"].to_numpy(), token_values(tokens, measure)
-    sample = tokens["sample"].to_numpy()
-    found = cell_means(values, index, sample, number_clusters(data), measure=measure)
+    index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()
+    found = cell_means(values, index, sample, data.clusters, measure=how)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     if not used.all():
         columns = (values, index, sample, place)
         values, index, sample, place = (column[used] for column in columns)
     shares = np.ones(len(index))
-    if measure.weight == "sample":
+    if how.weight == "sample":
         shares = _sample_shares(sample, index)
     cell = index * np.int64(shape[1]) + place
     weighted, covered = _weighted_means(values, shares, cell, shape)

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag import schema
-from rounddiag.batch import Batch
-from rounddiag.core import rounds_of_tokens, take_runs
-from rounddiag.core.aggregation import means_of_sums, quantiles, run_sums
-from rounddiag.core.divergence import MEASURES, get_measure, read_prob_diffs
-from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.scores import check_pair, select_scores, tag_pair
-from rounddiag.core.sums import prob_diffs
+from rounddiag.core.aggregation import means_of_sums
+from rounddiag.core.divergence import MEASURES, get_measure
+from rounddiag.core.measured import number_values, require_source
+from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import number_values, split_rounds_by
-from rounddiag.stats.inputs import (
-    drop_worst_picks,
-    require_column,
-    require_frame,
-    rows_from_totals,
-    stored_summary_rows,
-)
-from rounddiag.stats.intervals import Estimator, Resampling
+from rounddiag.stats.grouping import split_rounds_by
+from rounddiag.stats.inputs import measure
+from rounddiag.stats.intervals import Estimator, Resampling, is_few
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import Measure
+    from rounddiag.core.measured import Measured
     from rounddiag.stats.grouping import Split
+    from rounddiag.stats.inputs import Data
 
 
-_MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)
-_SUMMARY_MEASURES = tuple(
-    one for one in MEASURES.values() if one.in_summary and not one.in_rounds
-)
+# Means that a frame without probabilities lacks.
+_SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-
-
-_BLOCK = 1 << 16  # tokens of short rounds that are summarised at once
+_DERIVED = ("share_nonfinite",)  # from other columns of the summary
+_BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
@@ -56,210 +42,97 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
     columns["cluster"] = cluster
     columns["begin"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
     columns["num_finite"] = columns["num_tokens"] - columns["num_nonfinite"]
-    for name in _MEANS:
+    for name in MEANS:
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
     return columns
 
 
-def _summarise(
-    runs: Mapping[str, Array],
-    part: Array,
-    tokens: Mapping[str, Array],
-    measure: Measure,
-) -> tuple[dict[str, Array], Array]:
-    """Summarise the tokens of each part."""
-    blocks = [
-        _summarise_block(
-            {name: values[rows] for name, values in runs.items()},
-            part[rows] - part[rows][0],
-            tokens,
-            measure,
-        )
-        for rows in row_blocks(part, runs["num_tokens"])
+def _stored_rows(
+    totals: list[dict[str, Any]], *, cluster: str | None, known: str, ci: float
+) -> dict[str, Any] | None:
+    """Return the summary over all samples of the step, as a partial capture stores it.
+
+    A Recorder with `max_samples` writes it into the metadata of its file.
+    """
+    if not totals or cluster not in (None, known):
+        return None
+    try:
+        return _rows_from_totals(totals, ci)
+    except _BROKEN:
+        return None
+
+
+def _rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
+    """Return the columns of a summary, from the totals of all rounds by cluster."""
+    shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
+    totals, counts = (
+        np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
+        for name in ("cluster_abs_diff", "cluster_tokens")
+    )
+    used: Array = np.asarray((counts > 0).any(axis=0))
+    used[:1] |= not used.any()  # draws are of one cluster at least
+    totals, counts = totals[:, used], counts[:, used]
+    draws = Resampling(int(used.sum()))
+    # One by one: the product of many is large enough for threads to wait on each other.
+    intervals = [
+        draws.ratio_interval(*one, ci) for one in zip(totals, counts, strict=True)
     ]
-    names = blocks[0][0] if blocks else ()
-    return (
-        {name: np.concatenate([found[name] for found, _ in blocks]) for name in names},
-        np.concatenate([np.empty(0), *(totals for _, totals in blocks)]),
-    )
-
-
-def row_blocks(part: Array, num_tokens: Array) -> Iterator[slice]:
-    """Yield rows of whole parts, as many at once as stay in cache with their tokens."""
-    ends = np.cumsum(np.bincount(part, num_tokens))
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
-    limits = np.unique([0, *cuts.tolist(), len(ends)])
-    yield from starmap(slice, pairwise(np.searchsorted(part, limits).tolist()))
-
-
-def _summarise_block(
-    runs: Mapping[str, Array],
-    part: Array,
-    tokens: Mapping[str, Array],
-    measure: Measure,
-) -> tuple[dict[str, Array], Array]:
-    first = np.flatnonzero(np.diff(part, prepend=-1))
-    added = {
-        name: np.add.reduceat(runs[name], first)
-        for name in ("num_tokens", "num_nonfinite", "num_finite", *_MEANS)
+    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
+    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
+    rows = [
+        {
+            **unknown,
+            **entry,
+            "mean": entry["mean_abs_diff"],
+            "ci_low": low,
+            "ci_high": high,
+            "is_few": is_few(tokens),
+        }
+        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
+    ]
+    return {
+        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
+        for column in schema.SUMMARY.columns
+        if column.name not in _DERIVED
     }
-    num_finite = added.pop("num_finite")
-    taken = _finite_tokens(runs, tokens)
-    values = measure.values(taken[measure.source_column])
-    totals = (
-        runs[measure.round_column]
-        if measure.round_column
-        else run_sums(values, runs["num_finite"])
-    )
-    found = {
-        "num_samples": _num_distinct(part, runs["sample"]),
-        "num_tokens": added["num_tokens"],
-        "num_nonfinite": added["num_nonfinite"],
-        **{name: means_of_sums(added[name], num_finite) for name in _MEANS},
-        **distribution(values, num_finite),
-    }
-    for other in _SUMMARY_MEASURES:
-        if other.source_column in taken:
-            sums = run_sums(other.values(taken[other.source_column]), num_finite)
-            found[other.mean_column.name] = means_of_sums(sums, num_finite)
-    return found, totals
 
 
-def _num_distinct(part: Array, sample: Array) -> Array:
-    """Count the distinct samples of each part."""
-    width = int(sample.max()) + 1
-    pairs = np.unique(part.astype(np.int64) * width + sample)
-    return np.bincount(pairs // width)
+def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
+    """Return the index of each round; with `last`, counted from the end (-1)."""
+    index = rounds["round"].to_numpy()
+    if not last:
+        return index
+    sample = np.unique(rounds["sample"].to_numpy(), return_inverse=True)[1]
+    num_rounds = np.zeros(len(index), dtype=index.dtype)
+    np.maximum.at(num_rounds, sample, index + 1)
+    from_end: Array = index - num_rounds[sample]
+    return from_end
 
 
-def _finite_tokens(
-    runs: Mapping[str, Array], tokens: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Copy the tokens of the runs whose diff is finite."""
-    place = runs["begin"], runs["num_tokens"]
-    taken = {name: take_runs(values, *place) for name, values in tokens.items()}
-    if not runs["num_nonfinite"].any():
-        return taken
-    finite = np.isfinite(taken["diff"])
-    return {name: values[finite] for name, values in taken.items()}
-
-
-def distribution(values: Array, counts: Array) -> dict[str, Array]:
-    """Return the largest value of each part, quantiles, and how many values are 0.
-
-    The values, which are concatenated, are reordered in place.
-    """
-    begins, some = np.cumsum(counts) - counts, counts > 0
-    largest = np.full(len(counts), np.nan)
-    largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
-    share_zero = 1 - means_of_sums(run_sums(values != 0, counts), counts)
-    found = np.full((len(_QUANTILES), len(counts)), np.nan)
-    # Parts of the same size are sorted together: there can be very many short ones.
-    for size in np.unique(counts[some]).tolist():
-        alike = np.flatnonzero(counts == size)
-        table = (
-            values[begins[alike[0]] :][None, :size]
-            if len(alike) == 1
-            else values[begins[alike][:, None] + np.arange(size)]
+def _clusters(data: Measured, cluster: str | None) -> Array:
+    """Return the cluster of each round's sample, counted from 0."""
+    if cluster not in (None, "sample", "group"):
+        raise FrameError.build(
+            key="cluster",
+            expected='"sample" or "group"',
+            found=repr(cluster),
+            advice="Leave it out to resample groups, if the batch has them.",
         )
-        found[:, alike] = quantiles(table, [*_QUANTILES.values()])
-    named = dict(zip(_QUANTILES, found, strict=True))
-    return {"share_zero": share_zero, "max": largest, **named}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Runs:
-    """Rounds of samples, in the order of their tokens.
-
-    Attributes
-    ----------
-    rounds : DataFrame
-        One row each, with the columns of `schema.ROUNDS`.
-    tokens : dict of str to ndarray, shape (num_tokens,)
-        `diff`, and `prob_diff` if it is known.
-    names : ndarray, shape (num_rounds,), optional
-        The group of each round's sample.
-    split : Split, optional
-        The part of each round.
-    """
-
-    rounds: pd.DataFrame
-    tokens: dict[str, Array]
-    names: Array | None
-    split: Split | None
-
-    @property
-    def codes(self) -> Array:
-        """The part of each round; 0 without parts."""
-        if self.split is None:
-            return np.zeros(len(self.rounds), dtype=np.int64)
-        return self.split.codes
-
-    def round_index(self, *, last: bool) -> Array:
-        """Return the index of each round; with `last`, counted from the end (-1)."""
-        index = self.rounds["round"].to_numpy()
-        if not last:
-            return index
-        sample = np.unique(self.rounds["sample"].to_numpy(), return_inverse=True)[1]
-        num_rounds = np.zeros(len(index), dtype=index.dtype)
-        np.maximum.at(num_rounds, sample, index + 1)
-        from_end: Array = index - num_rounds[sample]
-        return from_end
-
-    def clusters(self, cluster: str | None) -> Array:
-        """Return the cluster of each round's sample, counted from 0."""
-        if cluster not in (None, "sample", "group"):
-            raise FrameError.build(
-                key="cluster",
-                expected='"sample" or "group"',
-                found=repr(cluster),
-                advice="Leave it out for groups where there are groups.",
-            )
-        if cluster == "group" and self.names is None:
-            raise FrameError.build(
-                key="cluster",
-                expected="groups, to draw whole groups",
-                found="neither `group_ids` nor a column `group_id`",
-                advice='Pass cluster="sample".',
-            )
-        samples = self.rounds["sample"].to_numpy()
-        names = samples if self.names is None or cluster == "sample" else self.names
-        return number_values("group_id", names)[0]
-
-
-def runs_from_batch(batch: Batch, *, by: str | None) -> Runs:
-    """Return the rounds of a batch with their tokens."""
-    rounds, diff = round_frame_and_diffs(batch)
-    names = None if batch.group_ids is None else np.asarray(batch.group_ids)
-    return Runs(
-        rounds=rounds,
-        tokens={"diff": diff, "prob_diff": prob_diffs(batch)},
-        names=None if names is None else names[rounds["sample"]],
-        split=split_rounds_by(batch, rounds, by),
-    )
-
-
-def runs_from_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
-    """Return the rounds of a token frame, which has one pair of scores."""
-    require_frame(tokens)
-    check_pair(tokens, a, b)
-    rounds = rounds_of_tokens(tokens)
-    num = rounds["num_tokens"].to_numpy()
-    begins = np.cumsum(num) - num
-    probs = read_prob_diffs(tokens)
-    more = {} if probs is None else {"prob_diff": probs}
-    return Runs(
-        rounds=rounds,
-        tokens={"diff": tokens["diff"].to_numpy(), **more},
-        names=tokens["group_id"].to_numpy()[begins] if "group_id" in tokens else None,
-        split=split_rounds_by(tokens, rounds, by),
-    )
+    samples, groups = data.rounds["sample"].to_numpy(), data.group_of_round
+    if cluster == "group" and groups is None:
+        raise FrameError.build(
+            key="cluster",
+            expected="groups, to draw whole groups",
+            found="neither `group_ids` nor a column `group_id`",
+            advice='Pass cluster="sample".',
+        )
+    names = samples if groups is None or cluster == "sample" else groups
+    return number_values("group_id", names)[0]
 
 
 def round_summary(  # noqa: PLR0913 all but the first are keywords
-    batch: Batch | pd.DataFrame,
+    data: Data,
     *,
     metric: str = "abs_diff",
     weight: str = "token",
@@ -285,8 +158,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
     Parameters
     ----------
-    batch : Batch or DataFrame
-        A batch, or a token frame.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame.
     metric : str
         With :math:`d` the diff of a token: `abs_diff` :math:`|d|`, `diff` :math:`d`,
         `k1` :math:`-d`, `k2` :math:`d^2 / 2`, `k3` :math:`e^d - 1 - d` (estimates of
@@ -364,52 +237,58 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     metric = schema.metric_name(metric)
     how = Estimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
-    if isinstance(batch, Batch):
-        batch = select_scores(batch, a, b)
-        is_usual = (metric, weight, last_aligned, by) == usual
-        known = stored_summary_rows(batch, cluster=cluster, ci=ci) if is_usual else None
-        if known is not None:
-            return _frame(known, [], tokens=("diff", "prob_diff"))
-        runs = runs_from_batch(drop_worst_picks(batch), by=by)
-    else:
-        runs = runs_from_frame(batch, a=a, b=b, by=by)
-    rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
+    data = measure(data, a, b)
+    if data.stored_totals and (metric, weight, last_aligned, by) == usual:
+        known = "sample" if data.group_of_round is None else "group"
+        stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
+        if stored is not None:
+            return _frame(stored, [], tokens=("diff", "prob_diff"))
+    data = data.drawn
+    split = split_rounds_by(data, by)
+    rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
-    return tag_pair(_frame(rows, columns, tokens=runs.tokens), batch)
+    return data.tag(_frame(rows, columns, tokens=data.sources))
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
     """Return what `round_summary` gives, from totals in the footer of a step file."""
-    return _frame(rows_from_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
+    return _frame(_rows_from_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
 
 
 def _rows(
-    runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
+    data: Measured,
+    split: Split | None,
+    how: Estimator,
+    *,
+    cluster: str | None,
+    last_aligned: bool,
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
-    require_column(runs.tokens, how.measure.source_column)
-    index = runs.round_index(last=last_aligned)
-    num_finite = (runs.rounds["num_tokens"] - runs.rounds["num_nonfinite"]).to_numpy()
-    clusters, num_clusters = used_clusters(runs.clusters(cluster), num_finite)
+    require_source(data.sources, how.measure)
+    rounds = data.rounds
+    index = _round_index(rounds, last=last_aligned)
+    num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
+    clusters, num_clusters = _used_clusters(_clusters(data, cluster), num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
-    key = runs.codes * num + index - first
+    codes = np.zeros_like(index) if split is None else split.codes
+    key = codes.astype(np.int64) * num + index - first
     order = np.argsort(key, kind="stable")
-    columns = _sums_by_run(runs.rounds, clusters)
+    columns = _sums_by_run(rounds, clusters)
     columns = {name: values[order] for name, values in columns.items()}
     keys, part = np.unique(key[order], return_inverse=True)
-    summary, totals = _summarise(columns, part, runs.tokens, how.measure)
+    summary, totals = summarize_parts(columns, part, data.sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
-        **({} if runs.split is None else runs.split.column(keys // num)),
+        **({} if split is None else split.column(keys // num)),
         "round": first + keys % num,
         **summary,
         **means,
     }
 
 
-def used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
+def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
     """Count the clusters with a finite token from 0; return how many there are too.
 
     The others, which add nothing to any mean, are numbered 0.

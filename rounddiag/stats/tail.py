@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag import schema
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import without_worst_picks
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.stats.grouping import Split
+    from rounddiag.stats.inputs import Data
 
 
 # Importance ratios whose logs are always among the sizes.
@@ -23,7 +21,9 @@ RATIOS = (2.0, 5.0)
 _POINTS_A_DECADE = 40
 
 
-def tail_shares(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+def tail_shares(
+    data: Data, *, by: str | None = None, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     r"""Return the complementary distribution of |diff| for groups of rounds.
 
     :math:`S(x)` is the share of tokens with :math:`|d| \ge x`, counted exactly at
@@ -32,11 +32,13 @@ def tail_shares(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Data
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame. Of a partial capture, only the samples drawn at
-        random count.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame. For a partial capture, only the randomly
+        drawn samples are used.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
+    a, b : str
+        The scores to compare; a frame has those that it was built with.
 
     Returns
     -------
@@ -60,10 +62,9 @@ def tail_shares(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Data
     >>> float(result.loc[result["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    data = without_worst_picks(data)
-    tokens = token_frame(data) if isinstance(data, Batch) else data
-    schema.TOKENS.require(tokens.columns, "round", "diff")
-    split = split_rounds(tokens) if by is None else split_by(data, tokens, by)
+    data = measure(data, a, b).drawn
+    tokens = data.tokens("round", "diff")
+    split = split_rounds(tokens) if by is None else split_by(data, by)
     group = split.codes
     size = np.abs(tokens["diff"].to_numpy())
     finite = np.isfinite(size)

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from rounddiag.batch import Batch
-from rounddiag.batch.batch import require_batch
-from rounddiag.core import round_and_token_frames
 from rounddiag.core.divergence import get_measure
-from rounddiag.core.scores import tag_pair
 from rounddiag.errors import FrameError, warn_renamed
 from rounddiag.schema import PLACES
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import group_ends, round_group, split_by
-from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
+from rounddiag.stats.inputs import measure
 from rounddiag.stats.screenshots_seen import (
     NO_POSITION,
     lacking_error,
@@ -27,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
+    from rounddiag.core.measured import Measured
+    from rounddiag.stats.inputs import Data
 
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
@@ -36,17 +35,19 @@ _STEPS = {"end": -1, "images": 0}
 
 
 def position_means(
-    batch: Batch,
+    data: Data,
     *,
     along: Along = "round",
     by: str | None = None,
     metric: str = "abs_diff",
+    a: str = "old",
+    b: str = "rollout",
 ) -> pd.DataFrame:
     """Return a metric's mean by the position of tokens, with clustered intervals.
 
     Parameters
     ----------
-    batch : Batch
+    data : Batch or path-like
         For a partial capture, only the randomly drawn samples are used.
     along : {"round", "response", "end", "image", "images", "context"}
         Index in the round; position in the response; number of tokens to the end of the
@@ -58,6 +59,8 @@ def position_means(
         A column of samples or rounds: a row for each of its values in each bin.
     metric : str
         What is averaged, as in `round_summary`.
+    a, b : str
+        The scores to compare.
 
     Returns
     -------
@@ -85,10 +88,10 @@ def position_means(
     1  1.0   1.0         256
     2  2.0   3.0         512
     """
-    require_batch(batch)
-    along, by = read_along(batch, along, by)
-    batch, measure = drop_worst_picks(batch), get_measure(metric)
-    rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
+    data, how = measure(data, a, b).drawn, get_measure(metric)
+    batch = data.require_batch()
+    along, by = read_along(data, along, by)
+    tokens, rounds = data.tokens(), data.rounds
     first = _first_positions(batch, rounds, along)
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(along, 1)
@@ -96,13 +99,13 @@ def position_means(
     is_nowhere = np.repeat(first == NO_POSITION, rounds["num_tokens"])
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
-    split = None if by is None else split_by(batch, tokens, by)
+    split = None if by is None else split_by(data, by)
     means = cell_means(
-        token_values(tokens, measure),
+        data.values(how),
         cell if split is None else split.codes * (beyond + 1) + cell,
         tokens["sample"].to_numpy(),
-        number_clusters(batch),
-        measure=measure,
+        data.clusters,
+        measure=how,
     )
     bounds = np.arange(beyond)
     low, high = (bounds, bounds) if along == "images" else group_ends(bounds)
@@ -111,7 +114,7 @@ def position_means(
     means.insert(1, "high", np.append(high, np.nan)[bins])
     if split is not None:
         split.insert_into(means, parts)
-    return tag_pair(means, batch)
+    return data.tag(means)
 
 
 def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
@@ -133,13 +136,13 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
 
 
 def read_along(
-    data: Batch | pd.DataFrame, along: Along, by: str | None
+    data: Measured, along: Along, by: str | None
 ) -> tuple[Along, str | None]:
     """Check `along`; `by` was its name, and still is where it is no column."""
-    if isinstance(data, Batch):
-        known = [*data.sample_columns, *data.round_columns]
+    if isinstance(data.data, Batch):
+        known = [*data.data.sample_columns, *data.data.round_columns]
     else:
-        known = [*data.columns]
+        known = [*data.data.columns]
     if by in PLACES and by not in known and along == "round":
         warn_renamed(f"by={by!r}", f"along={by!r}", stacklevel=4)
         along, by = by, None  # type: ignore[assignment]

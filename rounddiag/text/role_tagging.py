@@ -63,12 +63,6 @@ def tag_actions(text: str) -> list[Span]:
     `other`         directions, keys, times and other choices
     `syntax`        everything else
     ==============  ==============================================================
-
-    Examples
-    --------
-    >>> text = "I type. type('a')"
-    >>> [(text[start:stop], role) for start, stop, role in tag_actions(text)][:2]
-    [('I type. ', 'thought'), ('type', 'action')]
     """
     begin = text.rfind(_THINK_END) + len(_THINK_END) if _THINK_END in text else 0
     introduction = _INTRODUCTION.search(text, begin)
@@ -157,13 +151,7 @@ def roles(
     special: Collection[str] = (),
     tagger: Tagger | None = None,
 ) -> list[str]:
-    """Return the role of each token: that of its first visible character.
-
-    Examples
-    --------
-    >>> roles(["so ", "click", "(", "12", ")", "<end>"], special={"<end>"})
-    ['thought', 'action', 'syntax', 'coordinates', 'syntax', 'special']
-    """
+    """Return the role of each token: that of its first visible character."""
     distinct = list(dict.fromkeys(pieces))
     index = {piece: i for i, piece in enumerate(distinct)}
     code = np.fromiter(map(index.__getitem__, pieces), np.int64, len(pieces))

@@ -25,14 +25,7 @@ _ADVICE = (
 
 
 def special_tokens(tokenizer: object | None) -> dict[int, str]:
-    """Return the special tokens of a tokenizer, such as those of its chat template.
-
-    Examples
-    --------
-    >>> found = special_tokens("sample_data/tokenizer.json")
-    >>> sorted(found.values())[:2]
-    ['<|endoftext|>', '<|im_end|>']
-    """
+    """Return the special tokens of a tokenizer, such as those of its chat template."""
     inner = resolve_tokenizer(tokenizer)
     if hasattr(inner, "get_added_tokens_decoder"):
         added = inner.get_added_tokens_decoder()
@@ -177,11 +170,6 @@ def visible(text: str) -> str:
     Spaces, line ends and tabs have signs. Control characters, zero-width characters and
     those that change the writing direction become escapes. A joiner inside an emoji
     stays.
-
-    Examples
-    --------
-    >>> print(visible(" a\n"), visible("\x1b"), visible("\u202e\u200b"))
-    ·a↵ \x1b \u202e\u200b
     """
     escaped = _STRAY_JOINER.sub(r"\\u200d", text)
     return "".join(map(_visible_character, escaped))
@@ -215,15 +203,6 @@ def pieces(
     - An id without text (unknown to the tokenizer, negative, or any id without a
       tokenizer) is `⟨id⟩`.
     - Special tokens are kept.
-
-    Examples
-    --------
-    >>> pieces([7, 8])
-    ['⟨7⟩', '⟨8⟩']
-    >>> pieces([2, 0, 1], lambda ids: "".join("ab "[i] for i in ids))
-    [' ', 'a', 'b']
-    >>> pieces([7], lambda ids: " up" * len(ids), visible_whitespace=True)
-    ['·up']
     """
     ids = np.asarray(token_ids, dtype=np.int64)
     decode = decoder(tokenizer)

@@ -34,3 +34,8 @@ __all__ = [
     "patch_screenshots",
     "register_parser",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

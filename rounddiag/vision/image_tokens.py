@@ -104,12 +104,6 @@ def find_image_token(
     2. the token at the positions of most pictures, where positions are known;
     3. the token whose runs are as long as the pictures are large, in their order, in
        the most samples, unless two tokens are equally good.
-
-    Examples
-    --------
-    >>> ids = np.array([1, 9, 9, 2])
-    >>> find_image_token([ids], sizes=[[2]]), find_image_token([ids], sizes=[[3]])
-    (9, None)
     """
     if special_tokens and IMAGE_PAD in special_tokens:
         return special_tokens[IMAGE_PAD]

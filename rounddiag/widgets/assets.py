@@ -19,6 +19,7 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
     *("overview", "token_plot", "text", "token_numbers", "screenshots", "sample"),
+    "attempts",
     *("drawer", "keys", "layout", "steps", "snapshot", "page"),
 )
 _STYLES = ("base", "controls", "sample", "drawer")
@@ -55,8 +56,13 @@ def theme_css() -> str:
         for sign, name in (("p", "more"), ("n", "less"))
         for level in range(1, LEVELS + 1)
     )
+    greys = (
+        f".rdx-g{level}{{background:color-mix(in srgb, var(--quiet) "
+        f"{75 * level / LEVELS:.1f}%, transparent)}}"
+        for level in range(1, LEVELS + 1)
+    )
     return f'.rdx{{--font:{FONT};{light}}}.rdx[data-theme="dark"]{{{dark}}}' + "".join(
-        levels
+        [*levels, *greys]
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.core import sample_frame
+from rounddiag.core import sample_frame, token_frame
 from rounddiag.core.columns import extra_column_names, extra_column_values, token_roles
 from rounddiag.errors import FrameError
 from rounddiag.stats.screenshots_seen import num_seen
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Of a sample frame; what it measures is no column to choose by.
+# Columns of a sample frame that are measurements, not columns to choose by.
 _OF_SAMPLES = ("sample_id", "group_id", "reward", "num_rounds", "num_tokens")
-_OF_TOKENS = ("token", "role")
+# Of a token frame, where the batch has them.
+_NUMBERS_OF_TOKENS = ("entropy", "advantage", "loss_mask", "importance_weight")
+_OF_TOKENS = ("token", "role", *_NUMBERS_OF_TOKENS)
+# What the page says of a sample elsewhere, or tells of samples apart.
+_NO_FACTS = ("sample_id", "num_rounds", "num_tokens")
 # A column of numbers with more values than this is divided into as many bins.
 MAX_GROUPS = 8
 # Values that a menu lists.
@@ -62,7 +66,7 @@ class BatchColumns:
     ----------
     names : list of str
         `sample`, `round` and `token` (in its round), what is known of samples and
-        rounds, and `role` where there is a tokenizer.
+        rounds, and `role` if the batch has a tokenizer.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -80,6 +84,7 @@ class BatchColumns:
                     *extra_column_names(batch),
                     *self._samples,
                     *(["num_images"] if self._num_images is not None else []),
+                    *token_columns_of(batch),
                     *("sample", "round", "token"),
                 ]
             )
@@ -94,6 +99,45 @@ class BatchColumns:
     def _values_of_samples(self) -> dict[str, Array]:
         return {**self.batch.sample_columns, **self._samples}
 
+    def facts(self, sample: int) -> list[dict[str, Any]]:
+        """Describe a sample by its columns, each with the condition that keeps it."""
+        found = []
+        for name in self.sample_names:
+            if name in _NO_FACTS:
+                continue
+            codes, values = _factorize(self._values_of_samples[name])
+            value = values[codes[sample]]
+            if pd.isna(value) or value == "":
+                continue
+            plain = value.item() if isinstance(value, np.generic) else value
+            is_range = values.dtype.kind in "iuf" and len(values) > MAX_GROUPS
+            found.append(
+                {
+                    "name": name,
+                    "text": value_text(plain),
+                    "condition": {"from": plain, "to": plain} if is_range else [plain],
+                }
+            )
+        return found
+
+    def mates(self, sample: int) -> list[dict[str, Any]]:
+        """Describe the samples of a sample's group, itself among them."""
+        group = self._samples.get("group_id")
+        if group is None or group[sample] is None:
+            return []
+        known = {
+            name: self._samples[name]
+            for name in _OF_SAMPLES[2:]
+            if name in self._samples
+        }
+        return [
+            {
+                "sample": mate,
+                **{name: values[mate].item() for name, values in known.items()},
+            }
+            for mate in np.flatnonzero(group == group[sample]).tolist()
+        ]
+
     def rank_samples(self, name: str) -> Array:
         """Rank all samples by a column of theirs; equal values have equal ranks."""
         ranks: Array = _factorize(self._values_of_samples[name])[0]
@@ -104,6 +148,10 @@ class BatchColumns:
         """The number of tokens of each round."""
         sizes: Array = self.batch.rounds.num_tokens.cpu().numpy()
         return sizes
+
+    def num_tokens_of(self, sample: int) -> int:
+        """Return the number of generated tokens of a sample."""
+        return int(self.round_sizes[self._keys["sample"] == sample].sum())
 
     @cached_property
     def _begins(self) -> Array:
@@ -159,7 +207,13 @@ class BatchColumns:
                 self._begins, self.round_sizes
             )
             return token, np.arange(int(self.round_sizes.max(initial=0)))
+        if name in _NUMBERS_OF_TOKENS:
+            return _factorize(self._numbers_of_tokens(name))
         return _factorize(self._of_rounds(name))
+
+    def _numbers_of_tokens(self, name: str) -> Array:
+        values: Array = token_frame(self.batch, [name])[name].to_numpy()
+        return values
 
     def _of_rounds(self, name: str) -> Array:
         if name in self._keys:
@@ -226,6 +280,13 @@ class BatchColumns:
             return {"name": name, "values": [*ROLES]}
         if name == "token":
             return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
+        if name in _NUMBERS_OF_TOKENS:  # not put in order before anybody asks
+            numbers = self._numbers_of_tokens(name)
+            finite = numbers[np.isfinite(numbers)]
+            ends = (
+                [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]
+            )
+            return {"name": name, "ends": ends}
         values = self.codes(name)[1]
         if values.dtype.kind in "iuf" and name != "sample" and len(values) > MAX_GROUPS:
             return {"name": name, "ends": [values[0].item(), _last(values)]}
@@ -241,6 +302,16 @@ class BatchColumns:
         else:
             codes, texts = _largest(codes, values, size)
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
+
+
+def token_columns_of(batch: Batch) -> list[str]:
+    """Return the columns of numbers with a value for each token that a batch has."""
+    lacking = {
+        "entropy": batch.entropy is None,
+        "advantage": batch.advantages is None,
+        "loss_mask": batch.loss_mask is None,
+    }
+    return [name for name in _NUMBERS_OF_TOKENS if not lacking.get(name)]
 
 
 def _factorize(values: Array) -> tuple[Array, Array]:

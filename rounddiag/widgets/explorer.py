@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.loaders import load
+from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
@@ -34,18 +36,26 @@ Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
 _PAIR = 2
 
 
-def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    batch : Batch or path-like, or two of them, or Run
+    batch : Batch or path-like, or two of them, or Run or Proof
         A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
         name, are compared: the second with the first. Of a run, a line of its steps is
-        above the views.
+        above the views. Of a proof, the samples that were scored: the best hypothesis
+        against the engine that it explains.
     **state
-        What to show first, with the entries of `Explorer.state`: `metric="k3"`,
-        `current={"sample": 3, "round": 1, "token": 0}`.
+        What to show first, the entries of `Explorer.state`. In the overview: `metric`,
+        `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
+        `along` of `plot_positions`), `layers`, `colors` (`"fixed"` or `"fitted"`). What
+        is kept and marked: `filter={"rank": [3], "round": {"from": 5}}`, `finding` (its
+        number), `current={"sample": 3, "round": 1, "token": 0}`,
+        `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats. The sample:
+        `scope` of the token plot (`"auto"`, `"round"`, `"sample"`), `log_probs`,
+        `text_color`, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
+        `step`.
 
     Returns
     -------
@@ -89,7 +99,22 @@ def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 e
         steps = StepLine(batch, state.pop("step", None))
         one = batch.batch(steps.step)
         return Explorer({batch_name(one): one}, steps, **state)
+    if isinstance(batch, Proof):
+        a, b = batch.pair
+        return Explorer({"proof": batch.batch}, **{"a": a, "b": b, **state})
     return Explorer(open_batches(batch), **state)
+
+
+def _spell_out_options() -> Signature:
+    """Return the signature of `explore` with the entries of a state as options."""
+    plain = signature(explore)
+    options = [*signature(State).parameters.values()]
+    options.append(Parameter("step", Parameter.KEYWORD_ONLY, default=None))
+    first = next(iter(plain.parameters.values())).replace(name="data")
+    return plain.replace(parameters=[first, *options])
+
+
+explore.__signature__ = _spell_out_options()  # type: ignore[attr-defined]
 
 
 class Explorer:
@@ -307,7 +332,7 @@ class Explorer:
         return {**cast("dict[str, Any]", reply), "steps": self._steps.payload()}
 
     def _open_step(self, step: int) -> None:
-        """Show another step of the run, at the same place as far as it has it."""
+        """Show another step of the run, at the same sample and round if they exist."""
         if self._steps is None or step == self._steps.step:
             return
         batch = self._steps.run.batch(step)

@@ -227,6 +227,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
+        onset=session.onset if filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
     )
@@ -252,7 +253,7 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     is_all, is_plain = filtered.is_all, state.order in get_args(Order)
     figure = plot_heatmap(
         filtered.batch if is_all else filtered.rounds,
-        order=state.order if is_all and is_plain else _rows(session, column),  # type: ignore[arg-type]
+        order=state.order if is_all and is_plain else _rows(session, column),
         metric=column,
         color_range=metric.color_range if state.colors == "fixed" else None,
         layers=_NO_MARGINALS,
@@ -267,11 +268,11 @@ def _rows(session: Session, metric: str) -> list[int]:
     """Return the samples with a kept token, in order."""
     filtered, order = session.filtered_batch, session.state.order
     rounds = filtered.rounds
-    samples = summarize_samples(rounds, rounds, filtered.batch.num_samples)
+    samples = summarize_samples(None, rounds, filtered.batch.num_samples)
     if not filtered.is_all:
         samples = samples[samples["num_rounds"] > 0]
     if order in get_args(Order):
-        kept = order_rows(samples, order, metric)  # type: ignore[arg-type]
+        kept = order_rows(samples, order, metric)
         return [int(sample) for sample in kept["sample"]]
     worst = order_rows(samples, "worst", metric)["sample"]
     rank = session.own_columns.rank_samples(order)
@@ -351,7 +352,7 @@ def filter_note(state: State) -> str:
 
 
 def empty_reason(filtered: FilteredBatch) -> str:
-    """Say why there is no token to show; empty where there are some."""
+    """Say why there is no token to show; empty if there is one."""
     if len(filtered.tokens):
         return ""
     if not filtered.batch.num_samples:

@@ -144,16 +144,7 @@ def nothing_kept(batch: Batch) -> FilteredBatch:
 
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
-    """Mark the tokens that a filter keeps.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> from rounddiag.widgets.columns import BatchColumns
-    >>> columns = BatchColumns(rd.load("sample_data/image_window.parquet"))
-    >>> int(kept_tokens(columns, {"sample": 3, "text": "click("}).sum())
-    2
-    """
+    """Mark the tokens that a filter keeps."""
     is_kept = np.ones(columns.batch.num_tokens, dtype=bool)
     for name, condition in keep.items():
         if name != "text":
@@ -201,32 +192,19 @@ def _num_tokens(columns: BatchColumns) -> Array:
 def tokens_matching(
     text: str, pieces: Sequence[str], starts: Array, *, is_regex: bool = False
 ) -> Array:
-    """Mark the tokens that share a character with a match; case-sensitive.
-
-    Examples
-    --------
-    >>> tokens_matching("(1", ["click", "(", "12", "3)"], np.array([0])).tolist()
-    [False, True, True, False]
-    """
+    """Mark the tokens that share a character with a match, in any case."""
     limits = pairwise([*starts.tolist(), len(pieces)])
     texts = ["".join(pieces[begin:stop]) for begin, stop in limits]
-    spans = match_spans(text if is_regex else re.escape(text), texts)
+    spans = match_spans(text if is_regex else re.escape(text), texts, flags="(?i)")
     ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
     return _overlap(spans, ends)
 
 
-def match_spans(pattern: str, texts: Sequence[str]) -> Array:
+def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
     r"""Find all matches of a regular expression, each text on its own.
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
     two characters that no text has, and their places are read off.
-
-    Examples
-    --------
-    >>> match_spans("a+|b", ["xaab", "ab"]).tolist()
-    [[1, 3], [3, 4], [4, 5], [5, 6]]
-    >>> match_spans("q*", ["xx"]).tolist()
-    []
     """
     pattern, texts = _encodable(pattern), [*map(_encodable, texts)]
     begin, end = _unused_characters("".join(texts))
@@ -234,7 +212,7 @@ def match_spans(pattern: str, texts: Sequence[str]) -> Array:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
         marked = pc.replace_substring_regex(
             pa.array(texts, pa.large_string()),
-            pattern=pattern,
+            pattern=flags + pattern,
             replacement=f"{begin}\\0{end}",
         )
     except pa.ArrowInvalid as error:

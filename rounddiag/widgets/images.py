@@ -29,15 +29,7 @@ _NUM_BYTES = 4 << 20  # of a PNG at most; larger ones become JPEG
 def last_seen_screenshots(
     shots: Sequence[Screenshot], num_rounds: int
 ) -> list[int | None]:
-    """Return the index of the last screenshot that the model saw before each round.
-
-    Examples
-    --------
-    >>> from rounddiag.vision import EncodedScreenshot
-    >>> shots = [EncodedScreenshot(data=b"", round=at) for at in (0, 2, 2, None)]
-    >>> last_seen_screenshots(shots, 4)
-    [0, 0, 2, 2]
-    """
+    """Return the index of the last screenshot that the model saw before each round."""
     indices: list[int | None] = [None] * num_rounds
     for index, shot in enumerate(shots):
         if shot.round is not None and 0 <= shot.round < num_rounds:
@@ -52,31 +44,14 @@ def _latest(before: int | None, new: int | None) -> int | None:
 def thumbnails(
     batch: Batch, sample: int, indices: Sequence[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the screenshots of a sample, scaled down.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> (first, *_) = thumbnails(batch, sample=0)
-    >>> first["round"], first["width"], first["height"]
-    (0, 448, 336)
-    """
+    """Return the screenshots of a sample, scaled down."""
     shots = dict(enumerate(_shots(batch, sample)))
     wanted = shots if indices is None else [at for at in indices if at in shots]
     return [_thumbnail(index, shots[index]) for index in wanted]
 
 
 def full_screenshot(batch: Batch, sample: int, index: int) -> dict[str, Any]:
-    """Return one screenshot in full, at most 2560 pixels wide.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> full_screenshot(batch, sample=0, index=0)["mime"]
-    'image/png'
-    """
+    """Return one screenshot in full, at most 2560 pixels wide."""
     shots = _shots(batch, sample)
     if not 0 <= index < len(shots):
         raise FrameError.build(
@@ -130,15 +105,7 @@ _RELATIVE = ("unit", "thousand")
 def describe_actions(
     texts: Sequence[str], shots: Sequence[Screenshot | None]
 ) -> list[dict[str, Any]]:
-    """Parse the action of each round.
-
-    Examples
-    --------
-    >>> text = "click(start_box='<point>500 250</point>')"
-    >>> (action,) = describe_actions([text], [None])
-    >>> action["label"], action["point"]
-    ('click (500, 250)', (0.5, 0.25))
-    """
+    """Parse the action of each round."""
     parsed = {text: parse_action(text) for text in dict.fromkeys(texts)}
     actions = [parsed[text] for text in texts]
     return [
@@ -155,15 +122,7 @@ def describe_actions(
 
 
 def action_label(action: Action) -> str:
-    """Return a short label of an action, on one line.
-
-    Examples
-    --------
-    >>> action_label(parse_action("scroll(down)"))
-    'scroll down'
-    >>> action_label(parse_action("type('a b')"))
-    'type "a b"'
-    """
+    """Return a short label of an action, on one line."""
     if action.kind == "unknown":
         return "no action found"
     words = [action.kind.replace("_", " "), action.variant]

@@ -66,26 +66,13 @@ class Shared:
 def shared_values(
     columns: BatchColumns, all_tokens: Array, some: Array
 ) -> list[Shared]:
-    """Return the values that some tokens have more often than all, strongest first.
-
-    Examples
-    --------
-    >>> import numpy as np, rounddiag as rd
-    >>> from rounddiag.widgets.columns import BatchColumns
-    >>> batch = rd.load("sample_data/stale.parquet")
-    >>> tokens = rd.token_frame(batch, ["weight_version"])
-    >>> some = np.flatnonzero(tokens["weight_version"] == 1544)
-    >>> found = shared_values(BatchColumns(batch), np.arange(len(tokens)), some)
-    >>> best = next(one for one in found if one.column == "weight_version")
-    >>> best.value, best.num == best.num_some
-    (1544, True)
-    """
+    """Return the values that some tokens have more often than all, strongest first."""
     if not len(some):
         return []
     found = [
         one
         for name in columns.names
-        if name != "sample"
+        if name not in ("sample", "importance_weight")
         for one in _of_column(columns, name, all_tokens, some)
     ]
     return sorted(found, key=lambda one: -one.strength)

@@ -12,6 +12,7 @@ from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES
 from rounddiag.text import pieces
 from rounddiag.widgets.figures import empty_reason
+from rounddiag.widgets.filters import kept_tokens
 from rounddiag.widgets.in_common import shared_values, summary_of
 from rounddiag.widgets.session import evidence_place
 from rounddiag.wording import pluralize
@@ -33,9 +34,14 @@ _NUM_CONTEXT = 20  # characters at either side of a token
 _KEYS = ("sample", "round", "token")
 
 
-def drawer_list(session: Session, name: str, start: int = 0) -> dict[str, Any]:
+def drawer_list(
+    session: Session,
+    name: str,
+    start: int = 0,
+    **more: Any,  # noqa: ANN401 of the list
+) -> dict[str, Any]:
     """Return some rows of a list."""
-    return _LISTS[name](session, start)
+    return _LISTS[name](session, start, **more)
 
 
 def _payload(
@@ -64,7 +70,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
     places = [evidence_place(one) for one in rows]
     columns = [
         ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
-        ("where", "wide", [one.place for one in rows]),
+        ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
         ("confidence", "number", [one.confidence for one in rows]),
     ]
@@ -184,7 +190,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     return _payload(
         len(ranked),
         columns,
-        caption="by a lower confidence bound, shrunk where there are few tokens",
+        caption="by a lower confidence bound, shrunk for cells of few tokens",
         empty=empty_reason(filtered)
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),
@@ -223,13 +229,38 @@ def _common(session: Session, start: int) -> dict[str, Any]:
     )
 
 
-_LISTS: dict[str, Callable[[Session, int], dict[str, Any]]] = {
+def _hits(
+    session: Session, start: int, text: str = "", *, is_regex: bool = False
+) -> dict[str, Any]:
+    """List the places of a text in all samples."""
+    if not text:
+        return _payload(0, [], caption="", empty="Type a text into the search box.")
+    columns = session.own_columns
+    tokens = session.whole_batch.tokens
+    condition = {"regex": text} if is_regex else text
+    is_hit = kept_tokens(columns, {"text": condition})
+    # A match of several tokens is one row, as is one that begins where another ends.
+    is_new = is_hit & ~np.r_[False, is_hit[:-1] & (tokens["token"].to_numpy()[1:] > 0)]
+    found = tokens[is_new]
+    rows = found.iloc[start : start + PAGE]
+    samples = pluralize(found["sample"].nunique(), "sample")
+    return _payload(
+        len(found),
+        _token_columns(session, rows),
+        caption=f"{text!r:.60} in {samples}, whatever the filter keeps",
+        empty=f"No sample has {text!r:.60}.",
+        places=rows[[*_KEYS]].to_dict("records"),
+    )
+
+
+_LISTS: dict[str, Callable[..., dict[str, Any]]] = {
     "findings": _findings,
     "tokens": _tokens,
     "rounds": _rounds,
     "samples": _samples,
     "common": _common,
     "selection": _selection,
+    "hits": _hits,
 }
 
 

@@ -84,14 +84,14 @@ class BatchPair:
             return f"samples are not paired: no `sample_ids` in {' and '.join(without)}"
         return "samples are not paired: less than half share their `sample_ids`"
 
-    def describe_sample(self, batch: int, sample: int) -> dict[str, str]:
+    def describe_sample(self, batch: int, sample: int) -> dict[str, Any]:
         """Name the batch of a sample, and its partner in the other batch."""
         own, other = self.names[batch], self.names[1 - batch]
         if self.unpaired_reason:
             return {"of": own}
         partner = self.partners[batch].get(sample)
         where = "not in" if partner is None else f"sample {partner} in"
-        return {"of": own, "partner": f"{where} {other}"}
+        return {"of": own, "partner": f"{where} {other}", "partner_sample": partner}
 
     def options(self, options: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Reduce the options of either batch to those that hold for both."""

@@ -24,6 +24,7 @@ from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
 from rounddiag.widgets.state import parse_cells
+from rounddiag.widgets.value_means import value_means
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 # Entries of the state that are a selection.
 _CHOSEN = {"current", "cells", "finding"}
-_NUM_DRAWN = 8  # overviews that are kept, for whoever takes a choice back
+_NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
-_SLOW_LISTS = ("findings", "common")
+_SLOW_LISTS = ("findings", "common", "hits")
 
 
 class RequestHandler:
@@ -79,6 +80,9 @@ class RequestHandler:
             "diagnosis": lambda: self._diagnosis,
             "list": self._list,
             "marks": self._marks,
+            "kept": self._kept,
+            "beyond": self._beyond,
+            "values": lambda name: value_means(self._session, name),
         }
 
     def __call__(self, name: str, args: Mapping[str, Any]) -> object:
@@ -108,6 +112,9 @@ class RequestHandler:
             "state": shown,
             "figures": self._draw(json.dumps(drawn, sort_keys=True), theme),
             "note": filter_note(state) if len(filtered.tokens) else "",
+            "groups": None
+            if pair or state.by is None
+            else value_means(session, state.by),
             "counts": {
                 **filtered.count_beyond(state.threshold),
                 "empty_reason": empty_reason(filtered),
@@ -145,7 +152,7 @@ class RequestHandler:
         return {"num_tokens": len(tokens), "num_rounds": len(rounds)}
 
     def _diagnosis(self) -> dict[str, Any]:
-        """Return the verdict; and the first finding, if there nobody chose a place."""
+        """Return the verdict, and the first finding unless the user has navigated."""
         session = self._session
         found = session.diagnosis
         opens = 0 if len(found) and not session.is_placed else None
@@ -157,8 +164,8 @@ class RequestHandler:
             "opens": opens,
         }
 
-    def _list(self, list: str, start: int = 0) -> object:  # noqa: A002 as the page says
-        work = partial(drawer_list, self._session, list, start)
+    def _list(self, list: str, start: int = 0, **more: Any) -> object:  # noqa: A002, ANN401 as the page says
+        work = partial(drawer_list, self._session, list, start, **more)
         return work if list in _SLOW_LISTS else work()
 
     def _marks(self, sample: int) -> dict[str, Any]:
@@ -176,7 +183,25 @@ class RequestHandler:
             session.batches[batch], sample, state.a, state.b, self._caches[batch]
         )
         names = session.pair.describe_sample(batch, sample) if session.pair else {}
-        return {**payload, "batch": batch, **names}
+        columns = session.columns[batch]
+        facts = {"facts": columns.facts(sample), "mates": columns.mates(sample)}
+        return {**payload, **facts, "batch": batch, **names}
+
+    def _kept(self, sample: int) -> dict[str, Any]:
+        """Mark the tokens of a sample that the filter keeps."""
+        tokens, columns = self._session.filtered_batch.tokens, self._session.own_columns
+        own = tokens[tokens["sample"].to_numpy() == sample]
+        is_kept = np.zeros(columns.num_tokens_of(sample), dtype=bool)
+        if len(own):
+            first = columns.flat_index(own.iloc[:1].assign(round=0, token=0))
+            is_kept[columns.flat_index(own) - first] = True
+        return {"is_kept": is_kept}
+
+    def _beyond(self) -> dict[str, Any]:
+        """Return the samples with a kept token beyond the threshold."""
+        tokens = self._session.filtered_batch.tokens
+        is_beyond = tokens["diff"].abs() > self._session.state.threshold
+        return {"samples": tokens["sample"][is_beyond].unique()}
 
     def _token_axes(self, log_probs: bool, theme: ThemeName) -> dict[str, bytes]:  # noqa: FBT001 as the page says
         return token_axes(self._session.state, theme, log_probs=log_probs)

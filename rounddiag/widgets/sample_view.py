@@ -19,6 +19,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
 from rounddiag.text import pieces, roles, special_tokens
+from rounddiag.widgets.columns import token_columns_of
 from rounddiag.widgets.images import describe_actions, last_seen_screenshots
 
 if TYPE_CHECKING:
@@ -81,13 +82,7 @@ class BatchCache:
 
 
 def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
-    """Rank the tokens of each round among themselves, by their ranks in the batch.
-
-    Examples
-    --------
-    >>> ranks_in_rounds(np.array([7, 0, 3, 3, 9]), np.array([3, 2])).tolist()
-    [2, 0, 1, 1, 2]
-    """
+    """Rank the tokens of each round among themselves, by their ranks in the batch."""
     last = int(ranks.max(initial=0)) + 1
     index = np.repeat(np.arange(len(counts)), counts)
     keys = index * (last + 1) + np.where(ranks > 0, ranks, last)
@@ -222,21 +217,12 @@ def sample_payload(
     b: str = "rollout",
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the page shows of one sample.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> payload = sample_payload(batch, sample=3)
-    >>> payload["rounds"][0]["action"]["label"], payload["tokens"]["piece"][:3]
-    ('click (282, 170)', ['<think>', 'I', ' switch'])
-    """
+    """Return everything that the page shows of one sample."""
     check_sample(sample, batch.num_samples)
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _available_columns(one))
     counts = rounds["num_tokens"].to_numpy()
-    tokens = _token_columns(frame, cache)
+    tokens = _token_columns(one, frame, cache)
     ranks = cache.ranks(tokens["diff"], a, b)
     tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
     if one.tokenizer is not None and not one.is_redacted:
@@ -255,23 +241,30 @@ def sample_payload(
         "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
+        "weight_limit": weight_limit(batch),
         "rounds": _round_records(one, rounds, tokens),
         "gaps": sequence.gaps(rounds["start"].to_numpy(), counts),
         "tokens": tokens,
     }
 
 
+def weight_limit(batch: Batch) -> float | None:
+    """Return the importance weight at which training truncates, where that is known."""
+    facts = batch.meta.get("rollout_correction")
+    limit = facts.get("rollout_is_threshold") if isinstance(facts, dict) else None
+    is_on = isinstance(facts, dict) and facts.get("rollout_is") not in (None, "null")
+    return float(limit) if is_on and isinstance(limit, int | float) else None
+
+
 def _available_columns(batch: Batch) -> list[str]:
     """Return the columns of the token frame that the batch has."""
-    lacking = {
-        "entropy": batch.entropy is None,
-        "text": batch.is_redacted,
-        "token_id": batch.is_redacted,
-    }
-    return [*_TOKENS, *(name for name, is_lacking in lacking.items() if not is_lacking)]
+    numbers = [name for name in token_columns_of(batch) if name != "importance_weight"]
+    return [*_TOKENS, *numbers, *([] if batch.is_redacted else ["text", "token_id"])]
 
 
-def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
+def _token_columns(
+    batch: Batch, frame: pd.DataFrame, cache: BatchCache
+) -> dict[str, Any]:
     """Return the tokens of one sample, by column."""
     diff = frame["diff"].to_numpy()
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
@@ -283,7 +276,7 @@ def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
         "level": levels(diff),
         "is_special": np.isin(ids, [*cache.special]).astype(np.uint8),
     }
-    for name in ("position", "round", "token_id", "entropy"):
+    for name in (*("position", "round", "token_id"), *token_columns_of(batch)):
         if name in frame:
             columns[name] = frame[name].to_numpy()
     return columns
@@ -296,16 +289,7 @@ def observed_tokens(
     stop: int,
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    r"""Return a span of a sample's prompt and response, token by token.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> tokens = observed_tokens(batch, sample=0, start=-2, stop=0)
-    >>> tokens["pieces"], tokens["is_image"].tolist()
-    (['t', '\n'], [0, 0])
-    """
+    r"""Return a span of a sample's prompt and response, token by token."""
     check_sample(sample, batch.num_samples)
     sequence = TokenSequence.of(batch, sample, cache or BatchCache(batch))
     low, high = -sequence.num_prompt, len(sequence.ids) - sequence.num_prompt

@@ -17,13 +17,7 @@ _MANY_TEXTS = 64
 
 
 def serialize(payload: object) -> tuple[Any, list[bytes]]:
-    """Split a payload into JSON and binary buffers, for the page's `deserialize`.
-
-    Examples
-    --------
-    >>> serialize({"diff": np.array([0.5, 1.0]), "reward": float("nan")})[0]
-    {'diff': {'$': 0, 'dtype': 'float32'}, 'reward': None}
-    """
+    """Split a payload into JSON and binary buffers, for the page's `deserialize`."""
     buffers: list[bytes] = []
     return _plain(payload, buffers), buffers
 

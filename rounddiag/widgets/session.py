@@ -13,12 +13,12 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
-from rounddiag.findings import diagnose
+from rounddiag.findings import diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
-    Cells,
+    CellBox,
     Place,
     State,
     available_options,
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis, Finding
+    from rounddiag.findings import Diagnosis, Finding, Onset
     from rounddiag.widgets.filters import FilteredBatch
 
 
-# Of each batch: all of it, what is kept of all rounds, and of some.
+# For each batch: all of it, what is kept of all rounds, and of some.
 _CACHED_PER_BATCH = 3
 
 
@@ -77,6 +77,7 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        self._find_onset = lru_cache(partial(_find_onset, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
@@ -119,11 +120,17 @@ class Session:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
         self._diagnose.cache_clear()
+        self._find_onset.cache_clear()
 
     @property
     def diagnosis(self) -> Diagnosis:
         """What is wrong with the active batch, for the chosen pair of scores."""
         return self._diagnosis_for(self.state)
+
+    @property
+    def onset(self) -> Onset | None:
+        """The round from which on the active batch differs, if there is one."""
+        return self._find_onset(self.state.batch, self.state.a, self.state.b)
 
     def open_at_evidence(self) -> bool:
         """Go to the evidence of the first finding, unless anybody has chosen a place.
@@ -164,7 +171,7 @@ class Session:
     @property
     def filtered_batch(self) -> FilteredBatch:
         """What the filter keeps of the active batch."""
-        return self._filter(self.state)
+        return self.filter_for(self.state)
 
     @property
     def filtered_pair(self) -> FilteredPair | None:
@@ -175,12 +182,12 @@ class Session:
         """Return `filtered_batch` and `filtered_pair` without the filter by round."""
         keep = {k: one for k, one in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
-        return self._filter(state), self._filter_pair(state)
+        return self.filter_for(state), self._filter_pair(state)
 
     @property
     def whole_batch(self) -> FilteredBatch:
         """All of the active batch."""
-        return self._filter(_without_filter(self.state))
+        return self.filter_for(_without_filter(self.state))
 
     @property
     def difference(self) -> FilteredPair | None:
@@ -193,10 +200,10 @@ class Session:
         return self.columns[self.state.batch]
 
     @property
-    def selected_cells(self) -> Cells:
+    def selected_cells(self) -> CellBox:
         """The selected cells; without a selection, the cell of the current token."""
         place = self.state.current
-        alone = Cells(samples=(place.sample,), rounds=(place.round, place.round))
+        alone = CellBox(samples=(place.sample,), rounds=(place.round, place.round))
         return self.state.cells or alone
 
     @property
@@ -230,21 +237,22 @@ class Session:
         """Return the rows of a frame that are within the selected cells."""
         return _rows_within(frame, self.selected_cells)
 
-    def worst_token(self, cells: Cells) -> Place:
+    def worst_token(self, cells: CellBox) -> Place:
         """Return the token with the largest |diff| in some cells.
 
         The current token, if the cells have none.
         """
         return _worst_token(self.filtered_batch.tokens, cells) or self.state.current
 
-    def _filter(self, state: State) -> FilteredBatch:
+    def filter_for(self, state: State) -> FilteredBatch:
+        """Return what the filter of a state keeps of its active batch."""
         keep = json.dumps(state.filter, sort_keys=True)
         return self._filter_batch(state.batch, keep, state.a, state.b, state.by)
 
     def _filter_pair(self, state: State) -> FilteredPair | None:
         if self.pair is None:
             return None
-        own, other = self._filter(state), self._other_side(self.pair, state)
+        own, other = self.filter_for(state), self._other_side(self.pair, state)
         sides = (other, own) if state.batch else (own, other)
         return FilteredPair(self.pair, sides, state.batch)
 
@@ -253,7 +261,7 @@ class Session:
         other = 1 - state.batch
         keep = pair.translate_filter(state)
         try:
-            return self._filter(replace(state, batch=other, filter=keep))
+            return self.filter_for(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
             batch = select_scores(self.batches[other], state.a, state.b)
             return nothing_kept(batch)
@@ -289,7 +297,7 @@ class Session:
     def _worst_place(self) -> Place:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
-            filtered = self._filter(state)
+            filtered = self.filter_for(state)
             ranked = [filtered.worst_rounds]
             if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
@@ -308,7 +316,7 @@ class Session:
         index = min(state.batch, len(self.batches) - 1)
         check_options(state, self.options[index], self.batches[index].num_samples)
         self._check_place(state.current, index)
-        self._filter(state)  # raises if the filter is not valid
+        self.filter_for(state)  # raises if the filter is not valid
         return state
 
     def _check_place(self, place: Place, batch: int) -> None:
@@ -346,7 +354,11 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
-# Of the largest |diff|: what is as good to look at, if it has screenshots.
+def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset | None:
+    return round_onset(batches[batch], a, b)
+
+
+# What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
 
 
@@ -385,12 +397,12 @@ def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
     return rounds.iloc[[at]]
 
 
-def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:
+def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
     in_samples = frame["sample"].isin(cells.samples)
     return frame[in_samples & frame["round"].between(*cells.rounds)]
 
 
-def _worst_token(tokens: pd.DataFrame, cells: Cells) -> Place | None:
+def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Place | None:
     """Return the token with the largest |diff| in some cells; None without tokens."""
     inside = _rows_within(tokens, cells)
     if inside.empty:

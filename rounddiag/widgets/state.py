@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -27,6 +27,10 @@ AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
 Colors: TypeAlias = Literal["fixed", "fitted"]
 Scope: TypeAlias = Literal["auto", "round", "sample"]
+# What colours the text: the mismatch, or a number that each token has.
+TextColor: TypeAlias = Literal[
+    "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
+]
 # Columns that an order of the heatmap has.
 _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
@@ -36,8 +40,10 @@ _CHOICES = {
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
     "scope": get_args(Scope),
+    "text_color": get_args(TextColor),
 }
-# Of the panes: pixels, or shares of the width; None for what fits.
+_NOTE = {"sample", "round", "token", "text"}
+# Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
@@ -51,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class CellBox:
     """Some samples in a range of rounds: a box in the heatmap."""
 
     samples: tuple[int, ...]
@@ -81,6 +87,11 @@ class State:
         What the token plot shows: above 1,000 tokens the current round, by default.
     log_probs : bool
         Whether it shows both log-probs too.
+    text_color : str
+        What colours the text: `diff`, `probability`, `entropy`, `advantage`,
+        `loss_mask` or `importance_weight`.
+    notes : sequence of mapping
+        What somebody wrote about a place: `sample`, `round`, `token` and `text`.
     layout : mapping
         `height` of the explorer and of its `drawer` in pixels; which `list` the drawer
         shows, or `"closed"`; the shares of width of the left one of the `columns` and
@@ -102,9 +113,11 @@ class State:
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
     current: Place = Place()
-    cells: Cells | None = None
+    cells: CellBox | None = None
     scope: Scope = "auto"
     log_probs: bool = False
+    text_color: TextColor = "diff"
+    notes: Sequence[Mapping[str, Any]] = field(default_factory=list)
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
     heatmap: Heatmap = "batch"
@@ -136,6 +149,15 @@ class State:
         _check_entry("finding", self.finding, number, is_valid=is_finding)
         is_switch = isinstance(self.log_probs, bool)
         _check_entry("log_probs", self.log_probs, "True or False", is_valid=is_switch)
+        are_notes = isinstance(self.notes, list | tuple) and all(
+            isinstance(note, Mapping)
+            and set(note) == _NOTE
+            and isinstance(note["text"], str)
+            and all(type(note[key]) is int for key in _NOTE - {"text"})
+            for note in self.notes
+        )
+        written = f"a list of dictionaries with {sorted(_NOTE)}"
+        _check_entry("notes", self.notes, written, is_valid=are_notes)
         is_index = type(self.batch) is int and self.batch in (0, 1)
         index = "0, or 1 for the second of two"
         _check_entry("batch", self.batch, index, is_valid=is_index)
@@ -169,19 +191,19 @@ class State:
             return {name: one for name, one in value.items() if one is not None}
         if key == "layout":
             return _layout(self.layout, value)
-        if key == "cells" and value is not None and not isinstance(value, Cells):
+        if key == "cells" and value is not None and not isinstance(value, CellBox):
             return parse_cells(value)
         return value
 
 
-def bounding_cells(rows: pd.DataFrame) -> Cells | None:
+def bounding_cells(rows: pd.DataFrame) -> CellBox | None:
     """Return the smallest box of cells that holds the samples and rounds of a frame."""
     ROUNDS.require(rows.columns, "sample", "round")
     if rows.empty:
         return None
     samples = tuple(int(sample) for sample in rows["sample"].unique())
     low, high = int(rows["round"].min()), int(rows["round"].max())
-    return Cells(samples=samples, rounds=(low, high))
+    return CellBox(samples=samples, rounds=(low, high))
 
 
 def _replace_entries(changes: Any, now: Place) -> Place:  # noqa: ANN401 whatever JSON holds
@@ -201,12 +223,12 @@ def _layout(now: Mapping[str, Any], changes: Any) -> dict[str, Any]:  # noqa: AN
     return {**now, **changes}
 
 
-def parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
+def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
     """Build cells from plain data, or raise a FrameError."""
     try:
         low, high = value["rounds"]
         samples = tuple(int(sample) for sample in value["samples"])
-        return Cells(samples=samples, rounds=(int(low), int(high)))
+        return CellBox(samples=samples, rounds=(int(low), int(high)))
     except (KeyError, TypeError, ValueError):
         raise _invalid_entry(key="cells", value=value, expected=_CELLS) from None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.errors import RounddiagError
 from rounddiag.stats.pairing import index_by_id
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import Cells, Place, State
+from rounddiag.widgets.state import CellBox, Place, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +104,7 @@ class StepLine:
 
 
 def session_at(before: Session, batch: Batch, name: str) -> Session:
-    """Return a session of another step's batch, at the same place as far as it has it.
+    """Return a session of another step's batch, at the same sample and round if any.
 
     The sample is the one with the same id, else one of the same group; the round is the
     same, or the last one that the sample has before it. Selected cells and the finding
@@ -144,7 +144,7 @@ def _same_place(before: Batch, place: Place, session: Session) -> Place | None:
     if not rounds:
         return None
     last = max(rounds)
-    cells = Cells(samples=(sample,), rounds=(last, last))
+    cells = CellBox(samples=(sample,), rounds=(last, last))
     found = session.worst_token(cells)
     return found if found.sample == sample else Place(sample=sample, round=last)
 

@@ -139,7 +139,7 @@ class Preview:
         """Display the preview, and the widget under it."""
         self._handle = _display(self._handle, self._bundle())
         data, metadata = view._repr_mimebundle_() or ({}, {})
-        # Without text, nothing is shown where there are no widgets.
+        # Without text, a front end without widgets shows nothing.
         self._widget = _display(self._widget, {**data, "text/plain": ""}, metadata)
 
     def update(self, picture: bytes) -> dict[str, int]:

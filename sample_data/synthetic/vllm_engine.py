@@ -8,6 +8,7 @@ from typing import Any
 
 import vllm
 from PIL import Image
+from torch import nn
 
 from .chat import IM_END, IMAGE, NEVER_SAMPLED
 
@@ -67,6 +68,7 @@ class Engine:
     def load(self, folder: Path) -> None:
         """Take the weights of another folder, and forget all that the old ones made."""
         self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self.llm.apply_model(pack_head)
         self.llm.reset_mm_cache()
         self.llm.llm_engine.engine_core.reset_encoder_cache()
         if not self.llm.reset_prefix_cache():
@@ -112,6 +114,16 @@ class Engine:
             "tokens_never_sampled": list(NEVER_SAMPLED),
             "sampling": SAMPLING,
         }
+
+
+def pack_head(model: nn.Module) -> None:
+    """Pack the weights of a tied head again.
+
+    On a CPU with AMX, vLLM 0.32.0 multiplies with a packed copy of them. It stays as it
+    was in `reload_weights`, which packs only layers that the checkpoint has.
+    """
+    (head,) = [one for name, one in model.named_modules() if name.endswith("lm_head")]
+    head.quant_method.process_weights_after_loading(head)
 
 
 def one_pad_a_picture(ids: Sequence[int]) -> list[int]:

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -218,6 +219,43 @@ def test_flags_need_one_per_sample() -> None:
         hand_batch().where([True, False])
 
 
+@pytest.mark.parametrize("order", [[2, 1, 0], ["a", "b", "c"]])
+def test_flags_in_another_order_are_refused(order: list[Any]) -> None:
+    flags: Any = pd.Series([True, False, False], index=order)
+    message = (
+        "expected flags in the order of the samples; found a Series whose index is not"
+        " 0 to n - 1. Pass `series.sort_index()`, or sample numbers to `batch[...]`."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch().where(flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pd.Series([True, False, True], index=[2, 1, 0]).sort_index(),
+        pd.array([True, False, True], dtype="boolean"),
+        np.array([1, 0, 1]),
+        torch.tensor([True, False, True]),
+    ],
+)
+def test_flags_of_any_kind_choose_samples(flags: Any) -> None:
+    chosen = hand_batch().where(flags).sample_columns["original_sample"]
+    assert chosen.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "flags", [["a"] * 3, [None] * 3, [2, 0, 1], [0.5, 0, 1], [[True], [1, 0]]]
+)
+def test_what_is_no_flag_is_an_error(flags: Any) -> None:
+    message = (
+        f"expected 3 flags, True or False; found {flags!r}. Pass sample numbers to"
+        " `batch[...]` instead."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch().where(flags)
+
+
 def test_an_unknown_score_lists_the_known() -> None:
     message = (
         "expected one of the scores ['old', 'ref', 'rollout']; found 'rf'. "
@@ -279,9 +317,7 @@ def test_numbers_of_samples_give_those_in_their_order(index: Any) -> None:
     assert len(hand_batch()[[]]) == 0
 
 
-@pytest.mark.parametrize(
-    ("index", "found"), [([0, 3], "[0, 3]"), ([0.5], "[0.5]"), (["a"], "['a']")]
-)
+@pytest.mark.parametrize(("index", "found"), [([0, 3], "[0, 3]"), ([0.5], "[0.5]")])
 def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> None:
     message = (
         f"expected sample numbers below 3; found {found}. Pass an integer, a slice or"
@@ -289,3 +325,26 @@ def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> No
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         hand_batch()[index]
+
+
+def test_a_sample_goes_by_its_id() -> None:
+    batch = hand_batch(sample_ids=("x", "y", "z"))
+    assert batch["y"].old_log_probs.tolist() == OLD[1]
+    assert batch[["z", 0]].sample_columns["original_sample"].tolist() == [2, 0]
+    assert [batch.sample_number(one) for one in ("z", 1)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "found"),
+    [("w", "'w' of 0 samples"), ("x", "'x' of 2 samples"), (3, "3 of 0 samples")],
+)
+def test_an_id_of_no_sample_or_of_several_is_an_error(
+    sample: str | int, found: str
+) -> None:
+    batch = hand_batch(sample_ids=("x", "y", "x"))
+    message = (
+        f"`sample`: expected the id of one sample, or a number below 3; found {found}."
+        " `rounddiag.sample_frame(batch)` lists samples and their ids."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        batch.sample_number(sample)

@@ -19,8 +19,8 @@ import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.core import round_and_token_frames, take_runs
-from rounddiag.core.aggregation import quantiles
-from rounddiag.core.sums import measure
+from rounddiag.core.aggregation import run_quantiles
+from rounddiag.core.sums import sum_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +174,9 @@ def with_quantiles(inputs: Inputs) -> list[np.ndarray[Any, Any]]:
         values = take_runs(
             diff, part["begin"].to_numpy(), part["num_tokens"].to_numpy()
         )
-        found.append(quantiles(np.abs(values), [0.5, 0.95, 0.99]))
+        found.append(
+            run_quantiles(np.abs(values), np.array([len(values)]), [0.5, 0.95, 0.99])
+        )
     return found
 
 
@@ -182,7 +184,7 @@ def stages(inputs: Inputs) -> dict[str, Callable[[], object]]:
     """What is timed, from the tensors to the result, each stage from the start."""
     return {
         "rounds of the mask": lambda: inputs.batch().rounds,
-        "+ per round |diff|, diff, k3, max": lambda: measure(inputs.batch()),
+        "+ per round |diff|, diff, k3, max": lambda: sum_rounds(inputs.batch()),
         "token frame alone": lambda: token_frame(inputs.batch()),
         "+ matrix and token frame": lambda: round_matrix(inputs),
         "+ p50, p95, p99 per round": lambda: with_quantiles(inputs),

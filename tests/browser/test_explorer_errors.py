@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import LabNotebook, Theme
 
 NAME = "errors.ipynb"
-SLOW = 33
+SLOW = 28
 CELLS = [
     IMPORTS.format(root=str(ROOT))
     + f"""

@@ -128,11 +128,11 @@ def test_a_click_in_the_token_plot_moves_the_text_to_it(
 def test_a_click_is_marked_where_it_was(explored: Explored) -> None:
     marker = explored.find(".rdx-current .rdx-marker")
     marker.scroll_into_view_if_needed()
-    # It wrote click(394, 274) of a picture of 448 x 336 pixels.
+    # It wrote click(48, 85) of a picture of 448 x 336 pixels.
     assert explored.texts(".rdx-current figcaption b") == ["round 4"]
-    shares = [394 / 448, 274 / 336]
+    shares = [48 / 448, 85 / 336]
     assert marker.evaluate(_PLACE) == pytest.approx(shares, abs=0.01)
-    assert explored.text(".rdx-caption-action") == "click (394, 274)"
+    assert explored.text(".rdx-caption-action") == "click (48, 85)"
 
 
 def test_typed_text_is_on_the_picture(explored: Explored) -> None:
@@ -142,7 +142,7 @@ def test_typed_text_is_on_the_picture(explored: Explored) -> None:
 
 
 def test_a_scroll_is_an_arrow(explored: Explored) -> None:
-    explored.set('{"current": {"sample": 3, "round": 1, "token": 0}}')
+    explored.set('{"current": {"sample": 2, "round": 0, "token": 0}}')
     marker = explored.find(".rdx-current .rdx-marker")
     expect(marker.locator("g")).to_have_attribute("transform", "rotate(90)")
     assert explored.text(".rdx-caption-action") == "scroll down"

@@ -95,6 +95,8 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
         "ratio, old / rollout": format_number(math.exp(of["diff"])),
         "k3": format_number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
+        "advantage": "not recorded",
+        "training": "",
         "size": f"largest: 1st of {size} in its round, {place} in the batch",
         "round": f"{index}, token {worst - sample['rounds'][index]['first']}",
         "position": str(tokens["position"][worst]),

@@ -188,7 +188,7 @@ def test_it_opens_at_the_evidence_of_the_first_finding(
 def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
     title = opened.find(".rdx-title")
     opened.press("g")
-    expect(title).to_contain_text("Sample 35 ·")
+    expect(title).to_contain_text("Sample 28 ·")
     seen = [title.text_content()]
     for _ in range(6):
         opened.press("j")
@@ -265,17 +265,17 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     threshold = opened.find("input[aria-label=threshold]")
     threshold.fill("0.1")
     threshold.press("Enter")
-    expect(opened.find(".rdx-beyond")).to_contain_text("of 4,230 tokens beyond")
+    expect(opened.find(".rdx-beyond")).to_contain_text("of 4,143 tokens beyond")
     expect(threshold).to_have_value("0.1")
 
 
 def test_one_round_counts_its_tokens_and_all_rounds_are_named(opened: Opened) -> None:
     ticks = opened.region("Tokens").locator(".xtick text")
-    assert ticks.all_text_contents() == ["0", "1", "2", "3", "4", "5", "6"]
+    assert ticks.all_text_contents() == ["0", "1", "2", "3", "4", "5", "6", "7"]
     opened.find(".rdx-plot-choices [value=round]").check(force=True)
     opened.settle()
-    # Round 5 has 21 tokens.
-    expect(ticks).to_have_text(["0", "5", "10", "15", "20"])
+    # Round 3 has 18 tokens.
+    expect(ticks).to_have_text(["0", "5", "10", "15"])
     opened.find(".rdx-plot-choices [value=sample]").check(force=True)
 
 
@@ -333,7 +333,7 @@ def test_without_scripts_it_still_has_the_verdict(
     page = context.new_page()
     page.goto(file.as_uri())
     expect(page.locator("strong")).to_have_text("broken")
-    expect(page.locator("li")).to_contain_text("image window: 96 tokens")
+    expect(page.locator("li")).to_contain_text("image window: 74 tokens")
     context.close()
 
 

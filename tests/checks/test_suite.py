@@ -1,4 +1,4 @@
-"""All checks together: on real files, on odd batches, and the cheap ones alone."""
+"""All checks together: on real files, on odd batches, and the fast ones alone."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ ODD = {
 }
 
 
-def failed(batch: Batch, *, cheap: bool = False) -> list[str]:
-    return [one.name for one in check(batch, cheap=cheap).failed]
+def failed(batch: Batch, *, fast: bool = False) -> list[str]:
+    return [one.name for one in check(batch, fast=fast).failed]
 
 
 @pytest.mark.parametrize("name", ["healthy", "image_window", "stale"])
@@ -63,15 +63,15 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
     ]
 
 
-def test_the_cheap_ones_are_part_of_all() -> None:
-    few, every = check(hand_batch(), cheap=True), check(hand_batch())
+def test_the_fast_ones_are_part_of_all() -> None:
+    few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
     assert len({one.name for one in every}) == len(every) == 24
 
 
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
 def test_odd_batches_are_survived(batch: Batch) -> None:
-    for found in (check(batch), check(batch, cheap=True)):
+    for found in (check(batch), check(batch, fast=True)):
         assert all(one.status == "passed" or one.detail for one in found)
         assert "\n" not in "".join(one.name + one.detail for one in found)
 
@@ -80,17 +80,20 @@ def test_a_check_that_cannot_compute_keeps_no_file_from_opening() -> None:
     eighths = [torch.tensor([-1.0, -2.0]).to(torch.float8_e4m3fn)]
     scores = {"rollout_log_probs": eighths, "old_log_probs": eighths}
     batch = chat([[1, 2]], [[1, 1]], **scores)
-    found = {one.name: one for one in check(batch, cheap=True)}["log-probs are finite"]
+    found = {one.name: one for one in check(batch, fast=True)}["log-probs are finite"]
     assert (found.status, found.field) == (
         "not testable",
         "rollout_log_probs, old_log_probs",
     )
-    assert found.detail.startswith("the check itself fails: NotImplementedError: ")
+    # A RuntimeError before torch 2.6.
+    assert re.match(
+        r"the check itself fails: (NotImplemented|Runtime)Error: ", found.detail
+    )
 
 
-def test_of_the_cheap_ones_one_asks_a_tokenizer() -> None:
+def test_of_the_fast_ones_one_asks_a_tokenizer() -> None:
     batch = chat([[7]], [[1]], **EVERYTHING)
-    asking = [one.name for one in check(batch, cheap=True) if one.field == "tokenizer"]
+    asking = [one.name for one in check(batch, fast=True) if one.field == "tokenizer"]
     assert asking == ["the tokenizer is the model's"]
 
 
@@ -108,7 +111,7 @@ def test_the_samples_that_are_named_are_those_that_break(
     batch = padded(
         torch.tensor(mask).reshape(shape), old.reshape(shape), rollout.reshape(shape)
     )
-    named = {one.name: one.samples for one in check(batch, cheap=True)}
+    named = {one.name: one.samples for one in check(batch, fast=True)}
     written = torch.tensor(mask).reshape(shape) != 0
     above = ((old > 0) | (rollout > 0)).reshape(shape) & written
     infinite = ~(old.isfinite() & rollout.isfinite()).reshape(shape) & written
@@ -123,7 +126,7 @@ def rows_with(flags: torch.Tensor) -> tuple[int, ...]:
 def test_samples_that_are_named_exist_and_break_the_contract_alone() -> None:
     rollout = [[-1.0, -2.0], [1.0, -2.0], [-1.0, 3.0]]
     batch = scored(rollout, [[-1.5, -2.0]] * 3)
-    (only,) = check(batch, cheap=True).failed
+    (only,) = check(batch, fast=True).failed
     assert only.samples == (1, 2)
     assert failed(batch[:1]) == []
     assert failed(batch[1:]) == [only.name]
@@ -140,7 +143,7 @@ def test_a_checked_batch_carries_what_was_found() -> None:
             " round 0 position 0; no old log-prob is below 0: probabilities?",
         }
     ]
-    assert batch.meta["checks"] == check(batch, cheap=True).as_plain()
+    assert batch.meta["checks"] == check(batch, fast=True).as_plain()
     assert "checks" not in batch[0].meta
 
 

@@ -81,10 +81,11 @@ def test_it_prints_verdict_level_findings_and_the_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", BROKEN]) == 1
-    head, findings, result = capsys.readouterr().out.split("\n\n")
+    head, findings, command, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; " in head
     assert findings.splitlines()[1].split()[2] == "image_window"
+    assert command == f"prove it: rounddiag prove {BROKEN} --model MODEL"
     assert result == "failed: the verdict is broken; suspicious or worse fails\n"
 
 
@@ -154,12 +155,12 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["failed_checks"] == []
     first = plain["findings"][0]
     assert [*first] == [
-        *("cause", "confidence", "share", "place", "num_tokens", "samples"),
+        *("cause", "confidence", "share", "location", "num_tokens", "samples"),
         *("explanation", "evidence", "alternatives", "next_step"),
     ]
     assert first["cause"] == "image_window"
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
-    assert {*first["alternatives"][0]} == {"cause", "would_tell"}
+    assert {*first["alternatives"][0]} == {"cause", "how_to_tell"}
 
 
 def test_json_has_null_where_a_number_is_not_finite(
@@ -183,4 +184,4 @@ def test_json_keeps_hostile_text_as_text(
     plain = json_of(save_batch(batch, tmp_path), capsys)
     first = plain["findings"][0]
     assert first["samples"] == list(range(0, 32, 4))
-    assert hostile in first["place"]
+    assert hostile in first["location"]

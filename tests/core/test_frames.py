@@ -65,15 +65,21 @@ def test_columns_on_request(device: torch.device) -> None:
     batch = hand_batch(
         device,
         entropy=torch.arange(18.0).reshape(3, 6),
+        advantages=torch.arange(18.0).reshape(3, 6) / 2,
+        loss_mask=torch.tensor(MASK) * torch.tensor([[1], [0], [1]]),
         tokenizer=lambda ids: "".join(chr(97 + i) for i in ids),
     )
     names = ["position", "token_id", "rollout_log_prob", "old_log_prob", "entropy"]
+    names += ["advantage", "loss_mask", "importance_weight"]
     frame = token_frame(batch, [*names, "prob_diff", "text"])
     assert frame["position"].tolist() == [0, 1, 3, 1, 2, 3, 5, 0]
     assert frame["token_id"].tolist() == [0, 1, 3, 7, 8, 9, 11, 12]
     assert frame["rollout_log_prob"].tolist() == [-1, -1, -2, -1, -1, -1, -3, -2]
     assert frame["old_log_prob"].tolist() == [-0.5, -1.25, -1, -1, -0.75, -1.5, -1, -3]
     assert frame["entropy"].tolist() == [0, 1, 3, 7, 8, 9, 11, 12]
+    assert frame["advantage"].tolist() == [0, 0.5, 1.5, 3.5, 4, 4.5, 5.5, 6]
+    assert frame["loss_mask"].tolist() == [1, 1, 1, 0, 0, 0, 0, 1]
+    assert frame["importance_weight"][2] == pytest.approx(math.e)
     assert frame["text"].tolist() == list("abdhijlm")
     assert frame["prob_diff"][6] == pytest.approx(math.exp(-1) - math.exp(-3))
     for name in [*names, "prob_diff"]:
@@ -275,7 +281,8 @@ def test_a_batch_of_nothing_has_empty_frames(device: torch.device) -> None:
 def test_an_unknown_column_lists_the_known() -> None:
     message = (
         "expected columns out of ['position', 'token_id', 'rollout_log_prob', "
-        "'old_log_prob', 'entropy', 'prob_diff', 'role', 'text']; found 'ratio'. "
+        "'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight', "
+        "'prob_diff', 'role', 'text']; found 'ratio'. "
         "`sample`, `round`, `token` and `diff` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

@@ -13,6 +13,7 @@ from rounddiag import token_frame
 from rounddiag.core import round_frame
 from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import FrameError
+from rounddiag.findings.view import Facts
 from tests.batches import hand_batch
 
 # Rounds of the hand batch: sample 0 has two tokens and one, sample 1 three and one,
@@ -56,8 +57,9 @@ def test_an_unknown_column_is_an_error_that_names_those_of_the_batch() -> None:
 
     message = (
         "expected columns out of ['position', 'token_id', 'rollout_log_prob',"
-        " 'old_log_prob', 'entropy', 'prob_diff', 'role', 'text', 'rank']; found"
-        " 'ranks'. `sample`, `round`, `token` and `diff` are always there."
+        " 'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight',"
+        " 'prob_diff', 'role', 'text', 'rank']; found 'ranks'. `sample`, `round`,"
+        " `token` and `diff` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(batch, ["ranks"])
@@ -73,6 +75,16 @@ def test_rows_of_rounds_that_are_not_there_are_left_out() -> None:
     frame = round_frame(hand_batch(round_columns=odd))
 
     assert frame["kind"].fillna(0).tolist() == [0, 0, 0, 0, 6]
+
+
+def test_diagnose_and_frames_read_the_same_rows_of_rounds() -> None:
+    again = {name: np.r_[values, values[:1]] for name, values in ROUNDS.items()}
+    again["cached"] = np.array([30, 10, 20, 40])  # sample 1, round 0: two rows
+    batch = hand_batch(round_columns=again)
+    known = round_frame(batch)["cached"].fillna(-1).tolist()
+    assert known == [10, -1, 20, 40, -1]
+    view = Facts.from_batch(batch)
+    assert np.nan_to_num(view.round_columns["cached"], nan=-1).tolist() == known
 
 
 def test_values_keep_their_dtype_where_none_is_absent() -> None:

@@ -94,6 +94,6 @@ def _filled(value: Any, buffers: list[bytes]) -> Any:
     return value
 
 
-def page_of(batch: Batch, folder: Path, **options: Any) -> Page:
+def page_of(batch: Batch | Path, folder: Path, **options: Any) -> Page:
     rd.report(batch, folder / "page.html", **options)
     return Page((folder / "page.html").read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.errors import BatchError, FrameError
+from rounddiag.errors import BatchError, FrameError, LoadError
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
 from tests.findings.small import arrays, made, shaken
@@ -60,7 +61,7 @@ def test_without_scripts_it_has_the_verdict_and_the_findings(tmp_path: Path) -> 
     text = " ".join(page_of(batch, tmp_path, worst=0, samples=0).text.split())
     found = rd.diagnose(batch)
     said = " ".join(found.text.split())
-    assert f"broken: {said} image window: {found[0].place} All else" in text
+    assert f"broken: {said} image window: {found[0].location} All else" in text
 
 
 def test_only_the_scripts_of_the_page_may_run(page: Page) -> None:
@@ -148,8 +149,23 @@ def test_an_existing_file_is_replaced_atomically(
 
 
 def test_what_is_no_batch_or_no_sample_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BatchError, match="expected a Batch"):
-        rd.report("step_40.pt", tmp_path / "page.html")  # type: ignore[arg-type]
-    with pytest.raises(FrameError, match="expected samples from 0 to 2, or their ids"):
+    with pytest.raises(FrameError, match="expected a Batch or a DataFrame"):
+        rd.report(3, tmp_path / "page.html")  # type: ignore[arg-type]
+    with pytest.raises(LoadError, match="expected a file, a folder or a glob"):
+        rd.report("step_40.pt", tmp_path / "page.html")
+    with pytest.raises(BatchError, match="expected the id of one sample, or a number"):
         rd.report(hand_batch(), tmp_path / "page.html", samples=["x"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_on_a_file_shows_the_pair_that_was_asked_for(tmp_path: Path) -> None:
+    batch = hand_batch()
+    rd.save(
+        replace(batch, scores={"current": batch.old_log_probs - 0.25}),
+        tmp_path / "batch.parquet",
+    )
+    page = page_of(tmp_path / "batch.parquet", tmp_path, a="current", worst=1)
+    state = page.replies["overview"]["state"]
+    assert (state["a"], state["b"]) == ("current", "rollout")
+    title = page.figure("rounds abs_diff all")["layout"]["meta"]["notes"][0]
+    assert "current - rollout" in title

@@ -241,6 +241,6 @@ def test_a_report_shows_its_progress(
         return done
 
     monkeypatch.setattr(replies, "tqdm", bar)
-    collect_replies(batch, worst=1, samples=0)
+    collect_replies(batch, {}, worst=1, samples=0)
     done, total = shown
     assert 0.5 < done / total < 2

@@ -1,6 +1,7 @@
 """Makes the batches whose sampler is vLLM: `vllm/*.npz`.
 
     python -m tests.faults.vllm_make dense      or moe, vision: one kind, to the cache
+    python -m tests.faults.vllm_make dense --quantized    its weights in 8 bits
     python -m tests.faults.vllm_make --choose   chooses batches of all kinds
 
 Runs in the environment of `tests/interop/vllm`. Faults are those that vLLM and its
@@ -33,7 +34,7 @@ from tests.faults.pools import as_rows
 from tests.faults.rows import OPTIONAL, Rows
 from tests.faults.severity import BANDS, severity_of
 from tests.faults.store import CACHE
-from tests.faults.vllm_bench import FOLDER, HIDDEN
+from tests.faults.vllm_bench import EIGHT_BIT, FOLDER, HIDDEN
 from tests.faults.vllm_sampler import (
     How,
     Request,
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
 
 KINDS = ("dense", "moe", "vision")
 SIZES = {"dense": (24, 16, 32), "moe": (24, 16, 32), "vision": (16, 12, 20)}
-A_SEVERITY, HEALTHY, NUM_HIDDEN = 20, 40, 8
+A_SEVERITY, HEALTHY, NUM_HIDDEN, NUM_EIGHT_BIT = 20, 40, 8, 4
 A_FILE = 12  # batches
+QUANTIZATIONS = {"fp8": "fp8_per_tensor", "int8": "int8_per_channel_weight_only"}
 SCALES = (1.0, 1.1, 1.5, 2.0, 0.0)  # of an adapter; 1 is sound, 0 is without
 KNOWN = {
     "older_weights": "stale_weights",
@@ -374,6 +376,18 @@ def adapters(kind: str) -> None:
     make(bench, trials)
 
 
+def quantized(kind: str) -> None:
+    """Make the batches of weights in 8 bits, which vLLM makes as it loads them."""
+    bench = Bench.__new__(Bench)
+    bench.kind, bench.agent = kind, load_agent(f"{kind}-vllm-0")
+    bench.folder = CACHE / "vllm" / kind
+    weights, folder = bench.agent.net.state_dict(), bench.folder / "model"
+    net = save_weights(bench.agent, weights, folder)
+    for name, quantization in QUANTIZATIONS.items():
+        bench.sampler = Sampler(folder, quantization=quantization)
+        make(bench, [Trial(EIGHT_BIT, EIGHT_BIT, name, net=net)])
+
+
 def make(bench: Bench, trials: Iterable[Trial]) -> None:
     """Make what the cache does not have."""
     for trial in trials:
@@ -405,7 +419,7 @@ def read(kind: str) -> list[Case]:
         rows = Rows.load(path)
         cause, is_raw = path.with_suffix(".txt").read_text().split()
         ratio = rows.mean_abs_diff() / float(level)
-        if cause in ("healthy", HIDDEN):
+        if cause in ("healthy", HIDDEN, EIGHT_BIT):
             severity: str | None = cause
         else:
             severity = severity_of(ratio)
@@ -440,7 +454,8 @@ def choose() -> list[Case]:
     What `rd.diagnose` says has no part in it.
     """
     every = [case for kind in KINDS for case in read(kind)]
-    wanted = dict.fromkeys(BANDS, A_SEVERITY) | {"healthy": HEALTHY, HIDDEN: NUM_HIDDEN}
+    wanted = dict.fromkeys(BANDS, A_SEVERITY)
+    wanted |= {"healthy": HEALTHY, HIDDEN: NUM_HIDDEN, EIGHT_BIT: NUM_EIGHT_BIT}
     chosen = []
     for severity, count in wanted.items():
         groups: dict[tuple[str, ...], list[Case]] = defaultdict(list)
@@ -459,6 +474,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", nargs="?", choices=KINDS)
     parser.add_argument("--adapters", action="store_true", help="those with LoRA")
+    parser.add_argument("--quantized", action="store_true", help="those in 8 bits")
     parser.add_argument("--choose", action="store_true", help="write the files")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -472,6 +488,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fixed.save(part, FOLDER / f"batches_{first // A_FILE}.npz")
     elif options.adapters:
         adapters(options.kind)
+    elif options.quantized:
+        quantized(options.kind)
     else:
         bench = Bench(options.kind)
         make(bench, bench.trials())

@@ -20,7 +20,12 @@ from vllm.lora.request import LoRARequest
 
 from sample_data.synthetic.chat import IM_END
 from sample_data.synthetic.checkpoint import save_agent
-from sample_data.synthetic.vllm_engine import ENVIRONMENT, NEVER, one_pad_a_picture
+from sample_data.synthetic.vllm_engine import (
+    ENVIRONMENT,
+    NEVER,
+    one_pad_a_picture,
+    pack_head,
+)
 from tests.faults import engine
 from tests.faults.episodes import MAX_NEW_TOKENS, Episode
 
@@ -92,6 +97,7 @@ class Sampler:
     def load(self, folder: Path, *, is_cache_kept: bool = False) -> None:
         """Take other weights; a sound engine then empties its prefix cache."""
         self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self.llm.apply_model(pack_head)
         self.forget_pictures()
         if not is_cache_kept and not self.llm.reset_prefix_cache():
             message = "expected an idle engine, whose prefix cache can be reset"

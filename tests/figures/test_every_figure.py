@@ -27,7 +27,6 @@ LAYERS = {
     "plot_compare": ["ci", "difference", "strip"],
     "plot_conditional": ["ci", "envelope"],
     "plot_heatmap": ["marginals"],
-    "plot_log_ppl": ["density", "points", "diagonal"],
     "plot_positions": ["ci", "counts"],
     "plot_probabilities": ["density", "points", "diagonal"],
     "plot_roles": ["ci", "counts"],
@@ -36,7 +35,7 @@ LAYERS = {
     "plot_trajectory": ["bands", "diff", "log_probs"],
 }
 OF_METRICS = ["compare", "conditional", "positions", "roles", "rounds"]
-OF_COLUMNS = ["conditional", "log_ppl", "probabilities", "roles", "rounds", "tail"]
+OF_COLUMNS = ["conditional", "positions", "probabilities", "roles", "rounds", "tail"]
 REF = [[-1.5] * 6, [-0.25] * 6, [-2.0] * 6]
 
 
@@ -48,7 +47,6 @@ COLUMNS = {
         *("sample and round", "round_frame"),
         "sample round num_tokens mean_abs_diff max_abs_diff mean_abs_diff",
     ),
-    "plot_log_ppl": (*TOKEN, "sample round rollout_log_prob old_log_prob"),
     "plot_positions": (
         *("bin of places", "stats.position_means"),
         "low high num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
@@ -96,10 +94,10 @@ def test_an_unknown_metric_is_an_error(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_compare"])
 def test_other_data_is_an_error(name: str) -> None:
     message = (
-        "expected a Batch or a DataFrame; found str."
-        " Open a file with `rounddiag.load(path)` first."
+        "expected a Batch or a DataFrame; found a int. Open a file with"
+        " `rounddiag.load(path)` first; of a run, pass a step: `run.batch(step)`."
     )
-    fails(message, name, "batch.parquet")
+    fails(message, name, 3)
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -133,7 +131,7 @@ def test_a_frame_without_the_columns_is_an_error(name: str) -> None:
     fails(message, name, pd.DataFrame({"round": [0]}))
 
 
-@pytest.mark.parametrize("name", ["conditional", "heatmap", "log_ppl", "tail"])
+@pytest.mark.parametrize("name", ["conditional", "heatmap", "tail"])
 def test_a_frame_gives_the_figure_of_its_batch(name: str) -> None:
     batch = hand_batch(scores={"ref": torch.tensor(REF)})
     columns = ["rollout_log_prob", "old_log_prob"]

@@ -82,8 +82,8 @@ def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
 
 
 def test_the_points_of_both_signs_have_two_symbols() -> None:
-    for plot in (figures.plot_probabilities, figures.plot_log_ppl):
-        figure = plot(HEALTHY)
+    for axes in ("probability", "log_ppl"):
+        figure = figures.plot_probabilities(HEALTHY, axes=axes)
         points = [one for one in figure.data if one.customdata is not None]
         assert len(points) == 2
         for trace in points:

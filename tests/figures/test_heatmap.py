@@ -160,9 +160,27 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 
 METRICS = (
-    "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff', 'beyond',"
-    " 'difference', 'abs_diff', 'diff']"
+    "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
+    " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
+    " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
+
+
+def test_every_metric_has_a_heatmap() -> None:
+    # Sample 0, round 0 has the diffs 0.5 and -0.25; round 1 has 1.
+    wanted = {
+        "k1": [-0.125, -1],
+        "k2": [(0.125 + 0.03125) / 2, 0.5],
+        "chi2": [(math.exp(1) + math.exp(-0.5)) / 2 - 1, math.exp(2) - 1],
+        "train_rollout_logprob_abs_diff": [0.375, 1],
+        "token_mult_prob_error": [(math.exp(0.5) + math.exp(0.25)) / 2, math.e],
+    }
+    for metric, values in wanted.items():
+        cells = cell_frame(hand_batch(), [metric, "p95_abs_diff"])
+        assert cells[metric][:2].tolist() == pytest.approx(values), metric
+        assert plot_heatmap(cells, metric=metric) == plot_heatmap(
+            hand_batch(), metric=metric
+        )
 
 
 @pytest.mark.parametrize(

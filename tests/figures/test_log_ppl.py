@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from rounddiag import plot_log_ppl, token_frame
+from rounddiag import plot_probabilities, token_frame
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
 
 NAN = math.nan
+plot_log_ppl = partial(plot_probabilities, axes="log_ppl")
 
 
 def test_a_point_is_a_sample_and_can_be_clicked() -> None:

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
+import rounddiag as rd
 from rounddiag import plot_rounds, round_summary, token_frame
 from rounddiag.core.scores import select_scores
+from rounddiag.findings.onset import Onset
 from tests.batches import hand_batch, padded
 
 NAN = math.nan
@@ -125,13 +127,21 @@ def test_another_pair_is_named_on_the_axis() -> None:
     assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)
 
 
-def test_the_onset_of_a_batch_is_searched_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    searched: list[object] = []
-    monkeypatch.setattr("rounddiag.figures.rounds.round_onset", searched.append)
-    batch, other = hand_batch(), hand_batch()
-    for data in (batch, batch, other, token_frame(batch)):
-        plot_rounds(data)
-    plot_rounds(batch, metric="k3")
-    assert searched == [batch, other]
+def test_a_figure_marks_the_onset_that_it_is_given() -> None:
+    onset = Onset(round=1, low=1, high=1, before=0.25, after=0.75)
+    notes = without_tags(plot_rounds(hand_batch(), onset=onset).layout.title.text)
+    assert "onset: round 1 (95 % interval: this round alone)" in notes
+    others: list[dict[str, Any]] = [
+        {"metric": "k3"},
+        {"weight": "sample"},
+        {"last_aligned": True},
+    ]
+    for options in others:
+        figure = plot_rounds(hand_batch(), onset=onset, **options)
+        assert "onset" not in figure.layout.title.text
+
+
+def test_a_figure_searches_for_no_onset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("rounddiag.findings.onset.View")
+    batch = rd.load("sample_data/image_window.parquet")
+    assert "worst: round 3" in without_tags(plot_rounds(batch).layout.title.text)

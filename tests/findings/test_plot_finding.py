@@ -85,3 +85,14 @@ def test_something_else_than_a_finding_is_an_error() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         rd.plot_finding(diagnosis)  # type: ignore[arg-type]
+
+
+def test_a_diagnosis_without_findings_says_so_instead_of_a_bare_error() -> None:
+    diagnosis = rd.diagnose(rd.load("sample_data/healthy.parquet"))
+    message = (
+        "expected the number of one of 0 findings; found 0. The verdict is 'healthy':"
+        " `diagnosis.text` has it."
+    )
+    with pytest.raises(IndexError, match=f"^{re.escape(message)}$"):
+        rd.plot_finding(diagnosis[0])
+    assert list(diagnosis) == []

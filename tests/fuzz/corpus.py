@@ -22,12 +22,8 @@ from tests.loaders import (
 
 ROOT = Path(__file__).parents[2]
 _LARGEST = 600_000  # bytes; larger ones say nothing more and take longer
-_NO_BATCH = (
-    ".",
-    "README",
-    "transformers-",
-    "run",
-)  # how the names of other files begin
+# How the names of other files and folders begin.
+_NO_BATCH = (".", "README", "transformers-", "run", "model", "older_model")
 _COLUMNS = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
 
 

@@ -1,6 +1,6 @@
-"""Runs the README's transformers script for rescoring on a real, tiny, random model.
+"""Runs `rounddiag recipe rescore-transformers` on a real, tiny, random model.
 
-The batch is sampled from the same model token by token; the script of the README then
+The batch is sampled from the same model token by token; the script of the recipe then
 scores it from the exported folder. The attached scores must agree with the sampler up
 to rounding. Usage, from the root of the repository:
 
@@ -22,8 +22,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import rounddiag as rd
-
-ROOT = Path(__file__).parents[2]
+from tests.interop.readme import RECIPES, blocks
 
 SAMPLES, ROUNDS, WRITTEN, SHOWN = 4, 3, 5, 7
 VOCABULARY = 200
@@ -68,10 +67,8 @@ def sampled(model: Any) -> rd.Batch:
 
 
 def example(folder: Path) -> str:
-    """The README's script with the folder, the model and the scores below it."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    _, _, after = readme.partition("\nWith transformers.")
-    code = after.partition("```py\n")[2].partition("```")[0]
+    """The recipe's script with the folder, the model and the scores below it."""
+    (code,) = blocks(RECIPES, "rescore-transformers")
     for name in ("the/model", "scores.jsonl"):
         code = code.replace(f'"{name}', f'"{folder / Path(name).name}')
     return code.replace('"folder/', f'"{folder}/exported/')
@@ -85,7 +82,7 @@ def main() -> None:
         folder = Path(place)
         model.save_pretrained(folder / "model")
         rd.export_rescore(batch, folder / "exported")
-        exec(example(folder), {})  # noqa: S102 our own README
+        exec(example(folder), {})  # noqa: S102 our own recipe
         rescored = rd.attach(batch, "rescored", folder / "scores.jsonl")
     diff = rd.token_frame(rescored, a="rescored", b="rollout")["diff"].abs()
     print(f"{len(diff)} tokens, |rescored - rollout| up to {diff.max():.1e}")

@@ -3,10 +3,11 @@
     python tests/interop/vllm_loop.py FOLDER
 
 in an environment with vLLM, with the checkout on PYTHONPATH. A step samples with vLLM,
-scores with transformers in float32, is recorded, updates the weights once, and gives
-them to vLLM. Two runs: a sound one, and one whose weights do not reach vLLM from step
-10 on, which goes on from the sound one's step 9. `rd.open_run` must find no change in
-the first and must name step 10 in the second.
+scores with transformers in float32, is recorded and judged, updates the weights once,
+and gives them to vLLM. Two runs: a sound one, and one whose weights do not reach vLLM
+from step 10 on, which goes on from the sound one's step 9. `rd.open_run` must find no
+change in the first and must name step 10 in the second; the Recorder must speak of the
+second alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from sample_data.synthetic.vllm_engine import Engine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rounddiag.findings import Diagnosis
     from sample_data.synthetic.app import App
     from sample_data.synthetic.rollout import Trajectory
 
@@ -42,6 +44,9 @@ SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 STEPS, ONSET = 20, 10
 TASKS, GROUP = 6, 4
 LEARNING_RATE = 2e-4
+JUDGED = [
+    f"rounddiag/{name}" for name in ("step", "severity", "mean_abs_diff", "seconds")
+]
 
 
 class Loop:
@@ -55,14 +60,22 @@ class Loop:
         self.master = [value.detach().clone() for value in self.model.parameters()]
         self.optimiser = torch.optim.AdamW(self.master, LEARNING_RATE)
 
-    def run(self, steps: Sequence[int], folder: Path, *, is_synced: bool) -> None:
-        """Do some steps, and record each."""
+    def run(
+        self, steps: Sequence[int], folder: Path, *, is_synced: bool
+    ) -> list[tuple[int, str]]:
+        """Do some steps, and record each; return where the verdict changed, to what."""
+        changes: list[tuple[int, str]] = []
+
+        def note(diagnosis: Diagnosis, file: str) -> None:
+            changes.append((int(Path(file).stem.split("_")[1]), diagnosis.verdict))
+
         facts = {
             **self.engine.facts(),
             "training_engine": f"transformers {transformers.__version__}",
             "training_dtype": "float32",
         }
-        with Recorder(folder, every=1, images=0, facts=facts) as recorder:
+        options: dict[str, Any] = {"every": 1, "images": 0, "facts": facts}
+        with Recorder(folder, **options, diagnose=True, on_verdict=note) as recorder:
             for step in steps:
                 start = time.perf_counter()
                 if step and is_synced:
@@ -84,6 +97,9 @@ class Loop:
                     f" {time.perf_counter() - start:.1f} s",
                     flush=True,
                 )
+                if judged := recorder.metrics():
+                    print("  judged:", {k: round(judged[k], 4) for k in JUDGED})
+        return changes
 
     def hand_over(self, step: int) -> None:
         """Write the weights in bfloat16, and let vLLM load them."""
@@ -186,13 +202,17 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     torch.manual_seed(0)
     loop = Loop(home)
-    loop.run(range(ONSET), sound, is_synced=True)
+    spoken = loop.run(range(ONSET), sound, is_synced=True)
     shutil.copytree(sound, planted)
     state = loop.state()
-    loop.run(range(ONSET, STEPS), planted, is_synced=False)
+    alarms = loop.run(range(ONSET, STEPS), planted, is_synced=False)
     loop.restore(state)
-    loop.run(range(ONSET, STEPS), sound, is_synced=True)
+    spoken += loop.run(range(ONSET, STEPS), sound, is_synced=True)
     check(sound, planted)
+    print(f"the Recorder spoke of the sound run: {spoken}, of the planted: {alarms}")
+    assert not spoken
+    assert alarms
+    print(f"after {alarms[0][0] - ONSET + 1} steps without new weights")
 
 
 if __name__ == "__main__":

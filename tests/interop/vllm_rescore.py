@@ -4,7 +4,7 @@
 
 in an environment with vLLM, with the checkout on PYTHONPATH. Ids and screenshots of
 `healthy.parquet` are exported, and scored with `sample_data/model`: by transformers in
-float32, which must give the file's `old_log_probs`; by the README's script for vLLM;
+float32, which must give the file's `old_log_probs`; by `rounddiag recipe rescore-vllm`;
 and by a server, through `/inference/v1/generate`. vLLM sampled these tokens: its
 prefill must agree with what it recorded as it decoded.
 """
@@ -19,14 +19,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import rounddiag as rd
+from tests.interop.readme import RECIPES, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "sample_data" / "model"
@@ -44,10 +49,9 @@ CLOSE = 0.005  # nat: a mean of prefill against decoding
 
 
 def script(folder: Path) -> str:
-    """Return the README's script for vLLM with our model and folders."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = readme.partition("\nWith vLLM.")[2].partition("```py\n")[2]
-    code = code.partition("```")[0].replace("folder/", f"{folder}/exported/")
+    """Return the recipe's script for vLLM with our model and folders."""
+    (code,) = blocks(RECIPES, "rescore-vllm")
+    code = code.replace("folder/", f"{folder}/exported/")
     code = code.replace('"scores.jsonl"', f'"{folder}/offline.jsonl"')
     options = (
         'dtype="bfloat16", max_model_len=1024, enforce_eager=True,'
@@ -84,18 +88,24 @@ def answers() -> bool:
     return True
 
 
-def serve(exported: Path, scores: Path) -> None:
-    """Score the exported samples through a server."""
+@contextmanager
+def running(model: Path) -> Iterator[None]:
+    """Run `vllm serve` with a model."""
     program = Path(sys.executable).with_name("vllm")
-    command = [str(program), "serve", str(MODEL), *SERVE]
+    command = [str(program), "serve", str(model), *SERVE]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             wait(server)
-            with scores.open("w") as out:
-                for line in (exported / "samples.jsonl").read_text().splitlines():
-                    out.write(json.dumps(served_row(json.loads(line), exported)) + "\n")
+            yield
         finally:
             server.terminate()
+
+
+def serve(exported: Path, scores: Path) -> None:
+    """Score the exported samples through a server."""
+    with running(MODEL), scores.open("w") as out:
+        for line in (exported / "samples.jsonl").read_text().splitlines():
+            out.write(json.dumps(served_row(json.loads(line), exported)) + "\n")
 
 
 def served_row(sample: dict[str, Any], exported: Path) -> dict[str, Any]:

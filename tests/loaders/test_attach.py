@@ -342,11 +342,11 @@ def test_a_file_of_another_kind(
 
 def test_no_file(batch: Batch, tmp_path: Path) -> None:
     expected = re.escape(
-        f"{tmp_path}: expected a file of JSON lines or Parquet; found a folder."
+        f"{tmp_path / 'none'}: expected a file of JSON lines or Parquet; found nothing."
         " Pass the path of the scores."
     )
     with pytest.raises(LoadError, match=f"^{expected}$"):
-        attach(batch, "x", tmp_path)
+        attach(batch, "x", tmp_path / "none")
 
 
 @settings(max_examples=min(50, settings().max_examples))

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,19 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import rounddiag as rd
+from rounddiag import attach, export_rescore
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import attach, export_rescore
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
+from tests.interop.readme import RECIPES, blocks
 from tests.loaders.parquet.conftest import png
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rounddiag.batch import Batch
 
 VOCABULARY, IMAGE = 20, 9
-README = Path(__file__).parents[2] / "README.md"
 DATA = (*b"\x89PNG\r\n\x1a\n", *b"not more than the head")
 
 
@@ -57,6 +58,8 @@ def test_records_hold_the_exact_ids(batch: Batch, tmp_path: Path) -> None:
         "images": [],
         "image_positions": [],
         "image_errors": [],
+        "image_sizes": [],
+        "position_ids": None,
     }
     found = [record["response_ids"] for record in records(tmp_path)]
     assert found == [[0, 1, 2, 3], [6, 7, 8, 9, 10, 11], [12]]
@@ -149,10 +152,8 @@ def test_ids_of_any_size_survive(
 
 
 def loop_of(name: str, folder: Path) -> str:
-    """The loop in the README's script for one engine, for another folder."""
-    readme = README.read_text(encoding="utf-8")
-    _, _, after = readme.partition(f"\nWith {name}.")
-    code = after.partition("```py\n")[2].partition("```")[0]
+    """The loop in the recipe's script for one engine, for another folder."""
+    (code,) = blocks(RECIPES, f"rescore-{name}")
     loop = code[code.index("with open") :]
     return loop.replace("scores.jsonl", f"{folder}/scores.jsonl").replace(
         "folder/", f"{folder}/"
@@ -180,14 +181,14 @@ def log_prob(before: int, token: int) -> float:
     return math.log(weights[token] / sum(weights))
 
 
-def test_the_transformers_loop_of_the_readme(batch: Batch, tmp_path: Path) -> None:
+def test_the_transformers_loop_of_the_recipe(batch: Batch, tmp_path: Path) -> None:
     def model(input_ids: torch.Tensor) -> SimpleNamespace:
         return SimpleNamespace(logits=log_probs_after(input_ids[0])[None])
 
     folder = tmp_path / "out"
     export_rescore(batch, folder)
     names = {"model": model, "torch": torch, "json": json}
-    exec(loop_of("transformers", folder), names)  # noqa: S102 our own README
+    exec(loop_of("transformers", folder), names)  # noqa: S102 our own recipe
     check_scores(batch, folder)
 
 
@@ -213,7 +214,7 @@ class Vllm:
         ]
 
 
-def test_the_vllm_loop_of_the_readme(batch: Batch, tmp_path: Path) -> None:
+def test_the_vllm_loop_of_the_recipe(batch: Batch, tmp_path: Path) -> None:
     shot = EncodedScreenshot(data=png("red"))
     ids = batch.response_ids.clone()
     ids[8:10] = IMAGE  # sample 1: 6, 7, 9, 9, 10, 11
@@ -221,7 +222,7 @@ def test_the_vllm_loop_of_the_readme(batch: Batch, tmp_path: Path) -> None:
     folder, llm = tmp_path / "out", Vllm()
     export_rescore(seen, folder)
     names = {"llm": llm, "params": None, "json": json, "Image": Image, "IMAGE": IMAGE}
-    exec(loop_of("vLLM", folder), names)  # noqa: S102 our own README
+    exec(loop_of("vllm", folder), names)  # noqa: S102 our own recipe
     rescored = attach(seen, "rescored", folder / "scores.jsonl")
     assert llm.prompts[1]["prompt_token_ids"] == [2, 3, 6, 7, 9, 10, 11]
     assert [*llm.prompts[0]] == ["prompt_token_ids"]

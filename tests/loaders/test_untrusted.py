@@ -302,8 +302,12 @@ def test_a_tokenizer_that_fails_is_named_with_its_file(tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    file = tmp_path / "a.pkl"
+    file.touch()
     options = []
 
     def record(*_: object, **chosen: object) -> Any:
@@ -313,7 +317,7 @@ def test_the_command_line_has_it(
 
     monkeypatch.setattr("rounddiag.loaders.load", record)
     for command in ("summary", "check", "report"):
-        assert main([command, "a.pkl", "--untrusted"]) > 0
+        assert main([command, str(file), "--untrusted"]) > 0
     assert options == [{"tokenizer": None, "untrusted": True}] * 3
     assert capsys.readouterr().err == "rounddiag: refused\n" * 3
 

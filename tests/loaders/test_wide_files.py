@@ -1,4 +1,4 @@
-"""Many columns, entries and keys; `tests.benchmarks.wide_files` prints the times."""
+"""Many columns, entries and keys."""
 
 from __future__ import annotations
 

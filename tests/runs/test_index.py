@@ -157,6 +157,17 @@ def test_other_metrics_and_values_have_tables_of_their_own(tmp_path: Path) -> No
         run.summary(metric="nonsense")
 
 
+def test_pairs_whose_names_join_alike_have_tables_of_their_own(tmp_path: Path) -> None:
+    batch = rd.load("sample_data/healthy.parquet")
+    old = batch.old_log_probs
+    scores = {"x": old, "y_z": old + 0.5, "x_y": old, "z": old + 2.0}
+    scores |= {"x,y": old, "z": old + 2.0}
+    rd.save(replace(batch, images=None, scores=scores), tmp_path / "step_0.parquet")
+    run = rd.open_run(tmp_path)
+    for a, b, mean in (("x", "y_z", 0.5), ("x_y", "z", 2.0), ("x,y", "z", 2.0)):
+        assert run.summary(a=a, b=b)["mean"].to_numpy() == pytest.approx(mean, abs=1e-5)
+
+
 @pytest.mark.parametrize("metric", [*METRICS])
 @pytest.mark.parametrize("has_totals", [True, False])
 def test_every_metric_is_that_of_the_batch(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from tqdm import auto as tqdm_auto
 
 import rounddiag as rd
@@ -21,6 +25,7 @@ from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.runs import ingestion
 from rounddiag.runs.engines import map_items
+from rounddiag.vision import EncodedScreenshot
 from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
@@ -150,6 +155,39 @@ def test_options_reach_the_loader(tmp_path: Path) -> None:
     torch.save(dump, raw)
     done = rd.ingest(raw, tmp_path / "out", columns={"old_log_probs": "mine"})
     assert done.written == (1,)
+
+
+def test_other_options_convert_again(tmp_path: Path) -> None:
+    dump = small_dump(1)
+    dump["mine"], dump["other"] = dump.pop("old_log_probs"), dump["rollout_log_probs"]
+    raw, out = tmp_path / "step_1.pt", tmp_path / "out"
+    torch.save(dump, raw)
+    rd.ingest(raw, out, columns={"old_log_probs": "mine"})
+    done = rd.ingest(raw, out, columns={"old_log_probs": "other"})
+    assert (done.written, done.unchanged) == ((1,), ())
+    assert rd.open_run(out).summary()["mean"].tolist() == [0.0, 0.0]
+    again = rd.ingest(raw, out, columns={"old_log_probs": "other"})
+    assert (again.written, again.unchanged) == ((), (1,))
+
+
+def test_a_thumbnail_is_never_larger_than_its_screenshot(tmp_path: Path) -> None:
+    batch = rd.load(VERL)
+    plain, noise = BytesIO(), BytesIO()
+    Image.new("RGB", (640, 480), "white").save(plain, format="PNG")
+    pixels = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(noise, format="PNG")
+    shots = [
+        EncodedScreenshot(data=one.getvalue(), round=0, position=-1)
+        for one in (plain, noise)
+    ]
+    batch = replace(batch[:2], images=tuple((shot,) for shot in shots))
+    rd.save(batch, tmp_path / "step_1.parquet")
+    rd.ingest(tmp_path / "step_1.parquet", tmp_path / "out")
+    kept = rd.load(next((tmp_path / "out").glob("*.parquet"))).images
+    assert kept is not None
+    sizes = [[len(shot.read().data) for shot in row] for row in kept]  # type: ignore[attr-defined]
+    assert sizes[0] == [len(plain.getvalue())]  # its JPEG has 5,427 bytes
+    assert sizes[1][0] < len(noise.getvalue())
 
 
 def test_unknown_options_are_errors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
+from rounddiag.runs.folder import RunFolder
 from tests.runs.step_folders import scaled_batch, small_dump, write_steps
 
 if TYPE_CHECKING:
@@ -60,6 +62,18 @@ def test_a_glob_and_a_single_file_are_runs_too(tmp_path: Path) -> None:
     write_steps(tmp_path, {1: 1, 2: 1, 12: 1})
     assert rd.open_run(tmp_path / "step_1*.parquet").steps == (1, 12)
     assert rd.open_run(tmp_path / "step_2.parquet").steps == (2,)
+
+
+def test_a_worker_in_another_folder_opens_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_steps(tmp_path / "runs", {1: 1, 2: 1})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sent = [pickle.dumps(RunFolder(name)) for name in ("runs", "runs/step_*.parquet")]
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    steps = [[one.step for one in pickle.loads(one).steps()] for one in sent]  # noqa: S301 ours
+    assert steps == [[1, 2], [1, 2]]
 
 
 def test_partial_and_foreign_files_are_no_steps(tmp_path: Path) -> None:

@@ -11,9 +11,15 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError, LoadError
+from rounddiag.findings.registry import Detector
 from rounddiag.runs import run as run_module
-from rounddiag.runs.change_points import find_breaks
-from rounddiag.runs.diagnosis import choose_steps, find_events
+from rounddiag.runs.change_points import find_breaks, find_changes
+from rounddiag.runs.diagnosis import (
+    choose_steps,
+    find_events,
+    hold_verdicts,
+    judged_by,
+)
 from tests.runs.step_folders import scaled_batch, write_steps
 
 if TYPE_CHECKING:
@@ -40,6 +46,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         rd.save(batch, path / f"step_{step}.parquet")
     return path
+
+
+def test_a_run_is_tested_for_changes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def count(*args: Any, **options: Any) -> pd.DataFrame:
+        calls.append(options)
+        return find_changes(*args, **options)
+
+    monkeypatch.setattr(run_module, "find_changes", count)
+    rd.open_run(write_steps(tmp_path, {1: 1, 2: 1})).diagnose(kind="dense")
+    assert calls == [{"metric": "abs_diff"}]
 
 
 @pytest.mark.slow
@@ -126,3 +146,29 @@ def test_many_changed_facts_are_counted(tmp_path: Path) -> None:
     assert len(lines) == 7
     events = find_events(run.step_summary())
     assert [(one.previous, one.step) for one in events][-1] == (7, 8)
+
+
+def test_a_verdict_holds_on_either_side_of_a_limit() -> None:
+    now = ["healthy", "suspicious", "broken", "suspicious", "suspicious", "healthy"]
+    strict = ["noisy", "suspicious", "broken", "broken", "suspicious", "healthy"]
+    rows = pd.DataFrame({"step": range(6), "verdict": now, "strict": strict})
+    assert hold_verdicts(rows)["verdict"].tolist() == [
+        *("healthy", "suspicious", "broken", "broken", "suspicious", "healthy")
+    ]
+
+
+def test_a_run_is_diagnosed_again_for_another_range_or_detector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1.0}))
+    assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["suspicious"]
+    high = replace(rd.findings.REFERENCE["dense"], usual=10.0, limit=20.0)
+    monkeypatch.setitem(rd.findings.REFERENCE, "dense", high)
+    assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["healthy"]
+    before = judged_by()
+    monkeypatch.setitem(
+        rd.findings.DETECTORS,
+        "mine",
+        Detector("mine", "exact", lambda _: None),
+    )
+    assert judged_by() != before

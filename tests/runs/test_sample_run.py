@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag._version import __version__
 from rounddiag.loaders.parquet import load_parquet
+from rounddiag.loaders.parquet.metadata import KEY
 from sample_data.synthetic.run import ONSET, STEPS, save_run
 
 FOLDER = Path("sample_data/run")
@@ -53,8 +55,10 @@ def test_the_files_are_those_that_make_writes(made: Path) -> None:
         # float32 exp differs in its last digit from processor to processor.
         near = pytest.approx(totals, rel=1e-5, abs=1e-8, nan_ok=True)
         assert numbers(json.loads(written.pop(TOTALS))) == near
+        facts = [json.loads(one.pop(KEY)) for one in (committed, written)]
+        assert {**facts[0], "rounddiag": __version__} == facts[1]
         assert committed == written
-        assert b'"source"' not in one.schema.metadata[b"rounddiag"]
+        assert b'"source"' not in one.schema.metadata[KEY]
     assert sum(file.stat().st_size for file in FOLDER.glob("*.parquet")) < 5e6
 
 

@@ -172,7 +172,6 @@ def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
         ([], "[]"),
         (hand_batch(), "['Batch']"),
         (5, "['int']"),
-        ([hand_batch(), "other.pkl"], "['Batch', 'str']"),
     ],
 )
 def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:

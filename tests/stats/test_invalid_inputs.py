@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rounddiag import stats
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, LoadError
 
 FUNCTIONS = (
     *("conditional_means", "perplexities", "round_summary", "standardise"),
@@ -16,11 +16,12 @@ FUNCTIONS = (
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize(("data", "kind"), [("step_40.parquet", "str"), (3, "int")])
-def test_a_path_or_a_number_is_an_error(name: str, data: object, kind: str) -> None:
+def test_a_number_or_a_path_of_no_file_is_an_error(name: str) -> None:
     message = (
-        f"expected a Batch or a token frame; found a {kind}. Open a file with"
-        " `rounddiag.load(path)` first."
+        "expected a Batch or a DataFrame; found a int. Open a file with"
+        " `rounddiag.load(path)` first; of a run, pass a step: `run.batch(step)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        getattr(stats, name)(data)
+        getattr(stats, name)(3)
+    with pytest.raises(LoadError, match="expected a file, a folder or a glob"):
+        getattr(stats, name)("step_40.parquet")

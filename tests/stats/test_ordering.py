@@ -52,7 +52,7 @@ def test_a_list_of_samples_is_an_order_of_none_but_these() -> None:
 def test_a_list_must_name_each_sample_once(order: list[int], found: str) -> None:
     message = (
         f"`order`: expected each sample once, of 4; found {found}."
-        " Name samples by their numbers."
+        " Name samples by their numbers or ids."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         order_rows(SAMPLES, order)
@@ -64,7 +64,7 @@ def test_an_unknown_order_is_refused() -> None:
         " found 'best'. Leave it out for the order of the batch."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        order_rows(SAMPLES, "best")  # type: ignore[arg-type]
+        order_rows(SAMPLES, "best")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ FRAME = pd.DataFrame(
 def two_rows(monkeypatch: pytest.MonkeyPatch) -> HeatmapRows:
     """Five samples in pools of three and two."""
     monkeypatch.setattr(pools, "MAX_ROWS", 2)
-    return HeatmapRows(samples=summarize_samples(FRAME, FRAME, 5))
+    return HeatmapRows(samples=summarize_samples(None, FRAME, 5))
 
 
 def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
@@ -49,14 +49,14 @@ def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
 
 
 def test_a_frame_tells_of_its_samples_itself() -> None:
-    found = summarize_samples(FRAME, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
+    found = summarize_samples(None, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
     assert found["reward"].tolist() == pytest.approx([1, NAN, 0, 0.5, 0], nan_ok=True)
     assert "group_id" not in found
     assert found["num_tokens"].tolist() == [6, 0, 3, 1, 1]
 
 
 def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
-    rows = HeatmapRows(samples=order_rows(summarize_samples(FRAME, FRAME, 5), "worst"))
+    rows = HeatmapRows(samples=order_rows(summarize_samples(None, FRAME, 5), "worst"))
     found = rows.rounds(FRAME, "mean_abs_diff", "max")
     assert found["row"].tolist() == [2, 2, 1, 4, 0]
     assert found["shown"].tolist() == pytest.approx(

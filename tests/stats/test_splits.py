@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rounddiag import token_frame
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import Split, split_by, split_first, split_rounds
 from tests.batches import hand_batch
@@ -39,7 +39,7 @@ def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
         "engine": np.array(["x", "y"], dtype=object),
     }
     batch = hand_batch(round_columns=columns)
-    split = split_by(batch, token_frame(batch), "engine")
+    split = split_by(Measured.of(batch), "engine")
     # Tokens of the rounds: 2, 1 | 3, 1 | 1; what is missing comes last.
     assert split.codes.tolist() == [2, 2, 0, 1, 1, 1, 2, 2]
     assert part_labels(split)[2:6] == ["x", "y", "y", "y"]
@@ -48,7 +48,7 @@ def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
 
 def test_a_column_of_a_frame_is_taken_as_it_is() -> None:
     frame = TOKENS.assign(rank=[2, 1, 1, 2, 3])
-    assert part_labels(split_by(frame, frame, "rank")) == [2, 1, 1, 2, 3]
+    assert part_labels(split_by(Measured.of(frame), "rank")) == [2, 1, 1, 2, 3]
 
 
 def test_more_than_a_hundred_values_are_an_error() -> None:
@@ -58,10 +58,10 @@ def test_more_than_a_hundred_values_are_an_error() -> None:
         " Put values into bins in a column of your own, and name that one."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        split_by(frame, frame, "rank")
+        split_by(Measured.of(frame), "rank")
 
 
 def test_no_tokens_have_no_parts() -> None:
     assert part_labels(split_rounds(TOKENS[:0])) == []
     nothing = hand_batch()[:0]
-    assert part_labels(split_by(nothing, token_frame(nothing), "num_rounds")) == []
+    assert part_labels(split_by(Measured.of(nothing), "num_rounds")) == []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, round_summary, schema, token_frame
-from rounddiag.core.aggregation import quantiles
+from rounddiag.core.aggregation import run_quantiles
 from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
 from rounddiag.stats.intervals import Resampling, ratio_interval
 from tests.batches import hand_batch, padded, random_log_probs
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
 
 
 def test_one_row_per_round_over_all_samples(device: torch.device) -> None:
@@ -193,45 +189,26 @@ def test_tokens_of_one_sample_are_no_evidence_of_their_own() -> None:
 
 
 @given(
-    st.lists(st.floats(0, 1e6, width=32), max_size=40),
-    st.lists(st.floats(0, 1), min_size=1, max_size=5).map(sorted),
+    st.lists(st.lists(st.floats(0, 1e6, width=32), max_size=12), max_size=8),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
 )
-def test_quantiles_equal_numpy(values: list[float], where: list[float]) -> None:
-    array = np.array(values, dtype=np.float32)
-    found = quantiles(array.copy(), where)
-    if not values:
-        assert np.isnan(found).all()
-    else:
-        wanted = np.quantile(array.astype(np.float64), where)
-        assert found == pytest.approx(wanted.tolist(), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(20_000) ** 2 % 19_997,  # any order
-        np.arange(20_000),
-        np.arange(20_000) // 4_000,  # many alike, as shares of tokens are
-        np.arange(20_000) % 2_500 == 0,
-        np.where(np.arange(20_000) % 5, np.arange(20_000), np.inf),
-        # A sample of every fourth value shows nothing of the others.
-        np.where(np.arange(20_000) % 4, 1 + np.arange(20_000), 0),
-    ],
-)
-def test_quantiles_of_many_values_equal_numpy(values: Array) -> None:
-    values, where = values.astype(np.float64), [0.0, 0.01, 0.5, 0.79, 0.9, 0.99, 1.0]
-    known = where if np.isfinite(values).all() else where[:4]  # numpy: inf - inf
-    wanted = np.quantile(values, known).tolist() + [np.inf] * (7 - len(known))
-    assert quantiles(values.copy(), where).tolist() == pytest.approx(wanted)
-    row = quantiles(values[None].copy(), where)
-    assert row.shape == (7, 1)
-    assert row[:, 0].tolist() == pytest.approx(wanted)
+def test_quantiles_of_runs_equal_numpy(
+    runs: list[list[float]], where: list[float]
+) -> None:
+    values = np.array([one for run in runs for one in run], dtype=np.float32)
+    found = run_quantiles(values, np.array([len(one) for one in runs], int), where)
+    assert found.shape == (len(where), len(runs))
+    for run, one in zip(runs, found.T, strict=True):
+        wanted = (
+            np.quantile(np.array(run), where) if run else np.full(len(where), np.nan)
+        )
+        assert one == pytest.approx(wanted.tolist(), rel=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize("values", [[np.inf], [1.0, np.inf, np.inf]])
 def test_quantiles_of_infinite_values_are_infinite(values: list[float]) -> None:
-    found = quantiles(np.array(values), [0.5, 0.99])
-    assert found.tolist() == [np.inf, np.inf]
+    found = run_quantiles(np.array(values), np.array([len(values)]), [0.5, 0.99])
+    assert found.tolist() == [[np.inf], [np.inf]]
 
 
 def test_the_mean_of_rounds_weighs_tokens() -> None:

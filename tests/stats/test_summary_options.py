@@ -259,8 +259,8 @@ def test_any_pair_of_scores() -> None:
         ),
         (
             {"cluster": "round"},
-            '`cluster`: expected "sample" or "group"; found \'round\'. Leave it out for'
-            " groups where there are groups.",
+            '`cluster`: expected "sample" or "group"; found \'round\'. Leave it out to'
+            " resample groups, if the batch has them.",
         ),
         (
             {"cluster": "group"},
@@ -279,12 +279,3 @@ def test_an_option_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(token_frame(hand_batch()), **options)
-
-
-def test_a_path_is_no_batch() -> None:
-    message = (
-        "expected a Batch or a token frame; found a str."
-        " Open a file with `rounddiag.load(path)` first."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        round_summary("step_40.parquet")  # type: ignore[arg-type]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag.widgets.columns import BatchColumns
-from tests.batches import hand_batch, padded
+from tests.batches import MASK, hand_batch, padded
 from tests.widgets.samples import worded
 
 
@@ -96,12 +98,57 @@ def test_values_of_rows_are_those_of_the_frame() -> None:
         assert columns.values_at(name, rows) == rows[name].tolist()
 
 
+def test_a_sample_is_described_by_what_filters_keep() -> None:
+    batch = hand_batch(
+        group_ids=("a", "b", "a"),
+        rewards=torch.tensor([1.0, 0.0, 0.0]),
+        sample_columns={
+            "rank": np.array([7, 8, 9]),
+            "status": np.array(["ok", "", ""]),
+        },
+    )
+    columns = BatchColumns(batch)
+    facts = {one["name"]: (one["text"], one["condition"]) for one in columns.facts(0)}
+    assert facts == {
+        "rank": ("7", [7]),
+        "status": ("ok", ["ok"]),
+        "group_id": ("a", ["a"]),
+        "reward": ("1", [1.0]),
+    }
+    for name, (_, condition) in facts.items():
+        assert columns.keep(name, condition)[:3].all()
+    assert [one["name"] for one in columns.facts(2)] == ["rank", "group_id", "reward"]
+    assert columns.mates(2) == [
+        {"sample": 0, "reward": 1.0, "num_rounds": 2, "num_tokens": 3},
+        {"sample": 2, "reward": 0.0, "num_rounds": 1, "num_tokens": 1},
+    ]
+    assert BatchColumns(hand_batch()).mates(0) == []
+
+
+def test_what_each_token_has_is_a_column() -> None:
+    batch = hand_batch(
+        entropy=torch.arange(18.0).reshape(3, 6),
+        loss_mask=torch.tensor(MASK) * torch.tensor([[1], [0], [1]]),
+    )
+    columns = BatchColumns(batch)
+    kept = columns.keep("loss_mask", [0])
+    assert np.flatnonzero(kept).tolist() == [3, 4, 5, 6]
+    kept = columns.keep("entropy", {"from": 9})
+    assert np.flatnonzero(kept).tolist() == [5, 6, 7]
+    kept = columns.keep("importance_weight", {"from": 2.0})  # e^1 and e^2
+    assert np.flatnonzero(kept).tolist() == [2, 6]
+
+
 def test_a_menu_lists_every_column() -> None:
     batch = hand_batch(sample_ids=("x", "y", "z"))
     assert BatchColumns(batch).offers() == [
         {"name": "sample_id", "values": ["x", "y", "z"]},
         {"name": "num_rounds", "values": [1, 2]},
         {"name": "num_tokens", "values": [1, 3, 4]},
+        {
+            "name": "importance_weight",
+            "ends": [pytest.approx(np.exp(-1)), pytest.approx(np.exp(2))],
+        },
         {"name": "sample", "values": [0, 1, 2]},
         {"name": "round", "values": [0, 1]},
         {"name": "token", "ends": [0, 2]},

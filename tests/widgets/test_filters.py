@@ -96,7 +96,7 @@ def test_text_is_found_across_tokens_and_within_a_round() -> None:
         return [*kept(batch, text=text)["text"]]
 
     assert found("click(") == ["cl", "ick", "(1"]
-    assert found("Click(") == []
+    assert found("CLICK(") == ["cl", "ick", "(1"]
     assert found("(") == ["(1", "("]
     assert found({"regex": r"\(\d"}) == ["(1", "(", "2"]
     assert found({"regex": r"k\b|^i"}) == ["ick", "ick"]
@@ -166,7 +166,7 @@ def test_a_role_keeps_its_tokens() -> None:
         (
             {"role": "thought"},
             "`role`: expected a column out of group_id, reward, num_rounds, num_tokens,"
-            f" sample, round, token; found none. {ADVICE}",
+            f" importance_weight, sample, round, token; found none. {ADVICE}",
         ),
         (
             {"text": 3},

@@ -15,6 +15,7 @@ from rounddiag.widgets.in_common import shared_values, summary_of
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
+from tests.widgets.samples import worded
 
 
 def column(found: dict[str, Any], head: str) -> list[Any]:
@@ -36,7 +37,7 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     found = drawer_list(looked_at, "findings")
     first = looked_at.diagnosis[0]
     assert column(found, "cause") == ["image window"]
-    assert column(found, "where") == [first.place]
+    assert column(found, "where") == [first.location]
     assert found["findings"] == [0]
     assert first.explanation in found["notes"][0]
     assert first.next_step in found["notes"][0]
@@ -178,6 +179,21 @@ def test_where_nothing_is_beyond_the_list_says_so(window: rd.Batch) -> None:
     found = drawer_list(session(window, threshold=99.0), "common")
     assert found["num_rows"] == 0
     assert found["empty"] == "No token is beyond 99 nat."
+
+
+def test_hits_are_of_all_samples_a_row_for_each_match() -> None:
+    batch = worded([["cl", "ick", "(1", ")"], ["(", "2", "CL"], ["ick", " cl", "ick"]])
+    looked_at = session(batch, filter={"sample": [0]})
+    found = drawer_list(looked_at, "hits", text="Click")
+    keys = ("sample", "round", "token")
+    places = [tuple(one[key] for key in keys) for one in found["places"]]
+    own = rd.token_frame(batch)
+    starts = [tuple(own.loc[at, [*keys]]) for at in (0, 8)]
+    assert places == starts
+    assert found["num_rows"] == 2
+    assert drawer_list(looked_at, "hits", text="q")["empty"] == "No sample has 'q'."
+    assert drawer_list(looked_at, "hits", text=r"\(\d", is_regex=True)["num_rows"] == 2
+    assert drawer_list(looked_at, "hits")["num_rows"] == 0
 
 
 def test_text_of_a_redacted_batch_is_not_shown(tmp_path: Any) -> None:

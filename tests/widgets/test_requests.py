@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import nan
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.batches import hand_batch
 
 OVERVIEW = {
     *("head", "pair", "options", "state", "figures", "note", "counts"),
+    "groups",
     *("num_tokens", "num_rounds"),
 }
 
@@ -32,13 +34,46 @@ class Asked:
     def _choose(self) -> None:
         self.num_choices += 1
 
-    def __call__(self, name: str, **args: Any) -> Any:
-        return self.requests(name, args)
+    def __call__(self, request: str, /, **args: Any) -> Any:
+        return self.requests(request, args)
 
 
 @pytest.fixture
 def ask() -> Asked:
     return Asked()
+
+
+def test_the_page_asks_what_the_filter_keeps_and_where_tokens_are_beyond(
+    ask: Asked,
+) -> None:
+    ask.session.change({"filter": {"round": [1]}, "threshold": 1.5})
+    assert ask("kept", sample=0)["is_kept"].tolist() == [False, False, True]
+    assert ask("kept", sample=2)["is_kept"].tolist() == [False]
+    assert ask("beyond")["samples"].tolist() == [1]
+
+
+def test_values_have_means_and_ignore_their_own_condition(ask: Asked) -> None:
+    ask.session.change({"filter": {"round": [1]}})
+    assert ask("values", name="round") == {
+        "name": "round",
+        "num_rows": 2,
+        "rows": [
+            {
+                "text": text,
+                "condition": [round_],
+                "mean": pytest.approx(mean),
+                "low": pytest.approx(nan, nan_ok=True),  # of 3 samples
+                "high": pytest.approx(nan, nan_ok=True),
+                "num_tokens": num,
+            }
+            for text, round_, mean, num in (("1", 1, 1.5, 2), ("0", 0, 2.5 / 6, 6))
+        ],
+    }
+    (row,) = ask("values", name="sample")["rows"][1:]  # of the rounds 1
+    assert (row["text"], row["mean"]) == ("0", 1.0)
+    ask.session.change({"filter": {}, "by": "sample"})
+    groups = ask("overview", theme="light")["groups"]
+    assert [one["text"] for one in groups["rows"]] == ["2", "1", "0"]
 
 
 def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:

@@ -13,7 +13,7 @@ import torch
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.session import Session, _most
-from rounddiag.widgets.state import Cells, Place
+from rounddiag.widgets.state import CellBox, Place
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
@@ -103,15 +103,15 @@ def test_without_cells_the_round_of_the_token_is_selected() -> None:
 
 def test_the_worst_token_of_cells() -> None:
     looked_at = session()
-    first_of_equals = looked_at.worst_token(Cells(samples=(1, 0), rounds=(0, 0)))
+    first_of_equals = looked_at.worst_token(CellBox(samples=(1, 0), rounds=(0, 0)))
     assert first_of_equals == Place()
-    both = looked_at.worst_token(Cells(samples=(0, 1, 2), rounds=(0, 1)))
+    both = looked_at.worst_token(CellBox(samples=(0, 1, 2), rounds=(0, 1)))
     assert both == Place(sample=1, round=1)
 
 
 def test_in_cells_without_a_token_nothing_moves() -> None:
     looked_at = session(current={"sample": 1, "round": 1})
-    assert looked_at.worst_token(Cells(samples=(2,), rounds=(1, 5))) == Place(
+    assert looked_at.worst_token(CellBox(samples=(2,), rounds=(1, 5))) == Place(
         sample=1, round=1
     )
 
@@ -119,7 +119,7 @@ def test_in_cells_without_a_token_nothing_moves() -> None:
 def test_in_cells_without_a_number_it_is_the_first_token() -> None:
     unknown = torch.full((1, 3), torch.nan)
     looked_at = session(padded([[0, 1, 1]], unknown, unknown))
-    assert looked_at.worst_token(Cells(samples=(0,), rounds=(0, 0))) == Place()
+    assert looked_at.worst_token(CellBox(samples=(0,), rounds=(0, 0))) == Place()
 
 
 def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:

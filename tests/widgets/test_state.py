@@ -12,13 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.widgets.state import OFFERED_METRICS, Cells, Place, State, bounding_cells
+from rounddiag.widgets.state import (
+    OFFERED_METRICS,
+    CellBox,
+    Place,
+    State,
+    bounding_cells,
+)
 
 PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
 RANGES = st.fixed_dictionaries({"from": st.integers(0), "to": st.integers(0)})
 FILTERS = st.dictionaries(st.text(), RANGES | st.text() | st.lists(st.text()))
 CELLS = st.builds(
-    Cells,
+    CellBox,
     samples=st.lists(st.integers(0), min_size=1).map(tuple),
     rounds=st.tuples(st.integers(0), st.integers(0)),
 )
@@ -31,6 +37,17 @@ STATES = st.builds(
     filter=FILTERS,
     cells=CELLS | st.none(),
 )
+
+
+def test_notes_and_the_colour_of_the_text_are_part_of_the_state() -> None:
+    note = {"sample": 1, "round": 0, "token": 2, "text": "here"}
+    state = State(notes=[note], text_color="entropy")
+    assert state.as_dict()["notes"] == [note]
+    for wrong in ([{**note, "text": 3}], [{"text": "no place"}], "text"):
+        with pytest.raises(FrameError, match=r"^`notes`: expected a list of dict"):
+            State(notes=wrong)  # type: ignore[arg-type]
+    with pytest.raises(FrameError, match=r"^`text_color`: expected one of"):
+        State(text_color="red")  # type: ignore[arg-type]
 
 
 @given(STATES)
@@ -115,7 +132,7 @@ def test_an_entry_that_there_is_not_is_named(key: str, advice: str) -> None:
 
 def test_a_box_holds_all_rows_of_a_frame() -> None:
     rows = pd.DataFrame({"sample": [3, 1, 3], "round": [4, 2, 2]})
-    assert bounding_cells(rows) == Cells(samples=(3, 1), rounds=(2, 4))
+    assert bounding_cells(rows) == CellBox(samples=(3, 1), rounds=(2, 4))
     assert bounding_cells(rows[:0]) is None
     with pytest.raises(FrameError, match="round"):
         bounding_cells(rows[["sample"]])

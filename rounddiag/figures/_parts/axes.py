@@ -74,14 +74,14 @@ class LogAxis:
         return values.clip(lower=self.zero)
 
     def layout(self, max_decades: int = _MAX_DECADES) -> dict[str, Any]:
-        """Return the range of a plotly axis, with at most so many labelled decades."""
+        """Return the range of a plotly axis, with at most `count` labelled decades."""
         ends = [float(np.log10(end)) for end in (self.low, self.high)]
         ticks = self._ticks(max_decades)
         labels = [tick_text(tick) for tick in ticks]
         return {"type": "log", "range": ends, "tickvals": ticks, "ticktext": labels}
 
     def _ticks(self, max_decades: int) -> list[float]:
-        """Choose powers of ten; where there are few, also values between them."""
+        """Choose powers of ten, and values between them if there are few."""
         num_decades = np.log10(self.high / self.low)
         digits = {0: (1, 2, 5), 1: (1, 3)}.get(int(num_decades), (1,))
         step = int(np.ceil(num_decades / max_decades))
@@ -96,13 +96,7 @@ class LogAxis:
 
 
 def tick_text(value: float) -> str:
-    """Write a digit times a power of ten.
-
-    Examples
-    --------
-    >>> tick_text(0.002), tick_text(1e-05), tick_text(2e-05)
-    ('0.002', '10<sup>-5</sup>', '2·10<sup>-5</sup>')
-    """
+    """Write a digit times a power of ten."""
     if _PLAIN[0] <= value < _PLAIN[1]:
         return f"{value:g}"
     digit, exponent = f"{value:.0e}".split("e")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The parts of the width that the panels of a row take: one alone, or two.
 _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
-# Height of a panel, in pixels: that of one row, and of each where there are more.
+# Height of a panel, in pixels: of a single row, and of each of several.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 # Bins that both axes of a panel are divided into: as many as are large enough to see.
 _BINS, _BINS_OF_MANY = 100, 60

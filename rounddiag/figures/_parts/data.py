@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.core.scores import check_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import theme_of
 from rounddiag.figures._parts.labels import shorten_name
@@ -19,13 +16,17 @@ from rounddiag.schema import (
     Pair,
     metric_name,
 )
-from rounddiag.stats.inputs import num_picked
+from rounddiag.stats.inputs import measure
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pandas as pd
+
+    from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.stats.inputs import Data
 
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
@@ -39,8 +40,8 @@ class PlotInputs:
 
     Attributes
     ----------
-    data : Batch or DataFrame
-        Its `old_log_probs` and `rollout_log_probs`, or columns, are of the pair.
+    data : Measured
+        What is drawn, for one pair of scores.
     pair : Pair
         The scores, as labels name them.
     metric : str
@@ -50,7 +51,7 @@ class PlotInputs:
     theme : Theme
     """
 
-    data: Batch | pd.DataFrame
+    data: Measured
     pair: Pair
     metric: str
     layers: dict[str, bool]
@@ -58,7 +59,7 @@ class PlotInputs:
 
 
 def prepare(
-    data: Batch | pd.DataFrame,
+    data: Data,
     a: str,
     b: str,
     *,
@@ -74,47 +75,51 @@ def prepare(
     metric = metric_name(metric)
     drawn = resolve_layers(layers, *known)
     chosen = theme_of(theme)
-    data, pair = select_pair(data, a, b)
-    return PlotInputs(data=data, pair=pair, metric=metric, layers=drawn, theme=chosen)
+    data = measure(data, a, b)
+    return PlotInputs(
+        data=data, pair=short_pair(data.pair), metric=metric, layers=drawn, theme=chosen
+    )
 
 
-def select_pair(
-    data: Batch | pd.DataFrame, a: str, b: str
-) -> tuple[Batch | pd.DataFrame, Pair]:
-    """Return data of one pair of scores, and the pair as labels name it.
-
-    The names of the pair are short, and safe in plotly's pseudo HTML.
-    """
-    if isinstance(data, pd.DataFrame):
-        check_pair(data, a, b)
-    elif isinstance(data, Batch):
-        data = select_scores(data, a, b)
-    else:
-        raise FrameError.build(
-            expected="a Batch or a DataFrame",
-            found=type(data).__name__,
-            advice="Open a file with `rounddiag.load(path)` first.",
-        )
-    known = pair_of(data)
-    return data, Pair(shorten_name(known.a, _NAME), shorten_name(known.b, _NAME))
+def short_pair(pair: Pair) -> Pair:
+    """Return a pair with short names, safe in plotly's pseudo HTML."""
+    return Pair(shorten_name(pair.a, _NAME), shorten_name(pair.b, _NAME))
 
 
 def get_sample_tokens(
-    data: Batch | pd.DataFrame, sample: int, *, log_probs: bool = True
+    data: Measured, sample: int, *, log_probs: bool = True
 ) -> pd.DataFrame:
     """Return the tokens of one sample, with `position`, both log-probs and `text`.
 
     The result has no `text` if the frame has none or the batch is redacted. A frame
     needs the log-probs only with `log_probs`.
     """
-    if isinstance(data, pd.DataFrame):
+    if data.batch is None:
         needed = _PAIR if log_probs else ()
-        TOKENS.require(data.columns, *TOKENS.keys, "diff", "position", *needed)
-        check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
-        return data[data["sample"] == sample].reset_index(drop=True)
+        tokens = data.tokens(*TOKENS.keys, "diff", "position", *needed)
+        check_sample(sample, data.num_samples)
+        return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
-    text = () if data.is_redacted else ("text",)
-    return token_frame(data[sample], columns=("position", *_PAIR, *text))
+    text = () if data.batch.is_redacted else ("text",)
+    return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
+
+
+def find_sample(data: Measured, sample: int | str) -> int:
+    """Return the number of a sample, which may be named by its id."""
+    if not isinstance(sample, str):
+        return sample
+    if data.batch is not None:
+        return data.batch.sample_number(sample)
+    tokens = data.tokens("sample", "sample_id")
+    found = tokens.loc[tokens["sample_id"] == sample, "sample"].unique()
+    if len(found) != 1:
+        raise FrameError.build(
+            key="sample",
+            expected="the id of one sample of the frame",
+            found=f"{sample!r:.80} of {len(found)}",
+            advice="Name the sample by its number.",
+        )
+    return int(found[0])
 
 
 def is_index(value: object, count: int) -> bool:
@@ -163,26 +168,14 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
     return {name: bool(chosen.get(name, True)) for name in known}
 
 
-def count_picked(data: Batch | pd.DataFrame) -> int:
-    """Count the samples that were stored because they are the worst; 0 for a frame."""
-    return num_picked(data) if isinstance(data, Batch) else 0
-
-
-def note_unknown_rounds(data: Batch | pd.DataFrame) -> list[str]:
+def note_unknown_rounds(data: Measured) -> list[str]:
     """State that the rounds of a batch are unknown, if they are."""
-    is_unknown = isinstance(data, Batch) and data.meta.get("rounds") == "unknown"
-    return ["the rounds are unknown: `rd.check(batch)` says why"] * is_unknown
+    note = "the rounds are unknown: `rd.check(batch)` says why"
+    return [note] * data.has_unknown_rounds
 
 
-def note_picked(data: Batch | pd.DataFrame) -> list[str]:
-    """State how many of the worst samples a statistic leaves out, if any.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> note_picked(rd.load("sample_data/healthy.parquet"))
-    []
-    """
-    count = count_picked(data)
+def note_picked(data: Measured) -> list[str]:
+    """State how many of the worst samples a statistic leaves out, if any."""
+    count = data.num_picked
     size = pluralize(count, "sample")
     return [f"left out: {size} picked as the worst"] if count else []

@@ -6,13 +6,8 @@ be another than the kernel's; and it draws it in the colours of the figure.
 
 from __future__ import annotations
 
-import base64
-import os
 import re
-import subprocess
-from functools import cache
 from html import escape, unescape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import plotly.io as pio
@@ -29,11 +24,10 @@ if TYPE_CHECKING:
 # What plotly sends in Jupyter; with another renderer the user wants something else.
 _IN_JUPYTER = "plotly_mimetype"
 _WITHOUT_PLOTLY = (
-    "This page cannot draw the figure{but}: plotly is missing. Run"
+    "This page cannot draw the figure: plotly is missing. Run"
     " <code>pip install plotly</code> in the environment of JupyterLab, and reload the"
     " page."
 )
-_PROCESSES = Path("/proc")
 _TAG = re.compile("<[^>]*>")
 # Where plotly puts a colour: in the style of shapes, in that of text within a title, in
 # attributes of hatches, and behind all of it.
@@ -54,63 +48,19 @@ def publish(figure: go.Figure, style: str | None) -> None:
     from IPython.display import display
 
     bundle: dict[str, Any] = figure._repr_mimebundle_()
-    html = replacement(figure, with_picture=is_plotly_missing())
+    html = replacement(figure)
     display({**bundle, "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
     if style is not None:
         html = f'<style class="rounddiag-theme">{style}</style>'
         display({"text/html": html, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
 
 
-@cache
-def is_plotly_missing() -> bool:
-    """Return whether the JupyterLab that started this kernel surely lacks plotly."""
-    from jupyter_core.paths import SYSTEM_JUPYTER_PATH, jupyter_data_dir
-
-    try:
-        python = _command(os.environ["JPY_PARENT_PID"])
-    except (KeyError, OSError):  # no local server started this kernel
-        return False
-    shared = Path(python).parent.parent / "share" / "jupyter"
-    if not (shared / "lab").is_dir():
-        return False
-    places = [shared, *map(Path, [jupyter_data_dir(), *SYSTEM_JUPYTER_PATH])]
-    extension = Path("labextensions", "jupyterlab-plotly")
-    return not any((place / extension).is_dir() for place in places)
-
-
-def _command(process: str) -> str:
-    """Return the program of a process, as it was called."""
-    line = _PROCESSES / process / "cmdline"
-    if line.is_file():
-        return line.read_text(errors="replace").partition("\0")[0]
-    command = ["ps", "-o", "args=", "-p", process]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 a number
-    return done.stdout.partition(" ")[0]
-
-
-def replacement(figure: go.Figure, *, with_picture: bool) -> str:
-    """Return what a page without plotly shows, as HTML."""
-    picture = _picture(figure) if with_picture else ""
-    body = picture or _words(figure)
-    line = _WITHOUT_PLOTLY.format(but=", only this picture of it" if picture else "")
-    return f'<div class="mathjax_ignore">{body}<p>{line}</p></div>'
-
-
-def _picture(figure: go.Figure) -> str:
-    try:
-        data = base64.b64encode(png(figure)).decode()
-    except RounddiagError:
-        return ""
-    words = escape(". ".join(map(plain_text, _title_lines(figure))))
-    return (
-        f'<img alt="{words}" style="max-width:100%" src="data:image/png;base64,{data}">'
-    )
-
-
-def _words(figure: go.Figure) -> str:
+def replacement(figure: go.Figure) -> str:
+    """Return what a page without plotly shows, as HTML: the words of the figure."""
     title, *lines = map(plain_text, _title_lines(figure))
     notes = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<p><b>{escape(title)}</b></p><ul>{notes}</ul>"
+    words = f"<p><b>{escape(title)}</b></p><ul>{notes}</ul>"
+    return f'<div class="mathjax_ignore">{words}<p>{_WITHOUT_PLOTLY}</p></div>'
 
 
 def _title_lines(figure: go.Figure) -> list[str]:

@@ -184,13 +184,7 @@ class Heat:
 
 
 def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
-    """Choose the range of colours that heatmaps of all these values can share.
-
-    Examples
-    --------
-    >>> choose_color_range(np.array([0.003, -0.04]), "mean_diff")
-    (0.002, 0.05)
-    """
+    """Choose the range of colours that heatmaps of all these values can share."""
     scale = choose_scale(values, is_signed=metric in _SIGNED)
     size = scale if isinstance(scale, LogScale) else scale.size
     return size.low, size.high

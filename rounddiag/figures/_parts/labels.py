@@ -22,13 +22,7 @@ _CAPITAL, _WIDE = 1.4, 2.0
 
 
 def format_number(value: float) -> str:
-    """Write a value with three significant digits.
-
-    Examples
-    --------
-    >>> format_number(0.0123456), format_number(123456.0), format_number(1234567.0)
-    ('0.0123', '123,000', '1.23e+06')
-    """
+    """Write a value with three significant digits."""
     short = f"{value:.3g}"
     is_plain = _GROUPED[0] <= abs(float(short)) < _GROUPED[1]
     return f"{float(short):,.0f}" if is_plain else short

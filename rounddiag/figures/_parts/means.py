@@ -211,13 +211,6 @@ def explain_marks(
 
     `num_nonfinite` is the sum over all means by default; `few_note` follows the
     explanation of hollow points.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> columns = ["mean", "num_samples", "num_nonfinite"]
-    >>> explain_marks(pd.DataFrame([[0.1, 9, 2]], columns=columns))
-    ['○ hollow: fewer than 10 samples', 'left out: 2 tokens whose diff is not finite']
     """
     lines = []
     is_few = few_rows(means)

@@ -133,7 +133,7 @@ class RoundScene:
     num_rounds : int
         How many rounds the x axis has room for.
     worst : Series, optional
-        The row of the worst round, which is highlighted where there is no onset.
+        The row of the worst round, which is highlighted if no onset is known.
     onset : Onset, optional
         The round from which on the batch differs.
     axis : RoundAxis
@@ -166,7 +166,7 @@ class RoundScene:
 
     @property
     def bar(self) -> float:
-        """The width of a bar, thin also where there are few."""
+        """The width of a bar, also thin if there are few."""
         return 0.6 * min(1, self.num_rounds / 15)
 
 

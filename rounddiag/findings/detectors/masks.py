@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # runs there must be, beginning with the same token.
 MIN_RUN = 2
 MIN_RUNS = 3
+# Two runs of this many tokens are enough.
+LONG_RUN, MIN_LONG_RUNS = 8, 2
 SAME_START = 0.5
 # Nats: the other engine's sum over a run; that of certain tokens really is 0.
 UNSURE = -1.0
@@ -53,6 +55,14 @@ def mask_too_wide(view: View) -> Evidence | None:
             "template, as no first round does: the header of the assistant's turn is "
             "under the mask.",
         )
+    opened = _openings(view)
+    if opened.any():
+        return _wide(
+            view,
+            opened,
+            f"{int(opened.sum())} tokens at the start of rounds are the end of the "
+            "template that stands before other rounds.",
+        )
     beyond = _beyond_turns(view)
     if beyond.any():
         return _wide(
@@ -75,7 +85,8 @@ def mask_too_wide(view: View) -> Evidence | None:
 def not_written(view: View) -> Array:
     """Return tokens under the mask that the model did not write."""
     if "not_written" not in view.memo:
-        flags = observation_runs(view) | _headers(view) | _beyond_turns(view)
+        flags = observation_runs(view) | _headers(view)
+        flags |= _openings(view) | _beyond_turns(view)
         view.memo["not_written"] = flags
     known: Array = view.memo["not_written"]
     return known
@@ -147,7 +158,8 @@ def observation_runs(view: View) -> Array:
     stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
     at_border = starts | stops
     long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
-    if long.sum() < MIN_RUNS:
+    is_enough = (long & (num >= LONG_RUN)).sum() >= MIN_LONG_RUNS
+    if long.sum() < MIN_RUNS and not is_enough:
         return empty
     ids, counts = np.unique(view.id[first[long]], return_counts=True)
     if counts.max() < SAME_START * long.sum():
@@ -191,7 +203,7 @@ def _headers(view: View) -> Array:
         return flags
     start = np.flatnonzero(view.token == 0)
     later, first = start[view.round[start] > 0], start[view.round[start] == 0]
-    if len(later) < MIN_RUNS or len(first) == 0:
+    if min(len(later), len(first)) < MIN_RUNS:
         return flags
     for width in range(MAX_TEMPLATE):
         part = later[later + width < len(view)]
@@ -206,6 +218,39 @@ def _headers(view: View) -> Array:
         if not (is_alike and is_new):
             break
         flags[part[view.id[part + width] == same] + width] = True
+    return flags
+
+
+def _openings(view: View) -> Array:
+    """Return first tokens of rounds up to the id that precedes rounds elsewhere.
+
+    The template before a round ends with one id. Where a round begins earlier, that id
+    is inside of it, in nearly all rounds after the first of a sample.
+    """
+    flags = np.zeros(len(view), dtype=bool)
+    if view.batch.is_redacted:
+        return flags
+    later = np.flatnonzero((view.token == 0) & (view.round > 0))
+    if len(later) < MIN_RUNS:
+        return flags
+    ids = view.batch.response_ids.cpu().numpy()
+    before = ids[view.flat[later] - 1]
+    known, counts = np.unique(before, return_counts=True)
+    end = known[counts.argmax()]
+    depth = np.zeros(len(later), dtype=np.int64)
+    for k in range(MAX_TEMPLATE):
+        at = np.minimum(later + k, len(view) - 1)
+        inside = (view.segment[at] == view.segment[later]) & (view.id[at] == end)
+        depth = np.where((depth == 0) & inside, k + 1, depth)
+    odd = (before != end) & (depth > 0)
+    size = view.batch.num_samples
+    num = np.bincount(view.sample[later], minlength=size)
+    hit = np.bincount(view.sample[later], odd, size) > MANY * num
+    odd &= hit[view.sample[later]]
+    if odd.sum() < MIN_RUNS or odd.sum() < MANY * ((depth > 0) | (before != end)).sum():
+        return flags
+    for k in range(MAX_TEMPLATE):
+        flags[later[odd & (depth > k)] + k] = True
     return flags
 
 

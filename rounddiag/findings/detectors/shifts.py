@@ -39,6 +39,11 @@ MIN_ALL = 8
 SLACK = 3
 
 
+# Most tokens at the start of rounds that can be shifted alone, and nats below which the
+# lag must fit: at certain tokens any lag does.
+MAX_START, FAR = 8, 0.5
+
+
 @register("shifted_log_probs", stage="exact")
 def shifted_log_probs(view: View) -> list[Evidence]:
     """Find rows, or stretches of rounds, that fit only with a lag."""
@@ -46,6 +51,11 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     if suspects.sum() < MIN_TOKENS:
         return []
     gains = {lag: _gain(view, lag) for lag in LAGS}
+    return _shifted_ends(view, gains) or _shifted_starts(view, gains)
+
+
+def _shifted_ends(view: View, gains: dict[int, tuple[Array, Array]]) -> list[Evidence]:
+    """Find rounds that are shifted from some token on to their end."""
     tokens, lags, starts = _stretches(view, gains, MIN_TOKENS, MIN_GAIN)
     controls = {lag: _gain(view, lag) for lag in CONTROLS}
     by_chance = _stretches(view, controls, MIN_TOKENS, MIN_GAIN)[2]
@@ -69,6 +79,70 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     if tokens.sum() < MIN_ALL or left > most * here:
         return []
     return [_evidence(view, tokens, lags, starts, (here, left))]
+
+
+def _shifted_starts(
+    view: View, gains: dict[int, tuple[Array, Array]]
+) -> list[Evidence]:
+    """Find samples in which the first tokens of every round are shifted."""
+    at = np.flatnonzero(view.token < MAX_START)
+    if not (view.abs[at] > MIN_DIFF).any():
+        return []
+    starts = view.keep(view.token < MAX_START)
+    rests = {lag: shifted[at] for lag, (shifted, _) in gains.items()}
+    gain, chosen, lag, width = max(
+        (
+            (*_gain_of_starts(starts, rest, width, MIN_GAIN / 2), lag, width)
+            for lag, rest in rests.items()
+            for width in range(1, MAX_START + 1)
+        ),
+        key=lambda one: one[0],
+    )
+    if gain <= 0 or chosen.sum() < MIN_ALL:
+        return []
+    controls = (_gain(view, control)[0][at] for control in CONTROLS)
+    by_chance = max(
+        _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
+    )
+    here = float(starts.abs[chosen].mean())
+    left = float(rests[lag][chosen].mean())
+    unsure = chosen & (starts.o < -FAR)
+    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.o[unsure]).sum()
+    if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here or not fits:
+        return []
+    # The lag is established: other samples need less, and the edges have no partner.
+    chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
+    tokens = (view.token < width) & np.isin(view.sample, starts.sample[chosen])
+    num = int(tokens.sum())
+    return [
+        Evidence(
+            cause="shifted_log_probs",
+            score=0.97,
+            tokens=tokens,
+            gain=gain,
+            measures=_measures(lag, num, here, left),
+            explanation=(
+                f"The first {width} tokens of rounds fit `{view.b}` at a lag of "
+                f"{lag:+d} ({left:.3g} nat left of {here:.3g})."
+            ),
+            next_step=_NEXT_STEP["shifted_log_probs"],
+        )
+    ]
+
+
+def _gain_of_starts(
+    view: View, rest: Array, width: int, min_gain: float
+) -> tuple[float, Array]:
+    """Return what a lag removes at the first tokens of rounds, and these tokens.
+
+    Of the samples in which it removes most of |diff| there.
+    """
+    start = (view.token < width) & np.isfinite(rest)
+    size = view.batch.num_samples
+    here = np.bincount(view.sample[start], view.abs[start], size)
+    left = np.bincount(view.sample[start], rest[start], size)
+    hit = (left < REST * here) & (here - left > min_gain)
+    return float((here - left)[hit].sum()), start & hit[view.sample]
 
 
 def _begins(view: View) -> Array:
@@ -218,18 +292,22 @@ def _evidence(
         score=0.9 if shape.is_ambiguous else 0.97,
         tokens=tokens,
         gain=(here - left) * num,
-        measures=(
-            Measure(name="lag", value=most, unit="tokens"),
-            Measure(name="tokens that lag", value=num, unit="tokens"),
-            Measure(name="mean |diff| at lag 0", value=here, unit="nat"),
-            Measure(name="mean |diff| with the lag", value=left, unit="nat"),
-        ),
+        measures=_measures(most, num, here, left),
         explanation=(
             f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of {most:+d} "
             f"({left:.3g} nat left of {here:.3g})."
         ),
         alternatives=list_alternatives(other) if is_open else (),
         next_step=_NEXT_STEP[cause],
+    )
+
+
+def _measures(lag: int, num: int, here: float, left: float) -> tuple[Measure, ...]:
+    return (
+        Measure(name="lag", value=lag, unit="tokens"),
+        Measure(name="tokens that lag", value=num, unit="tokens"),
+        Measure(name="mean |diff| at lag 0", value=here, unit="nat"),
+        Measure(name="mean |diff| with the lag", value=left, unit="nat"),
     )
 
 

@@ -111,9 +111,14 @@ def _has_place(view: View, tokens: Array) -> bool:
 
 
 def high_by_bin(view: View) -> Array:
-    """Return the 90th percentile of |diff| of equally likely tokens, for each token."""
-    edges = np.unique(np.quantile(view.r, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    code = np.searchsorted(edges, view.r)
+    """Return the 90th percentile of |diff| of equally likely tokens, for each token.
+
+    A token counts as likely if either engine finds it so: one wrong value must not
+    choose what it is compared with.
+    """
+    likely = np.maximum(view.o, view.r)
+    edges = np.unique(np.quantile(likely, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    code = np.searchsorted(edges, likely)
     order = np.argsort(code, kind="stable")
     stops = np.searchsorted(code[order], np.arange(len(edges) + 2))
     high = np.zeros(len(edges) + 1)

@@ -30,7 +30,7 @@ MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 # A split by ids seen before that explains more than this is a penalty.
 MAX_SEEN = 0.12
 LARGE = 5.0
-# Nearer to 0, a log-prob is lost to rounding, and its log-odds with it.
+# Log-probs closer to 0 than this are dominated by rounding.
 SURE = -1e-6
 # Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33,
 # of normal logits of many sizes -0.28 to -0.05.

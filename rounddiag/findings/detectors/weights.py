@@ -1,4 +1,4 @@
-"""`stale_weights`, `sync_broken` and similar: other weights at every token."""
+"""A mismatch at every token, without a place: other weights, or other arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import Level, log_odds
 from rounddiag.findings.registry import register
@@ -24,22 +23,10 @@ RAISED_CORRELATION = 0.3
 # routed experts partly follow the ids: 0.35 on the bench.
 LEAST_CORRELATION, ROUTED_CORRELATION = 0.12, 0.38
 MIN_Z = 2.5
-# Rounding moves all tokens alike: the 90th percentile of the difference of the log-odds
-# is at most 3.3 medians. Other experts and weights move some tokens far: 3.6 medians or
-# more.
-MIN_TAIL = 3.5
 MIN_TOKENS = 250
-# Pearson r of probabilities below which weights did not arrive at all.
-BROKEN_PEARSON = 0.9
 LARGE = 3.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 _SHRINK = 4
-# Causes that move all tokens alike.
-_ALIKE = (
-    *("stale_weights", "sync_broken", "lora_mismatch", "model_mismatch"),
-    *("low_precision", "moe_routing", "stale_cache"),
-)
-_IMAGES = ("image_expansion", "wrong_image", "dropped_image", "position_ids")
 
 
 @register("stale_weights", stage="level")
@@ -62,22 +49,12 @@ def stale_weights(view: View) -> Evidence | None:
     is_known = is_known and (is_raised or not view.usual.is_quantized)
     if not is_known and not (is_raised and not view.is_fitted):
         return None
-    cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
-    if not is_known and correlation < weakest:
-        if view.has_images and level.low > view.usual.limit:
-            cause = "dropped_image"
-        else:
-            cause = "low_precision" if log_odds_tail(view) < MIN_TAIL else "moe_routing"
-    others = (*_ALIKE, *_IMAGES) if view.has_images else _ALIKE
-    meaning = (
-        "the same ids move the same way in different samples "
-        f"(correlation {correlation:.2f}): consistent with other weights"
+    fact = (
+        f"the same ids move the same way in different samples ({correlation:.2f})"
         if is_known
-        else "the level is above the range of its kind and follows no place: "
-        "consistent with other weights or a lower precision"
+        else "the level is above the range of its kind and follows no place"
     )
     return Evidence(
-        cause=cause,
         score=float(np.clip(0.45 + correlation, 0.3, 0.9)) if is_known else 0.4,
         tokens=np.ones(len(view), dtype=bool),
         measures=(
@@ -92,13 +69,7 @@ def stale_weights(view: View) -> Evidence | None:
             ),
             Measure(name="Pearson r of probabilities", value=level.pearson),
         ),
-        explanation=f"All tokens differ alike; {meaning}.",
-        alternatives=list_alternatives(*(one for one in others if one != cause)),
-        next_step=(
-            "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
-            "with the checkpoint of the step before: the one that fits rollout is what "
-            "the sampler ran."
-        ),
+        explanation=f"All tokens differ alike; {fact}.",
     )
 
 
@@ -119,6 +90,13 @@ def id_correlation(view: View) -> tuple[float, float]:
     """
     if view.batch.is_redacted:
         return 0.0, 0.0
+    if "id_correlation" not in view.memo:
+        view.memo["id_correlation"] = _correlate_ids(view)
+    found: tuple[float, float] = view.memo["id_correlation"]
+    return found
+
+
+def _correlate_ids(view: View) -> tuple[float, float]:
     chosen = view.uncertain
     d = np.clip(view.d[chosen], -LARGE, LARGE)
     owner = view.facts.prompt[view.sample[chosen]]

@@ -191,13 +191,6 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     - A sample with the name and the exact numbers of an earlier one is dropped and
       counted in `meta["num_dropped_rows"]`: tensor-parallel ranks write copies.
     - An entry of `meta` that differs becomes a mapping from source to value.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> concatenate([batch[:2], batch[2:3]])
-    Batch(num_samples=3, num_rounds=5, num_tokens=67)
     """
     all_parts = _require_one_step(batches)
     parts = _without_copies(all_parts)

@@ -156,19 +156,6 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
 
     Two turns without an observation between them are one run of the mask; a stop token
     inside the run marks the end of the first turn.
-
-    Examples
-    --------
-    >>> from rounddiag import Batch
-    >>> zeros = torch.zeros(1, 4)
-    >>> batch = Batch.from_padded(
-    ...     response_ids=torch.tensor([[5, 2, 6, 2]]),
-    ...     response_mask=torch.ones(1, 4),
-    ...     rollout_log_probs=zeros,
-    ...     old_log_probs=zeros,
-    ... )
-    >>> split_after(batch, [2]).rounds.num_tokens.tolist()
-    [2, 2]
     """
     ids = _as_list(stop_tokens)
     if not ids:

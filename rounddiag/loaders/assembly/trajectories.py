@@ -151,16 +151,7 @@ _KEYS = ("sample", "round", "row")  # of the round columns of a joined batch
 def join_rows(
     batch: Batch, sample_by: str | Sequence[str], order_by: str | None = None
 ) -> Batch:
-    """Join the rows of each trajectory into one sample.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> kinds = join_rows(batch, "task_kind", "row")
-    >>> kinds.num_samples, kinds.num_tokens == batch.num_tokens
-    (3, True)
-    """
+    """Join the rows of each trajectory into one sample."""
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
     trajectories = find_trajectories(batch, names, order_by)
     order, sizes = trajectories.order, trajectories.sizes

@@ -54,7 +54,7 @@ _RESAVE = "Save the batch with `rounddiag.save`."
 
 
 class TableReader:
-    """Reads one column at a time, so that no more than one is in memory twice.
+    """Reads column by column, so that at most one column is held in two copies.
 
     Parameters
     ----------

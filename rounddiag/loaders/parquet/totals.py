@@ -7,27 +7,24 @@ part of a batch, so that it always describes the log-probs in the same file.
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.aggregation import quantiles
-from rounddiag.core.columns import aggregates, sample_clusters
-from rounddiag.core.divergence import compute_prob_diffs
-from rounddiag.core.sums import as_numpy, measure, pack_tokens, take_diffs
+from rounddiag.core.columns import sample_clusters, to_numpy
+from rounddiag.core.divergence import MEASURES
+from rounddiag.core.round_summary import summarize_parts
+from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.core.sums import Totals
 
 
 _KEY = b"rounddiag.totals"
 _VERSION = 1  # of the entry; for any other one, the columns are read
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # A footer is read whenever the file is opened, so it has no totals if they would be
 # large: more numbers than `_FEW`, and than `_SHARE` of the positions of the batch. A
 # round has a number per cluster and about `_ROUND` others.
@@ -54,7 +51,7 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
 
 
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """Return the totals in a file's metadata; None where there are none."""
+    """Return the totals in a file's metadata, or None."""
     try:
         totals = json.loads((metadata or {})[_KEY])
         return dict(totals) if totals["version"] == _VERSION else None
@@ -81,41 +78,44 @@ def step_means(batch: Batch) -> dict[str, float]:
 
 def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
     """Summarize each round over all samples, as plain numbers."""
-    totals, rounds = measure(batch), batch.rounds
-    index, sample, start, num_tokens = (
-        getattr(rounds, name).numpy()
-        for name in ("round", "sample", "start", "num_tokens")
+    diff = np.empty(batch.num_tokens, dtype=np.float32)
+    totals, rounds = sum_rounds(batch, out=diff), batch.rounds
+    index, sample, num_tokens = (
+        to_numpy(getattr(rounds, name)) for name in ("round", "sample", "num_tokens")
     )
-    old, rollout = as_numpy(batch.old_log_probs), as_numpy(batch.rollout_log_probs)
-    num_finite = num_tokens - totals.num_nonfinite
-    sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
+    runs = {
+        "sample": sample,
+        "begin": np.cumsum(num_tokens) - num_tokens,
+        "num_tokens": num_tokens,
+        "num_nonfinite": totals.num_nonfinite,
+        "num_finite": num_tokens - totals.num_nonfinite,
+        "mean_abs_diff": totals.abs_diff,
+        "mean_diff": totals.diff,
+        "k3": totals.k3,
+    }
+    order = np.argsort(index, kind="stable")
+    runs = {name: values[order] for name, values in runs.items()}
+    index = index[order]
+    tokens = {"diff": diff, "prob_diff": prob_diffs(batch)}
+    columns, _ = summarize_parts(runs, index, tokens, MEASURES["abs_diff"])
     cluster = sample_clusters(batch)
-    num_clusters = _count(cluster)
-    means = _means(totals, index, num_tokens)
-    order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))
-    found = []
-    for number, (low, high) in enumerate(pairwise([0, *ends.tolist()])):
-        mine = order[low:high]
-        a, b, diff = take_diffs(old, rollout, start[mine], num_tokens[mine])
-        tokens = [diff, compute_prob_diffs(a, b)]
-        if num_finite[mine].sum() < len(diff):
-            is_finite = np.isfinite(diff)
-            tokens = [values[is_finite] for values in tokens]
-        found.append(
-            {
-                "round": number,
-                "num_samples": len(mine),
-                **{name: values[number].item() for name, values in means.items()},
-                **_token_statistics(*tokens),
-                **{
-                    name: np.bincount(
-                        cluster[sample[mine]], values[mine], num_clusters
-                    ).tolist()
-                    for name, values in sums.items()
-                },
-            }
+    shape = int(index.max(initial=-1)) + 1, _count(cluster)
+    place = index * shape[1] + cluster[runs["sample"]]
+    by_cluster = {
+        name: np.bincount(place, runs[source], shape[0] * shape[1]).reshape(shape)
+        for name, source in (
+            ("cluster_abs_diff", "mean_abs_diff"),
+            ("cluster_tokens", "num_finite"),
         )
-    return found
+    }
+    return [
+        {
+            "round": number,
+            **{name: values[number].item() for name, values in columns.items()},
+            **{name: values[number].tolist() for name, values in by_cluster.items()},
+        }
+        for number in range(shape[0])
+    ]
 
 
 def _is_large(batch: Batch) -> bool:
@@ -126,23 +126,3 @@ def _is_large(batch: Batch) -> bool:
 
 def _count(codes: Array) -> int:
     return int(codes.max(initial=-1)) + 1
-
-
-def _means(totals: Totals, index: Array, num_tokens: Array) -> dict[str, Array]:
-    added = np.bincount(index, num_tokens).astype(np.int64)
-    means = aggregates(totals.sum_by_group(index, len(added)), added)
-    return {**means, "max": means["max_abs_diff"]}
-
-
-def _token_statistics(diff: Array, prob: Array) -> dict[str, float]:
-    """Compute what needs single tokens and not only sums of rounds."""
-    size = np.abs(diff)
-    if not len(size):
-        return dict.fromkeys([*_QUANTILES, "share_zero", "prob_diff"], float("nan"))
-    share_zero = 1 - np.count_nonzero(size) / len(size)
-    values = quantiles(size, [*_QUANTILES.values()]).tolist()
-    return {
-        **dict(zip(_QUANTILES, values, strict=True)),
-        "share_zero": share_zero,
-        "prob_diff": float(prob.mean(dtype=np.float64)),
-    }

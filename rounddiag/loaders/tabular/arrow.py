@@ -43,13 +43,7 @@ def _is_row_column(kind: pa.DataType) -> bool:
 
 
 def rows_from_lists(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
-    """Return a column of lists as rows; those of lists of lists have two dimensions.
-
-    Examples
-    --------
-    >>> rows_from_lists(pa.chunked_array([[[5, 6], [7]]])).values
-    tensor([5, 6, 7])
-    """
+    """Return a column of lists as rows; those of lists of lists have two dimensions."""
     column = _storage_values(column)
     if column.null_count:
         msg = f"null in {column.null_count} of {len(column)} rows"

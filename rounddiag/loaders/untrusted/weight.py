@@ -30,12 +30,6 @@ def batch_bytes(batch: Batch) -> int:
     """Return how many bytes a batch takes, without objects that a file has as JSON.
 
     Long texts that are equal count once, because a file's reader shares them.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch_bytes(rd.load("sample_data/image_window_verl.pkl")) > 0
-    True
     """
     arrays = [*batch.sample_columns.values(), *batch.round_columns.values()]
     names = [*(batch.sample_ids or ()), *(batch.group_ids or ())]

@@ -7,19 +7,21 @@ import io
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from rounddiag.errors import BatchError
-from rounddiag.vision import PatchScreenshot
-from rounddiag.vision.image_tokens import TokenRuns, find_image_token
+from rounddiag.vision.image_tokens import TokenRuns
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from rounddiag._typing import Array
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
     from rounddiag.vision import Screenshot
 
 GREY = 127
+_LEAST = 4  # image tokens of one picture
 
 
 def draw(shot: Screenshot, look: str) -> Image:
@@ -56,6 +58,14 @@ def refuse_written(one: Trajectory, token: int) -> None:
         )
 
 
+def _token_of_runs(ids: Array, number: int) -> int | None:
+    """Return the only id that is repeated at once in as many places as pictures are."""
+    runs = TokenRuns.of_ids(ids)
+    tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
+    found = tokens[counts == number]
+    return int(found[0]) if len(found) == 1 else None
+
+
 def with_spans(one: Trajectory) -> Trajectory:
     """Find the image tokens of a sample from its ids alone.
 
@@ -67,15 +77,8 @@ def with_spans(one: Trajectory) -> Trajectory:
     if not one.shots:
         return one
     ids = one.ids.numpy()
-    token = find_image_token(
-        [ids],
-        sizes=[
-            [s.num_image_tokens for s in one.shots if isinstance(s, PatchScreenshot)]
-        ],
-        positions=[
-            [s.position + one.start for s in one.shots if s.position is not None]
-        ],
-    )
+    token = one.image_token
+    token = _token_of_runs(ids, len(one.shots)) if token is None else token
     if token is None:
         raise BatchError.build(
             expected=f"a token that stands for the pictures of sample {one.sample}",

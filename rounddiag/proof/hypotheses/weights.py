@@ -37,15 +37,19 @@ def weight_hypotheses(
         scorer.weights[name] = scorer.engine.beside(
             str(folder), dtype=scorer.engine.dtype
         )
-        found.append(
-            Hypothesis(
-                name=name,
-                cause="stale_weights",
-                says=f"the weights of {label}",
-                weights=name,
-            )
-        )
+        found.append(weight_hypothesis(str(label)))
     return found
+
+
+def weight_hypothesis(label: str) -> Hypothesis:
+    """Return the hypothesis that an engine had the weights of a label."""
+    name = f"weights_{label}"
+    return Hypothesis(
+        name=name,
+        cause="stale_weights",
+        says=f"the weights of {label}",
+        weights=name,
+    )
 
 
 def weights_by_sample(

@@ -202,7 +202,7 @@ const CONTROL_LABELS = {
   ],
 };
 
-function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, buttons = [] }) {
+function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askValues = undefined, buttons = [] }) {
   const set = (name) => (value) => onSet({ [name]: value });
   const head = headLine(buttons, onFindings);
   const batch = batchSwitch(onSet);
@@ -220,7 +220,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     by: selectField("by", set("by")),
   };
   const threshold = thresholdField(set("threshold"), onThreshold);
-  const filter = filterRow(set("filter"));
+  const filter = filterRow(set("filter"), askValues);
   const pair = element(
     "span",
     { class: "rdx-pair", title: "diff = log-prob by the first - log-prob by the second" },

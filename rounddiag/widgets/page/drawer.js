@@ -8,6 +8,8 @@ const LISTS = {
   samples: "Samples",
   common: "In common",
   selection: "Selection",
+  hits: "Hits",
+  notes: "Notes",
 };
 const LINE_HEIGHT = 22; // of a row, as in the style
 const PAGE_ROWS = 200; // as in lists.py
@@ -43,6 +45,13 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
   const isOpen = () => "open" in node.dataset;
   const reached = {};
   let [open, pages, known] = ["findings", new Map(), null];
+
+  // Show a list anew that is about something else now.
+  function renew(name) {
+    delete reached[name];
+    if (open === name) [pages, known] = [new Map(), null];
+    toggle(true, name);
+  }
 
   // Forget all rows: something changed in Python. Only an open list is requested anew.
   function refresh({ keepsPlace = false } = {}) {
@@ -173,6 +182,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
   return {
     node,
     refresh,
+    renew,
     next,
     show,
     toggle,
@@ -183,6 +193,18 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
       if (name === open) mark();
     },
     close: () => follow.disconnect(),
+  };
+}
+
+function noteRows(notes) {
+  const values = (name) => notes.map((note) => note[name]);
+  const keys = ["sample", "round", "token"];
+  return {
+    num_rows: notes.length,
+    caption: notes.length ? "kept in the state: explorer.state[\"notes\"] in Python" : "",
+    empty: "No note yet: write one under the numbers of a token.",
+    columns: [{ head: "note", kind: "wide", values: values("text") }, ...keys.map((head) => ({ head, kind: "count", values: values(head) }))],
+    places: notes.map(({ text: _, ...place }) => place),
   };
 }
 

@@ -2,7 +2,7 @@
 
 const MOST_CHECKS = 12; // values of a column that are check boxes
 
-function filterRow(onFilter) {
+function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   const line = errorLine();
   let [filter, columns, column] = [{}, [], null];
   const set = (name, condition) => {
@@ -29,7 +29,17 @@ function filterRow(onFilter) {
     field = conditionField(column, (condition) => set(column.name, condition), line);
     fill(editor, field.node);
     field.set(filter[column.name] ?? null);
+    if (field.setCounts && menu.node.open) countValues();
   }
+
+  // How many tokens each value has, and how much they differ.
+  async function countValues() {
+    const [of, name] = [field, column?.name];
+    const found = await askValues(name).catch(() => null);
+    if (found && of === field) of.setCounts?.(found.rows);
+  }
+
+  menu.node.addEventListener("toggle", () => menu.node.open && field?.setCounts && countValues());
 
   function show(newFilter, newColumns) {
     const isOther = JSON.stringify(newColumns) !== JSON.stringify(columns);
@@ -92,8 +102,41 @@ function choiceField(label, values, onChange) {
   const set = (condition) => {
     chosen = Object.fromEntries([condition].flat().map((one) => [one, true]));
     row.set(values.map((one) => [one, visible(String(one))]), chosen);
+    if (counts) setCounts(counts);
   };
-  return { node: row.node, set, wrong: () => {} };
+  let counts = null;
+  function setCounts(rows) {
+    counts = rows;
+    const scale = barScale(rows);
+    for (const check of row.node.children) {
+      const own = rows.find(({ condition }) => String(condition[0]) === check.firstChild.value);
+      check.querySelector(".rdx-of-value")?.remove();
+      if (own) check.append(element("span", { class: "rdx-of-value", title: valueTitle(own) }, meanBar(own, scale), pluralize(own.num_tokens, "token")));
+    }
+  }
+  return { node: row.node, set, setCounts, wrong: () => {} };
+}
+
+// Bars of means, on one logarithmic scale.
+
+/** Where a size is, from 0 to 1: from a tenth of the smallest to the largest. */
+function barScale(rows) {
+  const sizes = rows.flatMap(({ mean, low, high }) => [mean, low, high]).map(Math.abs).filter((size) => size > 0);
+  const [low, high] = [Math.log(Math.min(...sizes)) - 1, Math.log(Math.max(...sizes))];
+  return (value) => clamp((Math.log(Math.abs(value)) - low) / (high - low), 0, 1) || 0;
+}
+
+function meanBar({ mean, low, high }, scale) {
+  const bar = element("span", { class: "rdx-bar" });
+  bar.style.width = `${100 * scale(mean)}%`;
+  const reach = Number.isFinite(low) && low !== null && element("span", { class: "rdx-bar-reach" });
+  if (reach) Object.assign(reach.style, { left: `${100 * scale(low)}%`, width: `${100 * (scale(high) - scale(low))}%` });
+  return element("span", { class: "rdx-mean-bar" }, bar, reach);
+}
+
+function valueTitle({ text, mean, low, high, num_tokens: num }) {
+  const interval = low === null ? "no interval: fewer than 5 samples or groups" : `95 % interval ${number(low)} to ${number(high)}`;
+  return `${visible(text)}: mean ${number(mean)}, ${interval}, ${pluralize(num, "token")}`;
 }
 
 function keepsAll(filter) {

@@ -177,6 +177,11 @@ function sampleStore(request) {
       cached("image", { batch, sample, index }, `image ${batch} ${sample} ${index}`),
     marks: ({ sample }, { batch, a, b, finding }) =>
       finding === null ? NO_MARKS : cached("marks", { sample }, `marks ${batch} ${a} ${b} ${finding} ${sample}`),
+    // Which tokens the filter keeps; null for all.
+    kept: ({ sample }, state) =>
+      keepsAll(state.filter) ? null : cached("kept", { sample }, `kept ${sample} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
+    // Samples with a token beyond the threshold.
+    beyond: (state) => cached("beyond", {}, `beyond ${state.threshold} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
     observation: ({ batch, sample }, start, stop) =>
       cached("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
   };

@@ -7,7 +7,10 @@ const KEYS = [
   ["w", null, "next row of the open list"],
   ["↑", "↓", "in the heatmap, with ← →: cells; Enter goes there, Shift selects"],
   ["g", "G", "first and last sample"],
-  ["/", null, "search the text; Enter for the next hit"],
+  ["b", "B", "next and previous token beyond the threshold, also in other samples"],
+  ["/", null, "search the text, or go to a sample, a round, a token or an id"],
+  ["m", null, "two attempts at one task, side by side"],
+  ["space", null, "play the rounds; arrows step"],
   ["f", null, "large screenshot"],
   ["F", null, "full window"],
   ["t", null, "list of the selection"],
@@ -32,7 +35,7 @@ function listenToKeys(node, actionOf) {
     if (isModified || (isTyping && event.key !== "Escape")) return;
     if (isTyping && event.target.matches("[type=search]")) return void leaveField(event);
     const action = actionOf(event.key);
-    if (!action) return;
+    if (!action || (event.key === " " && event.target.closest("button, summary, label, a"))) return;
     event.preventDefault();
     action();
   });
@@ -68,6 +71,7 @@ function keyActions(page) {
     const { rounds } = trajectory() ?? { rounds: [] };
     const at = rounds.findIndex((one) => one.round === current().round) + by;
     if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
+    return Boolean(rounds[at]);
   }
 
   function goToToken(by) {
@@ -78,8 +82,35 @@ function keyActions(page) {
     page.goTo({ sample: current().sample, round, token });
   }
 
+  // In this sample, else in the next one that has any, in heatmap order.
+  async function goBeyond(by) {
+    const { threshold } = page.state;
+    const isBeyond = ({ tokens }, at) => Math.abs(tokens.diff[at]) > threshold;
+    const from = trajectory() ? indexOf(trajectory(), current()) : -1;
+    for (let at = from + by; trajectory() && at >= 0 && at < trajectory().num_tokens; at += by) {
+      if (isBeyond(trajectory(), at) && page.isKept(at)) return goToIndex(trajectory(), at);
+    }
+    const { samples } = await page.store.beyond(page.state).catch(() => ({ samples: [] }));
+    const all = page.samples();
+    const start = all.indexOf(current().sample);
+    const wanted = new Set(samples);
+    const others = all.map((_, step) => all[(start + by * (step + 1) + all.length * 2) % all.length]);
+    const next = others.find((sample) => wanted.has(sample));
+    const found = next !== undefined && (await page.store.trajectory(next, page.state).catch(() => null));
+    if (!found?.tokens) return undefined;
+    const kept = (await page.store.kept(found, page.state))?.is_kept;
+    const places = Array.from(found.tokens.diff.keys()).filter((at) => isBeyond(found, at) && (!kept || kept[at]));
+    return goToIndex(found, places.at(by > 0 ? 0 : -1));
+  }
+
+  function goToIndex(found, index) {
+    const [round, token] = placeAt(found, index);
+    return page.goTo({ sample: found.sample, round, token });
+  }
+
   function leave() {
     const { screens } = page.sample;
+    page.film.stop();
     if (screens.isLarge()) return void screens.large(false);
     if (page.sheet.hide() || closeDropdowns(page.node)) return;
     if (page.isFull) return void page.fillWindow(false);
@@ -88,13 +119,18 @@ function keyActions(page) {
     if (page.state.cells) page.select({ cells: null });
   }
 
+  page.film = trajectoryFilm({ step: () => goToRound(1), onChange: page.sample.setFilm });
   return {
     j: () => step(page.samples())(1),
     k: () => step(page.samples())(-1),
     n: () => goToRound(1),
     p: () => goToRound(-1),
-    ArrowRight: () => goToToken(1),
-    ArrowLeft: () => goToToken(-1),
+    ArrowRight: () => (page.film.isOn() ? goToRound(1) : goToToken(1)),
+    ArrowLeft: () => (page.film.isOn() ? goToRound(-1) : goToToken(-1)),
+    b: () => goBeyond(1),
+    B: () => goBeyond(-1),
+    m: () => page.showMates(),
+    " ": () => page.film.toggle(),
     "]": () => page.steps.move(1),
     "[": () => page.steps.move(-1),
     w: () => page.drawer.next(),
@@ -107,4 +143,24 @@ function keyActions(page) {
     "?": () => page.sheet.show("Keys", keyHelp()),
     Escape: leave,
   };
+}
+
+const FILM_STEP = 1000;
+
+/** Plays the rounds of a sample, one a second, until the last one. */
+function trajectoryFilm({ step, onChange }) {
+  let timer = 0;
+  function stop() {
+    clearInterval(timer);
+    timer = 0;
+    onChange(false);
+  }
+
+  function toggle() {
+    if (timer) return stop();
+    timer = setInterval(() => step() || stop(), FILM_STEP);
+    return onChange(true);
+  }
+
+  return { toggle, stop, isOn: () => timer > 0 };
 }

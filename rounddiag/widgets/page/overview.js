@@ -150,8 +150,33 @@ function placeBox(node, [left, right], [top, bottom]) {
 
 const ROW = 3; // pixels at least
 
+// Which value: the mean of each value of `by`, the largest first; a click filters by it.
+function groupBars(onValue) {
+  const list = element("ol", {});
+  const title = element("p", { class: "rdx-note" });
+  const node = element("section", { class: "rdx-groups", "aria-label": "Means by value", hidden: true }, title, list);
+  walkWithArrows(list, () => [...list.querySelectorAll("button")], () => {});
+
+  function show(groups, { by, metric, filter }) {
+    node.hidden = !groups?.rows.length;
+    if (node.hidden) return;
+    const scale = barScale(groups.rows);
+    const now = JSON.stringify(filter[by]);
+    const rest = groups.num_rows - groups.rows.length;
+    title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic${rest ? `; ${rest} smaller ones are not shown` : ""}; a click filters`;
+    fill(list, groups.rows.map((row) => {
+      const isNow = JSON.stringify(row.condition) === now;
+      const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, number(row.mean))];
+      const attributes = { class: "rdx-group", "aria-pressed": String(isNow), title: valueTitle(row) };
+      return element("li", {}, pushButton(attributes, () => onValue(by, isNow ? null : row.condition), ...parts));
+    }));
+  }
+
+  return { node, show };
+}
+
 // The overview: means per round, and under them the heatmap of samples and rounds.
-function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
+function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet }) {
   let state = null;
   const rounds = figureView({
     library,
@@ -174,13 +199,15 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   });
   const note = element("p", { class: "rdx-note" });
   const heatmapOf = heatmapSwitch(onSet);
-  const parts = [rounds.node, note, heatmapOf.node, heatmap.node];
+  const groups = groupBars(onValue);
+  const parts = [groups.node, rounds.node, note, heatmapOf.node, heatmap.node];
   const node = element("div", { class: "rdx-overview" }, ...parts);
 
   async function show(found) {
     state = found.state;
     note.textContent = found.note;
     heatmapOf.show(found.pair, state);
+    groups.show(found.groups, state);
     await Promise.all([
       rounds.draw(parseJson(found.figures.rounds)),
       heatmap.draw(parseJson(found.figures.heatmap), { dragmode: false }),

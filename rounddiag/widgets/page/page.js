@@ -21,6 +21,7 @@ class ExplorerPage {
       onSet: (changes) => this.set(changes),
       onThreshold: (threshold) => this.sample.setThreshold(threshold),
       onFindings: () => this.drawer.toggle(true, "findings"),
+      askValues: (name) => this.kernel.request("values", { name }),
       buttons: [
         this.button("?", "Keys (?)", () => this.sheet.show("Keys", keyHelp())),
         this.button(fullWindowIcon(), "Full window (F)", () => this.fillWindow()),
@@ -33,6 +34,7 @@ class ExplorerPage {
       onRest: (samples, round) => this.loadCell(samples, round),
       onBox: (cells) => this.select({ cells }),
       onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
+      onValue: (name, condition) => this.setFilter({ [name]: condition }),
       onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({
@@ -41,10 +43,19 @@ class ExplorerPage {
       onPlace: (place) => this.goTo(place),
       onPlot: (changes) => this.select(changes),
       onSeen: () => this.showShots(this.sample.trajectory()),
+      onFact: this.kernel.isStored ? null : (name, condition) => this.setFilter({ [name]: name in this.state.filter ? null : condition }),
+      onMates: () => this.showMates(),
+      onFilm: () => this.film.toggle(),
+      onNote: (place, text) => this.setNote(place, text),
+      search: {
+        known: () => ({ ids: this.ids, numSamples: this.numSamples, current: this.state.current }),
+        canSearchAll: !this.kernel.isStored,
+        onAll: (goesOn) => (goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits")),
+      },
     });
     this.selectionLine = element("output", { class: "rdx-chosen" });
     this.drawer = listDrawer({
-      request: (list, start) => this.kernel.request("list", { list, start }),
+      request: (list, start) => this.listRows(list, start),
       onRow: (row) => this.goToRow(row),
       onToggle: (list) => this.setLayout({ list: list ?? "closed" }),
       inBar: [this.selectionLine],
@@ -204,8 +215,10 @@ class ExplorerPage {
     this.showDrawer();
     this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits);
     this.inFile = result.limits?.samples;
+    [this.ids, this.numSamples] = [result.options.samples, result.head.num_samples];
     this.drawer.refresh();
     this.selection = result;
+    this.names = result.pair?.names ?? [];
     this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
     const isEmpty = !result.head.num_samples;
@@ -235,6 +248,12 @@ class ExplorerPage {
     found.opens = null;
   }
 
+  // Notes are in the state; all other lists are Python's.
+  async listRows(list, start) {
+    if (list === "notes") return noteRows(this.state.notes);
+    return this.kernel.request("list", { list, start, ...(list === "hits" ? this.sample.find.query() : {}) });
+  }
+
   // Go to what a row of a list is about.
   goToRow({ place, condition, finding }) {
     if (finding !== undefined) return this.select({ finding });
@@ -262,15 +281,68 @@ class ExplorerPage {
     this.showChoice();
     if (sample.trajectory() !== trajectory) return;
     sample.showScreens();
-    const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
+    await this.showKept(trajectory);
+    if (sample.trajectory() !== trajectory) return;
+    const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory), this.showOther(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
     this.loadAhead(before, place.sample);
     this.snapshot.later();
   }
 
   showChoice() {
+    this.sample.setState(this.state);
     this.selectionLine.textContent = selectionText(this.selection);
     this.overview.mark(this.state);
+  }
+
+  // What the filter keeps of the sample.
+  async showKept(trajectory) {
+    const reply = this.store.kept(trajectory, this.state);
+    const kept = await this.kernel.latest("kept", reply).catch(ignore);
+    const isOther = (kept?.is_kept ?? null) !== this.kept || this.keptOf !== trajectory;
+    if (kept === undefined || this.sample.trajectory() !== trajectory || !isOther) return;
+    [this.kept, this.keptOf] = [kept?.is_kept ?? null, trajectory];
+    this.sample.setKept(this.kept);
+  }
+
+  isKept(index) {
+    return !this.kept || Boolean(this.kept[index]);
+  }
+
+  // The same token in the other batch.
+  async showOther(trajectory) {
+    const { partner_sample: sample, batch } = trajectory;
+    if (sample === undefined || sample === null) return;
+    const other = await this.store.trajectory(sample, { ...this.state, batch: 1 - batch }).catch(ignore);
+    const index = indexOf(trajectory, this.state.current);
+    if (other && this.sample.trajectory() === trajectory) this.sample.showOther(other, index, this.names[1 - batch]);
+  }
+
+  // Two attempts at one task.
+  showMates() {
+    const trajectory = this.sample.trajectory();
+    if (!trajectory || (trajectory.mates ?? []).length < 2) return;
+    const view = attemptsView({
+      store: this.store,
+      state: this.state,
+      trajectory,
+      onPlace: (place) => {
+        this.sheet.hide();
+        this.goTo(place);
+      },
+    });
+    this.sheet.show(`Attempts of ${visible(String(trajectory.group_id))}`, view.node);
+    this.sheet.node.addEventListener("close", view.close, { once: true });
+  }
+
+  // An empty text removes the note.
+  async setNote(place, text) {
+    const others = this.state.notes.filter((note) => !isSamePlace(note, place));
+    const notes = text ? [...others, { ...place, text }] : others;
+    this.state = { ...this.state, notes };
+    this.showChoice();
+    await this.select({ notes });
+    if (this.drawer.open() === "notes") this.drawer.refresh({ keepsPlace: true });
   }
 
   // The tokens of the marked finding.
@@ -297,10 +369,11 @@ class ExplorerPage {
     const axes = await this.kernel.latest("figure", reply).catch(() => null);
     if (axes === undefined) return; // there is a newer one
     const only = plotsRound(trajectory, this.state) ? this.state.current.round : null;
-    const isDrawn = [trajectory, axes, only].every((one, at) => one === this.drawn?.[at]);
+    const shown = [trajectory, axes, only, this.kept];
+    const isDrawn = shown.every((one, at) => one === this.drawn?.[at]);
     if (axes && !isDrawn) {
-      this.drawn = [trajectory, axes, only];
-      await this.sample.showFigure(parseJson(axes.figure), only, this.state);
+      this.drawn = shown;
+      await this.sample.showFigure(parseJson(axes.figure), only, this.state, this.kept);
     }
     this.sample.figure.still();
   }
@@ -347,7 +420,7 @@ class ExplorerPage {
     if (changes.finding !== undefined) this.drawer.reach("findings", changes.finding);
     if (["common", "selection"].includes(this.drawer.open()) && "cells" in changes) this.drawer.refresh();
     if (move === this.numMoves) return this.goTo(this.state.current, { isKnown: true });
-    this.state = { ...this.state, current }; // somebody has moved on meanwhile
+    this.state = { ...this.state, current }; // superseded by a later request
     return this.showChoice();
   }
 
@@ -390,6 +463,7 @@ class ExplorerPage {
   }
 
   close() {
+    this.film.stop();
     for (const part of [this.kernel, this.theme, this.steps, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
     clearTimeout(this.flushTimer);
     this.markLive(false);

@@ -109,6 +109,12 @@ function connectPage() {
     return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
   }
 
+  async function beyond() {
+    const { samples } = await first;
+    const found = await Promise.all(samples.map((sample) => trajectory({ sample })));
+    return { samples: samples.filter((_, at) => found[at].tokens.diff.some((diff) => Math.abs(diff) > state.threshold)) };
+  }
+
   const answers = {
     overview,
     set,
@@ -117,6 +123,7 @@ function connectPage() {
     marks,
     image,
     observation,
+    beyond,
     plotly: () => storedReply("plotly"),
     diagnosis: () => storedReply("diagnosis"),
     token_axes: async ({ log_probs: hasLogProbs, theme }) => ({ figure: await drawn(`axes ${hasLogProbs}`, theme) }),

@@ -84,29 +84,40 @@ function roundStrip({ onRound, onSeen = () => {} }) {
     free();
   }
 
+  // Dim the cards of rounds of which the filter keeps nothing.
+  function setKept(rounds) {
+    for (const button of buttons()) button.classList.toggle("rdx-dropped", Boolean(rounds) && !rounds.includes(Number(button.dataset.round)));
+  }
+
   const roundsInSight = () => shown.rounds.filter(({ round }) => inSight.has(round));
-  return { node, show, mark, roundsInSight, close };
+  return { node, show, mark, setKept, roundsInSight, close };
 }
 
-function roundCard({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
-  const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
-  bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
+function roundCard(one) {
+  const { round, action, mean_abs_diff: mean, num_nonfinite: broken } = one;
   const label = visible(action?.label || action?.kind || "");
   const missing = broken ? `, ${brokenTokens(broken)}` : "";
   const title = `round ${round}: ${label}; mean |diff| ${number(mean)} nat${missing}`;
+  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round, title, "aria-label": title };
+  return element("button", attributes, ...cardParts(one));
+}
+
+/** What a card shows of a round: screenshot, action, mean |diff|. */
+function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
+  const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
+  bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
+  const label = visible(action?.label || action?.kind || "");
   const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
-  return element(
-    "button",
-    { type: "button", class: "rdx-card", tabindex: -1, "data-round": round, title, "aria-label": title },
+  return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
     line(element("span", { class: "rdx-card-bar" }, bar), element("span", {}, number(mean) + (broken ? " ✕" : ""))),
-  );
+  ];
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
-function samplePane({ library, store, onPlace, onPlot, onSeen }) {
-  let [trajectory, current] = [null, null];
+function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, onFilm, onNote, search }) {
+  let [trajectory, current, shadeName, notes] = [null, null, "diff", []];
   let shots = []; // thumbnails
   const goTo = (round, token = null) =>
     onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
@@ -120,19 +131,24 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     text,
     at: () => indexOf(trajectory, current),
     onHit: (index) => goTo(...placeAt(trajectory, index)),
+    onPlace,
+    ...search,
   });
+  const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
   const screens = screenViewer({ onWanted: fetchPicture });
-  const focus = focusPanel();
+  const focus = focusPanel((words) => onNote(current, words));
   const title = element("h2", { class: "rdx-title" });
   const key = dropdown({ label: "i", name: "Colours and lines of the text", side: "right" }, text.key);
   const reader = element(
     "section",
     { class: "rdx-reader", "aria-label": "Text" },
-    element("div", { class: "rdx-reader-head" }, find.node, key.node),
+    element("div", { class: "rdx-reader-head" }, find.node, color.node, key.node),
     text.node,
   );
+  const facts = element("div", { class: "rdx-sample-facts" });
+  const film = pushButton({ class: "rdx-button rdx-film", title: "Play the rounds (space)", "aria-label": "Play the rounds", "aria-pressed": "false" }, onFilm, "▶");
   const missing = element("div", { class: "rdx-empty rdx-missing", role: "status" });
-  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, title, missing, strip.node);
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, facts, film), missing, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
@@ -152,6 +168,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     shots = [];
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
+    fill(facts, ...factChips(trajectory, onFact, onMates));
+    color.set(shadesOf(trajectory).map((name) => [name, SHADES[name][0]]), shadeName);
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, shots);
@@ -163,6 +181,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
   function showMissing(sample, why) {
     [trajectory, current] = [null, null];
     title.textContent = `Sample ${sample}`;
+    fill(facts);
     fill(missing, ...why.map((line) => element("p", {}, line)));
     node.toggleAttribute("data-missing", true);
   }
@@ -188,6 +207,23 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     strip.mark(place.round);
     plot.mark(place);
     focus.show(trajectory, index);
+    focus.setNote(notes.find((note) => isSamePlace(note, place))?.text ?? "");
+  }
+
+  // What the filter keeps of the sample; null for all.
+  function setKept(kept) {
+    text.setKept(kept);
+    strip.setKept(kept && trajectory.rounds.filter(({ first, num_tokens: size }) => kept.subarray(first, first + size).some(Boolean)).map(({ round }) => round));
+  }
+
+  // What the state says of the pane.
+  function setState({ text_color: name, notes: all, filter }) {
+    [shadeName, notes] = [name, all];
+    text.setColor(name);
+    for (const chip of facts.querySelectorAll("button[data-name]")) chip.setAttribute("aria-pressed", chip.dataset.name in filter);
+    if (!trajectory) return;
+    color.set(shadesOf(trajectory).map((one) => [one, SHADES[one][0]]), name);
+    text.setNotes(notes.filter(({ sample }) => sample === trajectory.sample));
   }
 
   const showScreens = () => screens.show(trajectory, current.round, shots);
@@ -197,7 +233,11 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     show,
     addShots,
     missingShots,
-    showFigure: (axes, only, state) => plot.show(trajectory, axes, only, current, state),
+    showFigure: (axes, only, state, kept) => plot.show(trajectory, axes, only, current, state, kept),
+    setKept,
+    showOther: focus.showOther,
+    setState,
+    setFilm: (isOn) => film.setAttribute("aria-pressed", isOn),
     showMissing,
     showScreens,
     mark,
@@ -222,12 +262,26 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
   };
 }
 
-function titleOf({ of, partner, sample, sample_id: id, group_id: group, reward, num_tokens: size, rounds }) {
+// What is known of the sample, each a button that filters by it; its group opens the
+// attempts at the same task.
+function factChips({ facts = [], mates = [], sample, group_id: group }, onFact, onMates) {
+  const others = mates.filter((mate) => mate.sample !== sample);
+  const solved = others.filter(({ reward }) => reward > 0).length;
+  const rewards = others.some(({ reward }) => reward !== undefined) ? `: ${solved} solved` : "";
+  const chips = facts.map(({ name, text, condition }) => {
+    const words = `${visible(name)} ${visible(text)}`;
+    const attributes = { class: "rdx-chip", "data-name": name, title: onFact ? `Filter by ${words}` : words };
+    return onFact ? pushButton(attributes, () => onFact(name, condition), words) : element("span", attributes, words);
+  });
+  if (!others.length) return chips;
+  const title = "Two attempts at this task side by side (m)";
+  return [pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`), ...chips];
+}
+
+function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, rounds }) {
   const facts = [
     of ? `Sample ${sample} of ${visible(of)}` : `Sample ${sample}`,
     id && visible(id),
-    group && `group ${visible(group)}`,
-    reward !== null && `reward ${number(reward)}`,
     pluralize(rounds.length, "round"),
     pluralize(size, "token"),
     partner && visible(partner),

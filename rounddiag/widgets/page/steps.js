@@ -81,7 +81,7 @@ function stepLine(onStep) {
   function show(next) {
     if (!next) return false;
     const isOther = next.now !== opened && opened !== null;
-    const isWaiting = line && line.steps[at] !== opened; // somebody has moved on meanwhile
+    const isWaiting = line && line.steps[at] !== opened; // superseded by a later request
     const wanted = isWaiting ? line.steps[at] : next.now;
     [line, opened] = [next, next.now];
     at = Math.max(0, line.steps.indexOf(line.steps.includes(wanted) ? wanted : next.now));

@@ -87,9 +87,9 @@ function chunkEnd(pieces, start, stop) {
   return longest;
 }
 
-function tokenSpan(tokens, index, threshold) {
+function tokenSpan(tokens, index, threshold, shade = null) {
   const span = document.createElement("span");
-  const name = classOfToken(tokens, index, threshold);
+  const name = shade ? classOfShade(tokens, index, shade) : classOfToken(tokens, index, threshold);
   if (name) span.className = name;
   const parts = visibleParts(tokens.piece[index]);
   if (parts.length === 1 && !parts[0].sign) span.textContent = parts[0];
@@ -109,6 +109,33 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
     isSpecial[index] ? "rdx-special" : "",
     isBeyond ? "rdx-u" : "",
   ].filter(Boolean).join(" "));
+}
+
+// What else can colour the text: in grey, darker for more; hatched below zero.
+const SHADES = {
+  diff: ["diff", "difference of the log-probs"],
+  probability: ["probability", "darker: less probable for the first score", ({ a }, at) => 8 * (1 - Math.exp(a[at]))],
+  entropy: ["entropy", "darker: higher, 3 nat and more", ({ entropy }, at) => (8 * entropy[at]) / 3],
+  advantage: ["advantage", "darker: larger, within the sample; hatched: below 0", ({ advantage }, at, most) => (8 * advantage[at]) / most],
+  loss_mask: ["mask", "dark: masked, not in the loss", ({ loss_mask: mask }, at) => 8 * (1 - mask[at])],
+  importance_weight: ["weight", "darker: larger; 2 and more are darkest", ({ diff }, at) => 4 * Math.exp(diff[at])],
+};
+
+/** The colours that a sample's tokens have values for. */
+function shadesOf({ tokens }) {
+  return Object.keys(SHADES).filter((name) => !["entropy", "advantage", "loss_mask"].includes(name) || tokens[name]);
+}
+
+function shadeOf({ tokens }, name) {
+  if (name === "diff" || !SHADES[name]) return null;
+  const most = tokens.advantage?.reduce((sum, one) => Math.max(sum, Math.abs(one)), 0) || 1;
+  return (at) => SHADES[name][2](tokens, at, most);
+}
+
+function classOfShade({ is_special: isSpecial }, index, shade) {
+  const value = shade(index);
+  const level = clamp(Math.round(Math.abs(value)), 0, 8) || 0;
+  return `${level ? `rdx-g${level}` : ""} ${value < 0 && level ? "rdx-neg" : ""} ${isSpecial[index] ? "rdx-special" : ""}`.trim();
 }
 
 /** The background class of a level: blue for more, orange for less. */
@@ -223,7 +250,8 @@ function observedNodes({ pieces, is_image: isImage }) {
 }
 
 /** The key of colours and lines, with the ends of the scale. */
-function textKey({ name_a, name_b }, threshold) {
+function textKey({ name_a, name_b }, threshold, color) {
+  if (color !== "diff") return [element("span", {}, SHADES[color][1])];
   const [a, b] = [name_a, name_b].map(visible);
   const named = (name, text) => element("span", { class: name }, text);
   const levels = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -285,10 +313,11 @@ function tokenText({ onToken, onObservation }) {
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
   const notes = element("div", { class: "rdx-text-notes" });
   const node = element("section", { class: "rdx-text" }, notes, tip.node);
-  const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
+  const marks = { "rdx-hit": new Set(), "rdx-found": new Set(), "rdx-dropped": new Set(), "rdx-noted": new Set() };
+  let color = "diff";
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
-  let [shown, chunks, threshold, isFollowed, frame] = [null, [], Infinity, true, 0];
+  let [shown, chunks, threshold, isFollowed, frame, shade] = [null, [], Infinity, true, 0, null];
   let fills = new Map(); // by node
   const near = new IntersectionObserver(
     (entries) => {
@@ -301,7 +330,7 @@ function tokenText({ onToken, onObservation }) {
   );
 
   function makeSpan(index) {
-    const span = tokenSpan(shown.tokens, index, threshold);
+    const span = tokenSpan(shown.tokens, index, threshold, shade);
     for (const [name, tokens] of Object.entries(marks)) if (tokens.has(index)) span.classList.add(name);
     return span;
   }
@@ -320,7 +349,7 @@ function tokenText({ onToken, onObservation }) {
   }
 
   function show(trajectory, newThreshold) {
-    [shown, threshold] = [trajectory, newThreshold];
+    [shown, threshold, shade] = [trajectory, newThreshold, shadeOf(trajectory, color)];
     chosen = { span: null, head: null };
     hits.forget();
     tip.hide();
@@ -332,7 +361,7 @@ function tokenText({ onToken, onObservation }) {
     fills = new Map([...chunks, ...made.between].map((part) => [part.node, part.fill]));
     if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
     for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
-    fill(key, ...textKey(trajectory, threshold));
+    fill(key, ...textKey(trajectory, threshold, color));
     fill(notes, ...notesOnText(trajectory));
     fill(scroller, made.nodes);
   }
@@ -340,13 +369,29 @@ function tokenText({ onToken, onObservation }) {
   function setThreshold(newThreshold) {
     const [low, high] = [threshold, newThreshold].sort((a, b) => a - b);
     threshold = newThreshold;
-    if (!shown) return;
-    fill(key, ...textKey(shown, threshold));
+    if (!shown || shade) return;
+    fill(key, ...textKey(shown, threshold, color));
     for (const { first, stop, node: chunk, isFilled } of chunks) {
       for (let index = first; isFilled && index < stop; index += 1) {
         const size = Math.abs(shown.tokens.diff[index]);
         if (size > low && size <= high) chunk.children[index - first].classList.toggle("rdx-u", size > threshold);
       }
+    }
+  }
+
+  // Colour by another number; the spans of what is filled are made anew.
+  function setColor(newColor) {
+    if (newColor === color) return;
+    color = newColor;
+    if (!shown) return;
+    shade = shadeOf(shown, color);
+    fill(key, ...textKey(shown, threshold, color));
+    for (const chunk of chunks.filter(({ isFilled }) => isFilled)) {
+      const now = [...chunk.node.children].indexOf(chosen.span);
+      fill(chunk.node);
+      chunk.isFilled = false;
+      chunk.fill();
+      if (now >= 0) (chosen.span = chunk.node.children[now]).classList.add("rdx-now");
     }
   }
 
@@ -401,8 +446,15 @@ function tokenText({ onToken, onObservation }) {
     setClass("rdx-found", Array.from(round, (one, at) => firsts.get(one) + token[at]));
   }
 
+  const setNotes = (notes) => setClass("rdx-noted", notes.map((note) => indexOf(shown, note)));
+
+  // Dim what the filter drops; null keeps all.
+  function setKept(kept) {
+    setClass("rdx-dropped", kept ? Array.from(kept.keys()).filter((at) => !kept[at]) : []);
+  }
+
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, key, show, mark, setThreshold, setUsual, setMarks, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
+  return { node, key, show, mark, setThreshold, setUsual, setMarks, setKept, setNotes, setColor, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
 }
 
 // Scroll on until no sticky head is cut by the next one, or by the end of its round.
@@ -425,27 +477,54 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   ].map((line) => element("div", {}, line));
 }
 
-// The search field: number of matches, and Enter for the next one.
-function searchBox({ text, at, onHit }) {
-  const input = element("input", { type: "search", placeholder: "Search the text  /", "aria-label": "Search the text" });
-  const regex = regexToggle("Regular expression in the text", again);
-  const count = element("output", { class: "rdx-count" });
-  const node = element("div", { class: "rdx-search", role: "search" }, input, regex.node, count);
+// The one box: it searches this text or all samples, and goes to places.
 
-  function again() {
+/** The place that a text names, such as `88 r17 t40`, an id, or a round; else null. */
+function placeNamed(text, { ids, numSamples, current }) {
+  const at = ids.indexOf(text.trim());
+  if (at >= 0) return { sample: at };
+  const [, sample, round, token] = text.trim().match(/^(\d+)?\s*(?:r(\d+))?\s*(?:t(\d+))?$/i) ?? [];
+  if ((sample ?? round ?? token) === undefined || Number(sample) >= numSamples) return null;
+  const place = { sample: Number(sample ?? current.sample) };
+  if (round !== undefined) place.round = Number(round);
+  if (token !== undefined) Object.assign(place, { round: place.round ?? current.round, token: Number(token) });
+  return place;
+}
+
+/** `known` returns what `placeNamed` needs; `onAll` gets a text to find in all samples. */
+function searchBox({ text, at, onHit, known, onPlace, onAll, canSearchAll }) {
+  const title = "A text, 88 for a sample, 88 r17 t40 for a token, or an id; in quotes it is a text. Enter goes on.";
+  const input = element("input", { type: "search", placeholder: "Search or go to  /", "aria-label": "Search the text", title });
+  const regex = regexToggle("Regular expression in the text", again);
+  const all = element("input", { type: "checkbox", on: { change: again } });
+  const allToggle = element("label", { class: "rdx-toggle rdx-all", title: "List the hits in all samples" }, all, element("span", {}, "all"));
+  const count = element("output", { class: "rdx-count" });
+  const node = element("div", { class: "rdx-search", role: "search" }, input, regex.node, canSearchAll && allToggle, count);
+  const words = () => input.value.match(/^"(.*)"$/)?.[1] ?? input.value;
+  const place = () => (regex.input.checked || all.checked ? null : placeNamed(input.value, known()));
+  let timer = 0;
+
+  function again({ target } = {}) {
+    const wanted = place();
     try {
-      const num = text.search(input.value, regex.input.checked);
-      count.textContent = input.value && pluralize(num, "hit");
+      const num = text.search(words(), regex.input.checked);
+      const where = wanted && Object.entries(wanted).map(([name, one]) => `${name} ${one}`).join(", ");
+      count.textContent = input.value && (where ? `Enter: ${where}` : pluralize(num, "hit"));
     } catch (error) {
       count.textContent = error.message; // half an expression, while it is typed
     }
+    clearTimeout(timer);
+    if (target && all.checked) timer = setTimeout(onAll, REST, false);
   }
 
   input.addEventListener("input", again);
   input.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter") return;
+    if (event.key !== "Enter") return undefined;
+    if (all.checked) return onAll(true);
+    const wanted = place();
+    if (wanted) return onPlace(wanted);
     const hit = text.nextHit(at(), event.shiftKey ? -1 : 1);
-    if (hit !== undefined) onHit(hit);
+    return hit === undefined ? undefined : onHit(hit);
   });
-  return { node, again, focus: () => input.focus() };
+  return { node, again, focus: () => input.focus(), query: () => ({ text: words(), is_regex: regex.input.checked }) };
 }

@@ -6,26 +6,30 @@ const FACTS = [
   ["ratio", "of the probabilities"],
   ["size", "place by |diff|, the largest first"],
   ["role", "role of the token in the output"],
+  ["training", "what the loss does with the token"],
   ["k3", "ratio - 1 - diff"],
   ["entropy", "of the distribution, in nats"],
+  ["advantage", "of the token"],
   ["round", "both from 0"],
   ["position", "in the response, from 0"],
   ["token id", null],
 ];
-const NUM_FIRST = 4; // facts that are always visible
+const NUM_FIRST = 5; // facts that are always visible
 
 /** The elements stay, and their texts change: with each key another token is shown. */
-function focusPanel() {
+function focusPanel(onNote) {
   const none = sentence("No token selected. Click one in the text.");
   const piece = element("div", {});
-  const scores = [scoreRow(), scoreRow()];
+  const [scores, others] = [[scoreRow(), scoreRow()], [scoreRow(), scoreRow()]]; // of both batches
   const facts = FACTS.map(([name, title]) => {
     const [term, value] = [element("dt", {}, name), element("dd", {})];
     return { term, value, node: element("div", { title }, term, value) };
   });
   const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((one) => one.node));
   const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)));
-  const parts = [piece, scoreTable(scores), list(facts.slice(0, NUM_FIRST)), more];
+  const note = textField("note", (text) => onNote(text), errorLine(), { placeholder: "Write a note on this token" });
+  note.node.classList.add("rdx-note-field");
+  const parts = [piece, scoreTable([...scores, ...others]), list(facts.slice(0, NUM_FIRST)), note.node, more];
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
@@ -47,18 +51,41 @@ function focusPanel() {
       number(Math.exp(diff)),
       tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
       tokens.role ? tokens.role[index] : "not known",
+      trainingOf(trajectory, index),
       number(Math.expm1(diff) - diff),
       tokens.entropy ? number(tokens.entropy[index]) : "not recorded",
+      tokens.advantage ? number(tokens.advantage[index]) : "not recorded",
       `${round.round}, token ${index - round.first}`,
       groupDigits(tokens.position[index]),
       String(tokens.token_id?.[index] ?? "not in the file"),
     ];
-    facts.forEach(({ value }, at) => (value.textContent = values[at]));
+    facts.forEach(({ value, node: row }, at) => {
+      value.textContent = values[at];
+      row.hidden = values[at] === "";
+    });
+    showOther(null, index);
     if (none.isConnected) fill(node, ...parts);
     return undefined;
   }
 
-  return { node, show };
+  // The same token in the other batch, where the sample is paired.
+  function showOther(other, index, name) {
+    const isSame = other && other.tokens.piece[index] !== undefined;
+    others.forEach((row, at) => {
+      row.node.hidden = !isSame;
+      if (isSame) row.show(`${at ? other.name_b : other.name_a} in ${visible(name)}`, (at ? other.tokens.b : other.tokens.a)[index]);
+    });
+    if (isSame) facts[0].value.textContent += `, ${withSign(other.tokens.diff[index])} in ${visible(name)}`;
+  }
+
+  return { node, show, showOther, setNote: note.set };
+}
+
+// Where the mask and the limit of weights are known.
+function trainingOf({ tokens, weight_limit: limit }, index) {
+  if (tokens.loss_mask?.[index] === 0) return "masked: not in the loss";
+  const weight = Math.exp(tokens.diff[index]);
+  return limit && weight > limit ? `weight ${number(weight)}, truncated at ${number(limit)}` : "";
 }
 
 function tokenRanks(inRound, numTokens, inBatch) {

@@ -66,11 +66,11 @@ function tokenPlot({ library, onToken, onPlot }) {
   return {
     node: view.node,
     view,
-    show: async (newTrajectory, axes, only, place, state) => {
+    show: async (newTrajectory, axes, only, place, state, kept) => {
       [trajectory, current] = [newTrajectory, place];
       scope.set(SCOPES, plotsRound(trajectory, state) ? "round" : "sample");
       logProbs.set([["log_probs", "log-probs", "both log-probs under their difference"]], { log_probs: state.log_probs });
-      await view.draw(tokenFigure(axes, trajectory, only));
+      await view.draw(tokenFigure(axes, trajectory, only, kept, getComputedStyle(view.node).getPropertyValue("--grid")));
     },
     setMarks: (newMarks) => {
       marks = newMarks;
@@ -97,8 +97,9 @@ function plotsRound({ num_tokens: size }, { scope }) {
   return scope === "auto" ? size > MANY_TOKENS : scope === "round";
 }
 
-/** `axes` is changed; `only` is the round to draw, or null for all. */
-function tokenFigure({ data, layout }, trajectory, only) {
+/** `axes` is changed; `only` is the round to draw, or null for all. Stems of tokens that
+ * the filter drops, if there is one, are `dim`. */
+function tokenFigure({ data, layout }, trajectory, only, kept = null, dim = "") {
   const { tokens } = trajectory;
   if (!trajectory.num_tokens) return { data: [], layout: withoutTokens(layout) };
   const rounds = trajectory.rounds.filter(({ round }) => only === null || round === only);
@@ -112,8 +113,14 @@ function tokenFigure({ data, layout }, trajectory, only) {
   const [narrow, wide] = STEM_SHARES.map((share) => share * (high - low + 2));
   const half = clamp(STEM, narrow, wide) / 2;
   // One area with no height between stems: plotly makes an element of each separate line.
-  for (const [trace, sign] of [[more, 1], [less, -1]]) {
-    const own = pick((diff, place) => isFinite[place] && diff * sign > 0);
+  const dropped = { ...more, line: { color: dim } };
+  const isKept = (place) => !kept || kept[index[place]];
+  for (const [trace, keeps] of [
+    [more, (diff, place) => isKept(place) && diff > 0],
+    [less, (diff, place) => isKept(place) && diff < 0],
+    [dropped, (_, place) => !isKept(place)],
+  ]) {
+    const own = pick((diff, place) => isFinite[place] && keeps(diff, place));
     trace.x = own.flatMap((at) => [x[at] - half, x[at] - half, x[at] + half, x[at] + half]);
     trace.y = own.flatMap((at) => [0, tokens.diff[index[at]], tokens.diff[index[at]], 0]);
     Object.assign(trace, { fill: "tozeroy", fillcolor: trace.line.color, line: { width: 0, simplify: false } });
@@ -132,6 +139,7 @@ function tokenFigure({ data, layout }, trajectory, only) {
   });
   Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : TICKS_OF_ROUND);
   layout.shapes = starts.map((start, at) => ({ ...layout.shapes[0], x0: start - 0.5, x1: start + rounds[at].num_tokens - 0.5 }));
+  if (kept) data.unshift(dropped);
   const title = `Sample ${trajectory.sample}, token by token`;
   layout.meta = { ...layout.meta, title, rounds: rounds.map(({ round }) => round), starts };
   if (x.length < places.length) {

@@ -61,7 +61,8 @@ def test_lists_of_whole_numbers_of_every_kind_are_rows(kind: pa.DataType) -> Non
 def test_numbers_keep_the_dtype_that_torch_has(
     kind: pa.DataType, dtype: torch.dtype
 ) -> None:
-    of = {pa.bool_(): bool, pa.decimal128(6, 2): Decimal}.get(kind, float)
+    makers = {pa.bool_(): bool, pa.decimal128(6, 2): Decimal, pa.float16(): np.float16}
+    of = makers.get(kind, float)
     values = [[of(1), of(0)], [of(1)]]
     found = rows_from_lists(column(values, pa.list_(kind)))
 

@@ -274,7 +274,7 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
-    """Return the lowest and highest weight version, and all where there are several."""
+    """Return the lowest and highest weight version, and all if they differ."""
     if not any(rows):
         return {}
     ends = {

@@ -1,0 +1,334 @@
+"""`Measured`: one value between batches or frames and everything that counts or draws.
+
+A public function turns what it is given into it once (`stats.inputs.measure` also opens
+files). Here the pair of scores is chosen, and partial captures, unknown rounds and
+missing columns are settled. Columns are computed when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rounddiag.batch import Batch
+from rounddiag.batch.batch import require_batch
+from rounddiag.core.columns import sample_clusters
+from rounddiag.core.divergence import read_prob_diffs
+from rounddiag.core.frames import (
+    round_frame_and_diffs,
+    rounds_of_tokens,
+    token_frame,
+)
+from rounddiag.core.scores import check_pair, pair_of, select_scores, tag_as
+from rounddiag.core.sums import prob_diffs
+from rounddiag.errors import FrameError
+from rounddiag.schema import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.core.divergence import TokenMetric
+    from rounddiag.schema import Pair
+
+_ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
+# What was computed of each batch. It never refers to the batch itself.
+_computed: WeakKeyDictionary[Batch, dict[Any, Any]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured:
+    """A batch or a frame for one pair of scores, and its columns.
+
+    Attributes
+    ----------
+    data : Batch or DataFrame
+        A batch whose two log-probs are those of the pair, or the frame that was given.
+    pair : Pair
+        The scores that are compared.
+    """
+
+    data: Batch | pd.DataFrame
+    pair: Pair
+    _known: dict[Any, Any] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, data: Batch | pd.DataFrame | Measured, a: str = "old", b: str = "rollout"
+    ) -> Measured:
+        """Choose the pair of scores of a batch; a frame has one already.
+
+        Raises
+        ------
+        BatchError
+            If the batch has no such score.
+        FrameError
+            If a frame is of another pair, or the data is neither.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> batch = rd.load("sample_data/healthy.parquet")
+        >>> len(Measured.of(batch).rounds) == batch.num_rounds
+        True
+        """
+        import pandas as pd
+
+        if isinstance(data, Measured):
+            return data
+        if isinstance(data, pd.DataFrame):
+            check_pair(data, a, b)
+            return cls(data=data, pair=pair_of(data), _known={})
+        if not isinstance(data, Batch):
+            raise FrameError.build(
+                expected="a Batch or a DataFrame",
+                found=f"a {type(data).__name__}",
+                advice="Open a file with `rounddiag.load(path)` first; of a run, pass"
+                " a step: `run.batch(step)`.",
+            )
+        known, key = _known_of(data), ("pair", a, b)
+        batch = select_scores(data, a, b)
+        if batch is not data:
+            batch = known.setdefault(key, batch)
+        return cls(data=batch, pair=pair_of(batch), _known=_known_of(batch))
+
+    def _compute(self, key: str, compute: Callable[[], Any]) -> Any:  # noqa: ANN401 any column
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
+
+    @property
+    def batch(self) -> Batch | None:
+        """The batch; None where a frame was given."""
+        return self.data if isinstance(self.data, Batch) else None
+
+    @property
+    def frame(self) -> pd.DataFrame | None:
+        """The frame that was given; None for a batch."""
+        return None if isinstance(self.data, Batch) else self.data
+
+    def require_batch(self) -> Batch:
+        """Return the batch; raise a BatchError where a frame was given."""
+        require_batch(self.data)
+        assert isinstance(self.data, Batch)  # noqa: S101 for the type checker
+        return self.data
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """The round frame; columns can be added to it."""
+        rounds: pd.DataFrame = self._rounds_and_diffs[0]
+        return rounds.copy(deep=False)
+
+    @property
+    def diff(self) -> Array:
+        """The diff of every generated token, in nats."""
+        diff: Array = self._rounds_and_diffs[1]
+        return diff
+
+    @property
+    def _rounds_and_diffs(self) -> tuple[pd.DataFrame, Array]:
+        def compute() -> tuple[pd.DataFrame, Array]:
+            if isinstance(self.data, Batch):
+                return round_frame_and_diffs(self.data)
+            return rounds_of_tokens(self.data), self.data["diff"].to_numpy()
+
+        found: tuple[pd.DataFrame, Array] = self._compute("rounds", compute)
+        return found
+
+    @property
+    def prob_diff(self) -> Array | None:
+        """|difference of probabilities| of every token; None if a frame lacks it."""
+
+        def compute() -> Array | None:
+            if isinstance(self.data, Batch):
+                return prob_diffs(self.data)
+            return read_prob_diffs(self.data)
+
+        found: Array | None = self._compute("prob_diff", compute)
+        return found
+
+    @property
+    def sources(self) -> dict[str, Array]:
+        """The columns of tokens from which metrics are computed."""
+        prob_diff = self.prob_diff
+        more = {} if prob_diff is None else {"prob_diff": prob_diff}
+        return {"diff": self.diff, **more}
+
+    def values(self, measure: TokenMetric) -> Array:
+        """Return a metric of every token; NaN where its diff is not finite."""
+        if measure.source_column == "diff":
+            return values_of({"diff": self.diff}, measure)
+        return values_of(self.sources, measure)
+
+    def tokens(self, *columns: str) -> pd.DataFrame:
+        """Return the token frame with these columns and, of a frame, all others."""
+        if isinstance(self.data, Batch):
+            return token_frame(self.data, [c for c in columns if c not in _ALWAYS])
+        TOKENS.require(self.data.columns, *columns)
+        return self.data
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples; of a frame, one more than the highest with a row."""
+        if isinstance(self.data, Batch):
+            return self.data.num_samples
+        return int(self.data["sample"].to_numpy().max(initial=-1)) + 1
+
+    @property
+    def clusters(self) -> Array:
+        """The cluster of each sample, counted from 0: its group, or itself alone."""
+        found: Array = self._compute("clusters", self._number_clusters)
+        return found
+
+    def _number_clusters(self) -> Array:
+        if isinstance(self.data, Batch):
+            return sample_clusters(self.data)
+        if "group_id" not in self.data:
+            return np.arange(self.num_samples)
+        known = self.data.drop_duplicates("sample")
+        found = np.zeros(self.num_samples, dtype=np.int64)
+        codes = number_values("group_id", known["group_id"].to_numpy())[0]
+        found[known["sample"].to_numpy()] = codes
+        return found
+
+    @property
+    def group_of_round(self) -> Array | None:
+        """The group of each round's sample; None without groups."""
+        rounds = self.rounds
+        if isinstance(self.data, Batch):
+            groups = self.data.group_ids
+            return None if groups is None else np.asarray(groups)[rounds["sample"]]
+        if "group_id" not in self.data:
+            return None
+        num = rounds["num_tokens"].to_numpy()
+        found: Array = self.data["group_id"].to_numpy()[np.cumsum(num) - num]
+        return found
+
+    @property
+    def drawn(self) -> Measured:
+        """The samples that a partial capture drew at random, without its worst picks.
+
+        The data itself where no sample was picked, or all were.
+        """
+        whole = self.batch
+        if whole is None:
+            return self
+
+        def compute() -> Batch | None:
+            picked = whole.sample_columns.get("picked")
+            if "rounds" not in _capture_facts(whole) or picked is None:
+                return None
+            is_drawn = picked == "random"
+            is_part = 0 < np.count_nonzero(is_drawn) < len(picked)
+            return whole.where(is_drawn) if is_part else None
+
+        batch = self._compute("drawn", compute)
+        return self if batch is None else Measured.of(batch)
+
+    @property
+    def num_picked(self) -> int:
+        """The number of samples that `drawn` leaves out."""
+        drawn = self.drawn
+        return 0 if drawn is self else self.num_samples - drawn.num_samples
+
+    @property
+    def stored_totals(self) -> list[dict[str, Any]]:
+        """The totals of all rounds of the step, as a partial capture stores them."""
+        if not isinstance(self.data, Batch):
+            return []
+        facts = _capture_facts(self.data)
+        rounds = facts.get("rounds")
+        is_whole = facts.get("num_saved") == self.data.num_samples
+        return rounds if is_whole and isinstance(rounds, list) else []
+
+    @property
+    def has_unknown_rounds(self) -> bool:
+        """Whether the rounds of a batch are unknown: all of them are one."""
+        batch = self.batch
+        return batch is not None and batch.meta.get("rounds") == "unknown"
+
+    def tag(self, result: pd.DataFrame) -> pd.DataFrame:
+        """Record the pair in the `attrs` of a result, unless it is the standard one."""
+        return tag_as(result, self.pair)
+
+
+def _known_of(batch: Batch) -> dict[Any, Any]:
+    """Return what was computed of a batch since its tensors last changed."""
+    fields = (batch.old_log_probs, batch.rollout_log_probs, batch.response_mask)
+    version = tuple(map(_version, fields))
+    known = _computed.get(batch)
+    if known is None or known["version"] != version:
+        known = _computed[batch] = {"version": version}
+    return known
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 counts changes in place
+
+
+def _capture_facts(batch: Batch) -> dict[str, Any]:
+    facts = batch.meta.get("capture")
+    return facts if isinstance(facts, dict) else {}
+
+
+def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:
+    """Return a metric of tokens, from their columns; NaN where a diff is not finite.
+
+    Examples
+    --------
+    >>> from rounddiag.core.divergence import get_measure
+    >>> values_of({"diff": np.array([-1.0, np.inf])}, get_measure("k2"))
+    array([0.5, nan])
+    """
+    require_source(sources, measure)
+    diff, column = sources["diff"], sources[measure.source_column]
+    finite = np.isfinite(diff)
+    if finite.all():
+        return measure.values(column)
+    values = np.full(len(diff), np.nan)
+    values[finite] = measure.values(column[finite])
+    return values
+
+
+def require_source(sources: Mapping[str, Array], measure: TokenMetric) -> None:
+    """Raise a FrameError unless tokens have the column of a metric."""
+    column = measure.source_column
+    if column not in sources:
+        raise FrameError.build(
+            expected=f"a token frame with `{column}`",
+            found="one without it and without `rollout_log_prob`",
+            advice=f'Build it with `rounddiag.token_frame(batch, ["{column}"])`.',
+        )
+
+
+def number_values(name: str, values: Array) -> tuple[Array, Array]:
+    """Return the rank of each value among the distinct values.
+
+    Examples
+    --------
+    >>> number_values("rank", np.array([3, 1, 3]))
+    (array([1, 0, 1]), array([1, 3]))
+    """
+    import pandas as pd
+
+    try:
+        return pd.factorize(values, sort=True, use_na_sentinel=False)
+    except (TypeError, ValueError):
+        kind = type(values[0]).__name__
+        raise unfit_column(name, "numbers or texts", f"values as {kind}") from None
+
+
+def unfit_column(name: str, expected: str, found: str) -> FrameError:
+    """Build the error of a column by which nothing can be grouped."""
+    return FrameError.build(
+        key=name,
+        expected=f"a column that has {expected}",
+        found=found,
+        advice="Put values into bins in a column of your own, and name that one.",
+    )

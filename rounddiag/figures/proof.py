@@ -1,0 +1,177 @@
+"""The figure of a proof: how near each hypothesis comes to an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from rounddiag.errors import FrameError
+from rounddiag.figures._parts.canvas import new_figure, theme_of
+from rounddiag.figures._parts.labels import hover_text, wrap
+from rounddiag.proof.judge import MOST_FLOORS
+from rounddiag.proof.proof import Proof
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+
+_MOST = 9  # hypotheses of an engine
+_ROW = 26  # pixels
+_BESIDE = 120
+_LINE = 60
+_LEAST = 0.05  # floors: less is drawn here
+_LONGEST = 34
+_TICKS = (0.1, 1, 10, 100, 1000)
+_X_TITLE = "residual [multiples of the noise]"
+_KEY = (
+    "open: inputs as the batch says; filled: under the hypothesis",
+    "shaded: no more than noise is left; diamond: proved",
+)
+
+
+def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
+    """Plot how near each hypothesis comes to the engine that was wrong.
+
+    Parameters
+    ----------
+    proof : Proof
+        As `rounddiag.prove` returns it.
+    theme : {"light", "dark"}, optional
+        The one set by `use_theme` when left out.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
+    Raises
+    ------
+    FrameError
+        If it is no Proof, or there is no such theme.
+
+    Notes
+    -----
+    How to read it: one row per hypothesis, the best ones of each engine that scoring
+    unchanged inputs does not reproduce. The open circle is what these inputs leave, on
+    the tokens that the hypothesis or the engine changes; the filled one what is left
+    under the hypothesis, in multiples of the noise. In the shaded part nothing but
+    noise is left: a diamond there is a proof. An engine that unchanged inputs
+    reproduce has one row, `base`.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["image_window"])
+    >>> plot_proof(proof).layout.xaxis.title.text
+    'residual [multiples of the noise]'
+    """
+    if not isinstance(proof, Proof):
+        raise FrameError.build(
+            expected="a Proof",
+            found=f"a {type(proof).__name__}",
+            advice="Pass what `rounddiag.prove(batch, model)` returns.",
+        )
+    colors = theme_of(theme)
+    rows = _choose(proof.frame)
+    headline = " ".join(map(hover_text, repr(proof).split("\n")[0].split()))
+    caption = [
+        line for text in (headline, *_KEY) for line in wrap(text, _LINE).split("<br>")
+    ]
+    height = _BESIDE + _ROW * len(rows)
+    figure = new_figure("Which hypothesis fits", caption, colors, height=height)
+    labels = [_label(row) for row in rows]
+    figure.add_traces(_traces(rows, labels, colors))
+    figure.add_vrect(
+        x0=_LEAST / 2,
+        x1=MOST_FLOORS,
+        fillcolor=colors.shade,
+        line_width=0,
+        layer="below",
+    )
+    figure.update_xaxes(
+        type="log", title_text=_X_TITLE, tickvals=_TICKS, ticktext=[*map(str, _TICKS)]
+    )
+    figure.update_yaxes(
+        autorange="reversed", showgrid=False, automargin=True, title_text=None
+    )
+    return figure
+
+
+def _choose(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the rows of each engine: its base if that is all, else the best."""
+    found: list[dict[Any, Any]] = []
+    for _, mine in frame.groupby("engine", sort=False):
+        known = mine[mine["hypothesis"] != "base"]
+        if known.empty:
+            found += mine.to_dict("records")
+            continue
+        ordered = known.sort_values(
+            ["is_proved", "floors"], ascending=[False, True], kind="stable"
+        )
+        found += ordered.head(_MOST).to_dict("records")
+    return found
+
+
+def _label(row: dict[Any, Any]) -> str:
+    name = str(row["hypothesis"])
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST - 1]}…"
+    return f"{hover_text(str(row['engine']))}: {hover_text(name)}"
+
+
+def _traces(rows: list[dict[Any, Any]], labels: list[str], theme: Theme) -> list[Any]:
+    after = [max(float(row["floors"]), _LEAST) for row in rows]
+    before = [max(float(row["floors_before"]), _LEAST) for row in rows]
+    proved = [bool(row["is_proved"]) for row in rows]
+    color = [theme.mark if one else theme.muted for one in proved]
+    steps: dict[str, list[Any]] = {"x": [], "y": []}
+    for label, left, right in zip(labels, after, before, strict=True):
+        steps["x"] += [left, right, None]
+        steps["y"] += [label, label, None]
+    texts = [_hover(row) for row in rows]
+    return [
+        go.Scatter(
+            **steps,
+            mode="lines",
+            line={"color": theme.grid, "width": 2},
+            hoverinfo="skip",
+            showlegend=False,
+        ),
+        go.Scatter(
+            x=before,
+            y=labels,
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 9, "color": theme.muted},
+            hoverinfo="skip",
+            showlegend=False,
+        ),
+        go.Scatter(
+            x=after,
+            y=labels,
+            mode="markers",
+            marker={
+                "symbol": ["diamond" if one else "circle" for one in proved],
+                "size": [12 if one else 9 for one in proved],
+                "color": color,
+            },
+            customdata=texts,
+            hovertemplate="%{customdata}<extra></extra>",
+            showlegend=False,
+        ),
+    ]
+
+
+def _hover(row: dict[Any, Any]) -> str:
+    cause = str(row["cause"]).replace("_", " ")
+    title = f"<b>{hover_text(str(row['hypothesis']))}</b>"
+    if row["hypothesis"] == "base":
+        return f"{title}<br>{row['residual']:.2g} nat, {row['floors']:.2g} x noise"
+    proved = "<br>proved" if row["is_proved"] else ""
+    return (
+        f"{title}, {hover_text(cause)}<br>in {hover_text(str(row['where']))}"
+        f"<br>{row['residual']:.2g} nat, {row['floors']:.2g} x noise; before"
+        f" {row['before']:.2g} nat<br>explains {max(row['share'], 0):.0%} on"
+        f" {row['num_tokens']:,} tokens of {row['num_samples']} samples{proved}"
+    )

@@ -1,0 +1,76 @@
+// Two attempts at one task, round by round: what GRPO compares. In a dialog, since it
+// needs all of the width.
+
+/** `onPlace` gets the round that was clicked. */
+function attemptsView({ store, state, trajectory, onPlace }) {
+  const { mates, sample } = trajectory;
+  const known = new Map(mates.map((mate) => [mate.sample, mate]));
+  const own = known.get(sample)?.reward;
+  const other = mates.find((mate) => mate.sample !== sample && mate.reward !== own) ?? mates.find((mate) => mate.sample !== sample);
+  const shown = [sample, other.sample];
+  const heads = shown.map((_, at) => selectField(`attempt ${at + 1}`, (name) => show(at, Number(name))));
+  const body = element("div", { class: "rdx-attempts-rounds" });
+  const node = element("div", { class: "rdx-attempts" }, ...heads.map((one) => one.node), body);
+  let [live, isClosed] = [[], false];
+
+  function show(at, name) {
+    shown[at] = name;
+    return draw();
+  }
+
+  async function draw() {
+    const wanted = [...shown];
+    heads.forEach((head, at) => head.set(mates.map((mate) => [String(mate.sample), attemptName(mate)]), String(shown[at])));
+    const found = await Promise.all(wanted.map((name) => store.trajectory(name, state).catch((error) => ({ missing: [error.message] }))));
+    if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
+    live.forEach((picture) => picture.free());
+    live = [];
+    const num = Math.max(...found.map(({ rounds }) => rounds?.length ?? 1));
+    const cells = Array.from({ length: num }, (_, at) => found.map((one) => attemptRound(one, at, onPlace)));
+    fill(body, cells.flat());
+    await Promise.all(found.map((one, side) => fillPictures(one, cells.map((row) => row[side]), wanted)));
+  }
+
+  async function fillPictures(one, cells, wanted) {
+    for (const group of shotGroups((one.rounds ?? []).map(({ screenshot }) => screenshot).filter((at) => at !== null))) {
+      const { shots } = await store.thumbnails(one, group).catch(() => ({ shots: [] }));
+      if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
+      for (const shot of shots) {
+        one.rounds.forEach((round, at) => {
+          if (round.screenshot !== shot.index) return;
+          live.push(pictureOf(shot, round.action, { alt: "", isSmall: true }));
+          fill(cells[at].querySelector(".rdx-card-picture"), live.at(-1).node);
+        });
+      }
+    }
+  }
+
+  draw();
+  return {
+    node,
+    close: () => {
+      isClosed = true;
+      live.forEach((picture) => picture.free());
+    },
+  };
+}
+
+function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }) {
+  const facts = [reward !== undefined && `reward ${number(reward)}`, pluralize(rounds, "round"), pluralize(size, "token")];
+  return [`sample ${sample}`, ...facts.filter(Boolean)].join(", ");
+}
+
+// A round of one attempt; nothing where it has fewer.
+function attemptRound({ missing, rounds, tokens, sample }, at, onPlace) {
+  if (missing) return element("div", {}, at === 0 && missing.map((line) => element("p", {}, line)));
+  const round = rounds[at];
+  if (!round) return element("div", { class: "rdx-attempt-over" }, at === rounds.length && "ended");
+  const stop = round.first + round.num_tokens;
+  const spans = Array.from({ length: round.num_tokens }, (_, token) => tokenSpan(tokens, round.first + token, Infinity));
+  return element(
+    "article",
+    { class: "rdx-attempt", "aria-label": `sample ${sample}, round ${round.round}` },
+    pushButton({ class: "rdx-card", title: "Go to this round" }, () => onPlace({ sample, round: round.round }), ...cardParts(round)),
+    element("pre", { class: "rdx-tokens rdx-chunk", "data-stop": stop }, ...spans),
+  );
+}

@@ -1,0 +1,103 @@
+"""The mean of the mismatch for each value of a column, with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import token_frame
+from rounddiag.core.columns import sample_clusters
+from rounddiag.core.divergence import get_measure
+from rounddiag.stats.intervals import ratio_interval
+from rounddiag.widgets.columns import MAX_GROUPS, range_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag._typing import Array
+    from rounddiag.widgets.session import Session
+
+
+# The values with the largest means; more do not help to choose one.
+_MOST = 40
+_TOO_MANY = 2000  # names: each has a sum for each sample
+
+
+def value_means(session: Session, name: str) -> dict[str, Any]:
+    """Return what each value of a column has: mean, interval, counts, a condition.
+
+    All that the filter keeps, but for its condition on this column: other values can be
+    chosen. Numbers of many values are in ranges of about as many tokens.
+    """
+    state, columns = session.state, session.own_columns
+    others = {key: one for key, one in state.filter.items() if key != name}
+    filtered = session.filter_for(replace(state, filter=others))
+    tokens = filtered.tokens
+    codes, values = columns.codes(name)
+    if len(values) > _TOO_MANY and values.dtype.kind not in "iuf":
+        return {"name": name, "rows": [], "num_rows": len(values)}
+    codes, texts, conditions = _values_of(codes, values)
+    if not filtered.is_all:
+        codes = codes[columns.flat_index(tokens)]
+    measure = get_measure(state.metric)
+    if measure.source_column not in tokens:
+        tokens = token_frame(filtered.batch, measure.extra_columns)
+    source = tokens[measure.source_column].to_numpy()
+    is_finite = np.isfinite(source)
+    size = np.full(len(source), np.nan)
+    size[is_finite] = measure.values(source[is_finite])
+    cluster = sample_clusters(filtered.batch)[tokens["sample"].to_numpy()]
+    rows = [
+        {"text": texts[code], "condition": conditions[code], **one}
+        for code, one in _means(
+            codes, size, cluster, len(texts), is_signed=measure.is_signed
+        )
+    ]
+    rows.sort(key=lambda row: -abs(row["mean"]))
+    return {"name": name, "rows": rows[:_MOST], "num_rows": len(rows)}
+
+
+def _values_of(codes: Array, values: Array) -> tuple[Array, list[str], list[Any]]:
+    """Return the code of each token, and the text and condition of each code."""
+    if values.dtype.kind not in "iuf" or len(values) <= MAX_GROUPS:
+        plain = values.tolist()
+        return codes, [value_text(one) or "none" for one in plain], [[x] for x in plain]
+    each = values.astype(np.float64)[codes]
+    shares = np.linspace(0, 1, MAX_GROUPS + 1)[1:-1]
+    edges = np.unique(np.nanquantile(each, shares, method="inverted_cdf"))
+    at = np.searchsorted(edges, values.astype(np.float64), side="left")
+    used, at = np.unique(at, return_inverse=True)
+    ends = [
+        (values[at == one][0].item(), values[at == one][-1].item())
+        for one in range(len(used))
+    ]
+    conditions = [{"from": low, "to": high} for low, high in ends]
+    return at[codes], [range_text(*one) for one in ends], conditions
+
+
+def _means(
+    codes: Array, size: Array, cluster: Array, num: int, *, is_signed: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield code, mean, interval and counts of each value that some token has."""
+    num_clusters = int(cluster.max(initial=-1)) + 1
+    known = np.isfinite(size)
+    key = codes[known] * num_clusters + cluster[known]
+    shape = (num, num_clusters)
+    counts = np.bincount(key, minlength=num * num_clusters).reshape(shape)
+    totals = np.bincount(key, size[known], num * num_clusters).reshape(shape)
+    for code in np.flatnonzero(counts.sum(axis=1)):
+        own = counts[code] > 0
+        low, high = ratio_interval(
+            totals[code][own], counts[code][own], is_signed=is_signed
+        )
+        yield (
+            int(code),
+            {
+                "mean": float(totals[code].sum() / counts[code].sum()),
+                "low": low,
+                "high": high,
+                "num_tokens": int(counts[code].sum()),
+            },
+        )

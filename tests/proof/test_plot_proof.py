@@ -1,0 +1,76 @@
+"""The figure of a proof, the explorer on it, and the calls that findings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.errors import FrameError
+from rounddiag.findings.causes import PROVABLE
+from rounddiag.proof.hypotheses import all_registered
+from rounddiag.proof.hypotheses.sampling import FAMILIES
+from tests.proof.fake_server import make_batch, score
+from tests.proof.test_servers import without_system
+
+if TYPE_CHECKING:
+    from rounddiag.proof import Proof
+
+OF_COLUMNS = {
+    *("shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"),
+    "stale_weights",
+}
+
+
+def function(ids: list[int], images: list[Any]) -> Any:
+    del images
+    return score(ids)
+
+
+@pytest.fixture(scope="module")
+def proof() -> Proof:
+    return rd.prove(make_batch(without_system, pictures=False), function)
+
+
+def test_the_proved_hypothesis_is_a_diamond_in_the_noise(proof: Proof) -> None:
+    figure = rd.plot_proof(proof)
+    _, before, after = figure.data
+    assert after.y[0] == "old: first_message_removed"
+    assert after.marker.symbol[0] == "diamond"
+    assert set(after.marker.symbol[1:]) == {"circle"}
+    assert after.y[-1] == "rollout: base"
+    (shaded,) = figure.layout.shapes
+    assert after.x[0] < shaded.x1 < before.x[0]
+    best = proof.frame[proof.frame["is_proved"]].iloc[0]
+    assert before.x[0] == pytest.approx(best["floors_before"])
+    assert "proved: the training engine" in figure.layout.title.text
+
+
+def test_something_else_is_an_error() -> None:
+    with pytest.raises(FrameError, match="found a str"):
+        rd.plot_proof("proof")  # type: ignore[arg-type]
+
+
+def test_the_explorer_compares_the_hypothesis_with_the_engine(proof: Proof) -> None:
+    with rd.explore(proof) as explorer:
+        assert explorer.state["a"] == "first_message_removed"
+        assert explorer.state["b"] == "old"
+        explorer.state = {"a": "base"}
+    frame = rd.token_frame(proof.batch, a="first_message_removed", b="old")
+    assert float(np.abs(frame["diff"]).max()) < 0.02
+
+
+def test_findings_name_the_call_that_proves_them() -> None:
+    finding = rd.diagnose(rd.load("sample_data/image_window.parquet"))[0]
+    assert finding.cause == "image_window"
+    assert finding.prove_call.startswith(
+        "rd.prove(batch, model, hypotheses=['image_window'"
+    )
+    assert f"prove: {finding.prove_call}" in repr(finding)
+
+
+def test_provable_causes_are_those_of_hypotheses() -> None:
+    known = {one.cause for one in (*all_registered(), *FAMILIES)}
+    assert known | OF_COLUMNS == PROVABLE
