@@ -1,9 +1,12 @@
+// @ts-check
 // The filter: a text, and conditions on any column, each shown as a chip.
 
 const MOST_CHECKS = 12; // values of a column that are check boxes
 
+/** @param {(name: string) => Promise<any>} [askValues] */
 function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   const line = errorLine();
+  /** @type {[Record<string, any>, any[], any]} */
   let [filter, columns, column] = [{}, [], null];
   const set = (name, condition) => {
     const { [name]: _, ...others } = filter;
