@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rounddiag
-from rounddiag import plot_positions, plot_probabilities, stats
+from rounddiag import plot_compare, plot_positions, plot_probabilities, stats
 from rounddiag.findings import Alternative
 from tests.batches import hand_batch
 
@@ -41,6 +41,11 @@ CALLS: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "Finding.place is now `location`",
         lambda: FOUND.place,
         lambda: FOUND.location,
+    ),
+    "a layer": (
+        "the layer 'strip' is now 'heatmap'",
+        lambda: plot_compare([hand_batch()] * 2, layers={"strip": False}),
+        lambda: plot_compare([hand_batch()] * 2, layers={"heatmap": False}),
     ),
     "a figure": (
         "plot_log_ppl(...) is now plot_probabilities(..., axes='log_ppl')",

@@ -18,11 +18,24 @@ BATCH = hand_batch(sample_ids=("x", "y", "z"), group_ids=("g", "g", "h"))
 FRAME = rd.token_frame(BATCH, ["position", "rollout_log_prob", "old_log_prob"]).assign(
     sample_id=lambda rows: rows["sample"].map({0: "x", 1: "y", 2: "z"})
 )
+
+
+def current(sample: object) -> dict[str, int]:
+    """Open an explorer at a sample, go to another one and back."""
+    with rd.explore(BATCH, current={"sample": sample}) as explorer:
+        opened = explorer.current
+        explorer.current = {"sample": 2}
+        explorer.current = {"sample": sample}  # type: ignore[dict-item]
+        assert explorer.current == opened
+        return opened
+
+
 DOORS: dict[str, Callable[[Any], Any]] = {
     "trajectory": lambda one: rd.plot_trajectory(BATCH, sample=one),
     "trajectory of a frame": lambda one: rd.plot_trajectory(FRAME, sample=one),
     "text": lambda one: rd.token_text(BATCH, sample=one).html,
     "heatmap": lambda one: rd.plot_heatmap(BATCH, order=[one]),
+    "explorer": current,
     "batch": lambda one: BATCH[one].old_log_probs.tolist(),
 }
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rounddiag.findings import Diagnosis
 
 
-_MINIMUM = {"every": 1, "images": 0, "max_samples": 1, "seed": 0}
+_MINIMUM = {"every": 1, "images": 0, "prove_samples": 0, "max_samples": 1, "seed": 0}
 _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
 
 
@@ -47,6 +47,7 @@ class Options:
     folder: str
     every: int = 10
     images: int = 8
+    prove_samples: int = 4
     max_samples: int | None = None
     seed: int = 0
     rank: int | None = None

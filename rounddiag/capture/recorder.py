@@ -82,6 +82,10 @@ class Recorder:
     images : int
         Number of samples whose screenshots are kept, as small JPEGs. Their pixels are
         copied too, up to 1 GB (about half a second); needs Pillow.
+    prove_samples : int
+        Number of these samples whose screenshots are kept as the model saw them, as
+        PNG: `rounddiag.prove` needs them. Also name the checkpoint of the step and the
+        processor's limits in `facts`. 0 keeps small JPEGs only.
     max_samples : int, optional
         Largest number of samples in a file, half of them random and half the worst. The
         file of a larger batch also stores the per-round summary of all samples, which
@@ -139,6 +143,7 @@ class Recorder:
         *,
         every: int = 10,
         images: int = 8,
+        prove_samples: int = 4,
         max_samples: int | None = None,
         seed: int = 0,
         rank: int | None = None,
@@ -152,6 +157,7 @@ class Recorder:
                 folder=absolute_folder(folder),
                 every=every,
                 images=images,
+                prove_samples=prove_samples,
                 max_samples=max_samples,
                 seed=seed,
                 rank=rank,

@@ -16,7 +16,7 @@ from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import Tensor
 
@@ -134,13 +134,17 @@ def _both_frames(frame: Tensor) -> Tensor:
 
 
 def encode_screenshots(
-    batch: Batch, screenshots: Mapping[int, Sequence[PatchScreenshot]]
+    batch: Batch,
+    screenshots: Mapping[int, Sequence[PatchScreenshot]],
+    exact: Collection[int] = (),
 ) -> tuple[tuple[EncodedScreenshot, ...], ...] | None:
-    """Encode the screenshots of some samples as small JPEGs."""
+    """Encode the screenshots of some samples: as small JPEGs, the exact ones as PNG."""
     if not any(screenshots.values()) or not _has_pillow():
         return None
     return tuple(
-        _encode_sample(batch, sample, screenshots.get(sample, ()))
+        _encode_sample(
+            batch, sample, screenshots.get(sample, ()), is_exact=sample in exact
+        )
         for sample in range(batch.num_samples)
     )
 
@@ -154,13 +158,19 @@ def _has_pillow() -> bool:
 
 
 def _encode_sample(
-    batch: Batch, sample: int, screenshots: Sequence[PatchScreenshot]
+    batch: Batch,
+    sample: int,
+    screenshots: Sequence[PatchScreenshot],
+    *,
+    is_exact: bool,
 ) -> tuple[EncodedScreenshot, ...]:
     sizes = [shot.num_image_tokens for shot in screenshots]
-    return tuple(map(_encode, screenshots, image_places(batch, sample, sizes)))
+    encode = partial(_encode, is_exact=is_exact)
+    return tuple(map(encode, screenshots, image_places(batch, sample, sizes)))
 
 
-def _encode(screenshot: PatchScreenshot, place: ImagePlace) -> EncodedScreenshot:
-    return EncodedScreenshot(
-        data=screenshot.small_jpeg(), seen_size=screenshot.size, **place._asdict()
-    )
+def _encode(
+    screenshot: PatchScreenshot, place: ImagePlace, *, is_exact: bool
+) -> EncodedScreenshot:
+    data = screenshot.png() if is_exact else screenshot.small_jpeg()
+    return EncodedScreenshot(data=data, seen_size=screenshot.size, **place._asdict())

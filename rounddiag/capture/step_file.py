@@ -140,6 +140,7 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
     why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
     texts = _long_texts(batch.sample_columns, with_images)
     screenshots = {i: v for i, v in snapshot.screenshots.items() if i in with_images}
+    exact = {*order.pick(min(options.prove_samples, options.images))}
     facts: dict[str, Any] = {"num_samples": batch.num_samples}
     if texts:
         facts["texts_of_shown_samples_only"] = [*texts]
@@ -149,7 +150,7 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
         facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
     return replace(
         batch,
-        images=encode_screenshots(batch, screenshots),
+        images=encode_screenshots(batch, screenshots, exact),
         sample_columns={**batch.sample_columns, **texts, "picked": why},
         meta={**batch.meta, **_run_entries(options), "capture": facts},
     )

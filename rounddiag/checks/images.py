@@ -17,6 +17,7 @@ from rounddiag.checks.contracts import (
     require_ids,
 )
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
+from rounddiag.errors import LoadError
 from rounddiag.vision import PatchScreenshot
 from rounddiag.vision.image_tokens import (
     IMAGE_PAD,
@@ -137,6 +138,28 @@ def _written_vision_tokens(batch: Batch) -> Fault | None:
     return fault_at(batch, indices, "of the vision template")
 
 
+def _lacks_exact(batch: Batch) -> Fault | None:
+    """Find a sample whose pictures are those that the model saw, for a proof."""
+    shown = [shots for shots in screenshots(batch) if shots]
+    if not any(_is_exact(shots[0]) for shots in shown):
+        raise UntestableError(
+            field="images",
+            why="`rounddiag.prove` needs screenshots as the model saw them:"
+            " `Recorder(prove_samples=4)` keeps them",
+        )
+    return None
+
+
+def _is_exact(shot: Screenshot) -> bool:
+    if isinstance(shot, PatchScreenshot):
+        return True
+    try:
+        size, is_lossy = shot.size, shot.is_lossy
+    except LoadError:
+        return False
+    return shot.seen_size in {None, size} and not is_lossy
+
+
 SIZES = Contract(
     "image tokens are as many as the grids ask for", "images", _wrong_sizes
 )
@@ -144,6 +167,9 @@ NUMBERS = Contract("every screenshot has one image block", "images", _wrong_numb
 NOT_WRITTEN = Contract(
     "the model wrote no vision token", "response_ids", _written_vision_tokens
 )
+
+
+EXACT = Contract("some screenshots are as the model saw them", "images", _lacks_exact)
 
 
 Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"

@@ -42,6 +42,7 @@ _OTHERS = (
     images.SIZES,
     images.NOT_WRITTEN,
     images.MROPE,
+    images.EXACT,
 )
 
 

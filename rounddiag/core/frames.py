@@ -79,7 +79,7 @@ def token_frame(
     """
     batch = select_scores(batch, a, b)
     check_columns(batch, columns)
-    return _tokens(batch, diffs(batch), columns)
+    return tokens_of(batch, diffs(batch), columns)
 
 
 def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -121,7 +121,7 @@ def round_and_token_frames(
     """Return `round_frame` and `token_frame` from one pass over the batch."""
     check_columns(batch, columns)
     rounds, diff = round_frame_and_diffs(batch)
-    return rounds, _tokens(batch, diff, columns)
+    return rounds, tokens_of(batch, diff, columns)
 
 
 def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array]:
@@ -197,7 +197,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     return tag_pair(pd.DataFrame({**columns, **others}), batch)
 
 
-def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
+def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
+    """Return the token frame of a batch whose diffs are known; it shares them."""
     import pandas as pd
 
     rounds = batch.rounds

@@ -15,12 +15,12 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.core.columns import sample_clusters
+from rounddiag.core.columns import check_columns, sample_clusters
 from rounddiag.core.divergence import read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
     rounds_of_tokens,
-    token_frame,
+    tokens_of,
 )
 from rounddiag.core.scores import check_pair, pair_of, select_scores, tag_as
 from rounddiag.core.sums import prob_diffs
@@ -63,13 +63,6 @@ class Measured:
         cls, data: Batch | pd.DataFrame | Measured, a: str = "old", b: str = "rollout"
     ) -> Measured:
         """Choose the pair of scores of a batch; a frame has one already.
-
-        Raises
-        ------
-        BatchError
-            If the batch has no such score.
-        FrameError
-            If a frame is of another pair, or the data is neither.
 
         Examples
         --------
@@ -135,7 +128,9 @@ class Measured:
     def _rounds_and_diffs(self) -> tuple[pd.DataFrame, Array]:
         def compute() -> tuple[pd.DataFrame, Array]:
             if isinstance(self.data, Batch):
-                return round_frame_and_diffs(self.data)
+                rounds, diff = round_frame_and_diffs(self.data)
+                diff.flags.writeable = False  # every frame of the batch shares it
+                return rounds, diff
             return rounds_of_tokens(self.data), self.data["diff"].to_numpy()
 
         found: tuple[pd.DataFrame, Array] = self._compute("rounds", compute)
@@ -169,7 +164,9 @@ class Measured:
     def tokens(self, *columns: str) -> pd.DataFrame:
         """Return the token frame with these columns and, of a frame, all others."""
         if isinstance(self.data, Batch):
-            return token_frame(self.data, [c for c in columns if c not in _ALWAYS])
+            more = [name for name in columns if name not in _ALWAYS]
+            check_columns(self.data, more)
+            return tokens_of(self.data, self.diff, more)
         TOKENS.require(self.data.columns, *columns)
         return self.data
 

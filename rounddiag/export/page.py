@@ -8,7 +8,7 @@ from base64 import b64encode
 from functools import cache
 from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from plotly.offline import get_plotlyjs
@@ -26,7 +26,7 @@ from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis
@@ -41,6 +41,7 @@ def report(
     samples: int | Sequence[int | str] = 4,
     a: str = "old",
     b: str = "rollout",
+    notes: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write a report on a batch or a run: one HTML page that needs only a browser.
 
@@ -68,6 +69,8 @@ def report(
         or id.
     a, b : str
         The scores to compare; a report on a run has the standard ones.
+    notes : sequence of mapping
+        Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
 
     Raises
     ------
@@ -97,7 +100,7 @@ def report(
         html = document(PurePath(batch.path).name or batch.path, _run_sections(batch))
     else:
         batch = measure(batch).require_batch()
-        state = {"a": a, "b": b}
+        state = {"a": a, "b": b, "notes": [*notes]}
         diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
         html = _explorer_page(_title(batch), diagnosis, replies)
     file = Path(path)

@@ -62,15 +62,20 @@ def collect_replies(
 def choose_samples(
     session: Session, worst: int, samples: int | Sequence[int | str]
 ) -> list[int]:
-    """Return the samples of the evidence, the worst ones, and those drawn or named."""
+    """Return the samples of the evidence, the worst ones, and those drawn or named.
+
+    Those with notes too; beside drawn ones, another attempt at the first one's task.
+    """
     num = session.batch.num_samples
     if not num:
         return []
     places = [evidence_place(one) for one in session.diagnosis]
     first = [session.state.current, *filter(None, places)]
+    noted = [note["sample"] for note in session.state.notes]
     ranked = session.whole_batch.worst_samples["sample"].tolist()
-    known = [*(place.sample for place in first), *ranked[: max(worst, 0)]]
+    known = [*(place.sample for place in first), *ranked[: max(worst, 0)], *noted]
     if isinstance(samples, int):
+        known += _rival(session, known[0])
         rest = np.setdiff1d(np.arange(num), known)
         random = np.random.default_rng(_SEED)
         drawn = random.choice(rest, min(max(samples, 0), len(rest)), replace=False)
@@ -78,6 +83,14 @@ def choose_samples(
     else:
         named = [_sample(session.batch, one) for one in samples]
     return [*dict.fromkeys([*known, *named])]
+
+
+def _rival(session: Session, sample: int) -> list[int]:
+    """Return another attempt at the task of a sample, if it can with another reward."""
+    mates = session.own_columns.mates(sample)
+    rewards = {mate["sample"]: mate.get("reward") for mate in mates}
+    others = [one for one in rewards if one != sample]
+    return sorted(others, key=lambda one: rewards[one] == rewards[sample])[:1]
 
 
 def _sample(batch: Batch, name: int | str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, warn_renamed
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
     TOP,
@@ -51,20 +51,19 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
     from rounddiag.runs import Run
+    from rounddiag.stats.inputs import Data
 
-    Data: TypeAlias = Batch | pd.DataFrame
     Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
     Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
 
-LAYERS = ("ci", "difference", "strip")
+LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
 # How much of the room between two rounds the batches share.
 _SPREAD = 0.6
@@ -135,8 +134,9 @@ def plot_compare(
     Parameters
     ----------
     batches : mapping of str to Batch, sequence of Batch, or Run
-        Up to 8, the one that the others are compared with first; token frames are
-        accepted. Or two runs, in a mapping or sequence, or as two arguments.
+        Up to 8, the one that the others are compared with first; token frames and
+        paths of files are accepted. Or two runs, in a mapping or sequence, or as two
+        arguments.
     other : Run, optional
         The run that is compared with the first one.
     metric : str
@@ -144,8 +144,8 @@ def plot_compare(
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
-        What to leave out: `{"ci": False, "difference": False, "strip": False}`. Of runs
-        there are no intervals; the strip is the heatmap of their differences.
+        What to leave out: `{"ci": False, "difference": False, "heatmap": False}`. For
+        runs there are no intervals; the heatmap is that of their differences.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -188,6 +188,10 @@ def plot_compare(
     >>> rd.plot_compare(batches).layout.yaxis2.title.text
     'difference of means [nat]'
     """
+    if layers is not None and "strip" in layers:
+        warn_renamed("the layer 'strip'", "'heatmap'")
+        layers = {"heatmap": layers["strip"], **layers}
+        layers = {name: is_on for name, is_on in layers.items() if name != "strip"}
     options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
     options |= {"layers": layers, "theme": theme}
     runs = name_runs(batches, other)
@@ -200,7 +204,7 @@ def plot_compare(
     lines = _style_batches(data, first.metric, first.theme)
     rows, note = thin_rounds(compare_batches(data, metric=first.metric))
     if note:  # the cells of the strip would be thinner than a pixel
-        first = replace(first, layers={**first.layers, "strip": False})
+        first = replace(first, layers={**first.layers, "heatmap": False})
         lines = [replace(one, rows=thin_rounds(one.rows)[0]) for one in lines]
     comparison = Comparison(names=[*data], lines=lines, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
@@ -214,13 +218,13 @@ def plot_compare(
         for line in note_unknown_rounds(own)
     ]
     captions += _explanation(comparison, means, axis) + note
-    bottom = BOTTOM if first.layers["strip"] else _BOTTOM
+    bottom = BOTTOM if first.layers["heatmap"] else _BOTTOM
     height = plot + TOP + bottom
     figure = new_figure(_TITLE, captions, first.theme, height=height, bottom=bottom)
     _add_means(figure, comparison, axis)
     if first.layers["difference"]:
         _add_differences(figure, comparison)
-    if first.layers["strip"]:
+    if first.layers["heatmap"]:
         _add_strip(figure, comparison)
     _set_axes(figure, comparison, axis, domains)
     return figure
@@ -276,7 +280,7 @@ def _domains(
     """Return the height of the plot in pixels, and the share of each panel."""
     heights = {
         name: height
-        for name, height in {**_HEIGHTS, "strip": _ROW * num_batches}.items()
+        for name, height in {**_HEIGHTS, "heatmap": _ROW * num_batches}.items()
         if layers.get(name, True)
     }
     plot = sum(heights.values()) + _GAP * (len(heights) - 1)
@@ -416,7 +420,7 @@ def _set_axes(
     domains: Mapping[str, list[float]],
 ) -> None:
     """Place the panels by `domains`, and title their axes."""
-    names = {"means": "y", "difference": "y2", "strip": "y3"}
+    names = {"means": "y", "difference": "y2", "heatmap": "y3"}
     inputs = comparison.inputs
     figure.update_layout(
         xaxis={
@@ -439,10 +443,10 @@ def _set_axes(
             "zeroline": True,
             "nticks": 6,
         }
-    if "strip" in domains:
+    if "heatmap" in domains:
         count = len(comparison.lines)
         figure.layout.yaxis3 = {
-            "domain": domains["strip"],
+            "domain": domains["heatmap"],
             "range": [count - 0.5, -0.5],
             "tickvals": [*range(count)],
             "ticktext": [_sign(line) for line in comparison.lines],

@@ -158,7 +158,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     that turn bright from some round on point to the context (an image that one engine
     drops, for example); single bright rows of one sample, a tokenizer or a template;
     bright bands of neighbouring rows, of a replica or a rank. The colour is logarithmic
-    and its range is printed; arrows at its ends mark that values lie beyond. A signed
+    and its range is printed; its ends say where values lie beyond. A signed
     metric is blue where tokens are more likely under `a` and orange where less: a field
     of one colour is an offset (a temperature applied by one engine only). Hatched: the
     sample has no such round. A cross: the round is there, without any finite value.

@@ -195,9 +195,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     onset : Onset, optional
-        The round from which on the batch differs, to mark it instead of the worst one;
-        `rounddiag.findings.round_onset(batch)` finds it. It is a mark of mean |diff|
-        over tokens: it needs the default of the options before it.
+        The round from which on the batch differs, to mark it instead of the worst one:
+        `rounddiag.diagnose(batch).onset`. Other options than the default `metric`,
+        `weight`, `by` and `last_aligned` leave it out.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional

@@ -307,17 +307,6 @@ def find_format(names: Collection[str]) -> Format | None:
     return next((form for form in FORMATS if not form.missing_keys(names)), None)
 
 
-def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
-    """Return the formats that `names` come close to, with the keys that are missing.
-
-    A format is close if at least half of its keys are present. Returns three at most,
-    the closest first.
-    """
-    pairs = [(form, form.missing_keys(names)) for form in FORMATS]
-    near = [pair for pair in pairs if 2 * len(pair[1]) <= len(pair[0].keys)]
-    return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
-
-
 def formats() -> pd.DataFrame:
     """List what `rounddiag.load` opens.
 

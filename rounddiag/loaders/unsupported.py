@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rounddiag.loaders.column_mapping import our_name
 from rounddiag.loaders.detection import (
     UnknownContent,
-    closest,
     content_names,
     describe_content,
     is_weights,
@@ -106,19 +105,12 @@ def match_unsupported(names: Collection[str]) -> UnsupportedFile | None:
 
 
 def unsupported_error(source: Source, root: object) -> LoadError:
-    """Return the error for content of no known format, naming the closest formats."""
+    """Return the error for content of no known format."""
     names = content_names(root)
     file = match_unsupported(names)
     if file is not None:
         return source.error("a saved batch", file.description, file.advice)
-    near = "; ".join(
-        f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
-        for form, missing in closest(names)
-        if missing
-    )
-    advice = f"It comes close to: {near}. " if near else ""
-    if isinstance(root, UnknownContent):
-        advice += root.advice
+    advice = root.advice if isinstance(root, UnknownContent) else ""
     advice += "`rounddiag.formats()` lists what can be opened."
     if _has_columns(root):
         advice += f" {_columns_example(names, map(our_name, names))}"

@@ -151,14 +151,7 @@ def diagnose_step(
 
 
 def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of steps, each verdict held as long as its limits allow.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"step": [1, 2], "verdict": ["broken", "suspicious"]})
-    >>> hold_verdicts(rows.assign(strict=["broken", "broken"]))["verdict"].tolist()
-    ['broken', 'broken']
-    """
+    """Return the rows of steps, each verdict held as long as its limits allow."""
     if not len(rows):
         return rows
     rows = rows.sort_values("step", ignore_index=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Grid = tuple[int, int, int]
 
 
+_JPEG = b"\xff\xd8"
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _SMALL = 768  # pixels: layout and headlines are legible, 8 pictures take half a MB
 _QUALITY = 85  # of a small JPEG
@@ -51,6 +52,11 @@ class Screenshot(ABC):
     @abstractmethod
     def size(self) -> tuple[int, int]:
         """Width and height in pixels."""
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it was compressed so that its pixels changed, as JPEG does."""
+        return False
 
     @abstractmethod
     def image(self) -> Image:
@@ -106,6 +112,11 @@ class EncodedScreenshot(Screenshot):
     def size(self) -> tuple[int, int]:
         """Width and height in pixels; only the head of the picture is read."""
         return self._open(decode=False).size
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it is a JPEG."""
+        return self.data.startswith(_JPEG)
 
     def image(self) -> Image:
         """Decode the picture, in one of the formats of screenshots.

@@ -57,6 +57,19 @@ _LABEL_ABOVE = {
     "y": 1,
     "yanchor": "bottom",
 }
+# In the margin beside the tick labels, if it is short enough.
+_LABEL_BESIDE = {
+    "showarrow": False,
+    "xref": "paper",
+    "x": 0,
+    "xanchor": "right",
+    "xshift": -10,
+    "yref": "paper",
+    "y": 0,
+    "yanchor": "top",
+    "yshift": -3,
+}
+_SHORT = 7
 _NO_MARGINALS = {"marginals": False}
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
@@ -177,6 +190,9 @@ def fit_pane(
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     figure.update_layout(title=None, meta=meta, margin=margin)
     figure.update_xaxes(title=None)
+    name = x_label.partition(" ")[0].strip(",")
+    if figure.data and 0 < len(name) <= _SHORT:
+        figure.add_annotation(text=name, **_LABEL_BESIDE)
 
 
 def _lines_above(label: str, keys: Sequence[str]) -> Sequence[str]:
@@ -365,7 +381,7 @@ def empty_reason(filtered: FilteredBatch) -> str:
 def available_layers(session: Session) -> dict[str, bool]:
     """Return the layers of the upper figure, and whether each is on by default."""
     if session.pair is not None:
-        return {**dict.fromkeys(COMPARE_LAYERS, True), "strip": False}
+        return {**dict.fromkeys(COMPARE_LAYERS, True), "heatmap": False}
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False

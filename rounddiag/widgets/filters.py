@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rounddiag.core import round_frame, sample_frame, token_frame
-from rounddiag.core.scores import select_scores
+from rounddiag.core import sample_frame, token_frame
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
 from rounddiag.stats import (
@@ -82,7 +82,7 @@ class FilteredBatch:
     def rounds(self) -> pd.DataFrame:
         """The round frame of the kept tokens, with ids, groups and rewards."""
         if self.is_all:
-            return round_frame(self.batch)
+            return Measured.of(self.batch).rounds
         samples = sample_frame(self.batch)
         known = [name for name in _SAMPLE_FACTS if name in samples]
         rounds = cell_frame(self.tokens)
@@ -126,7 +126,7 @@ def filter_batch(
     columns: BatchColumns, keep: Mapping[str, Any], a: str, b: str, by: str | None
 ) -> FilteredBatch:
     """Apply a filter to a batch, for one pair of scores."""
-    batch = select_scores(columns.batch, a, b)
+    batch = Measured.of(columns.batch, a, b).require_batch()
     tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
     name = f"{by} group" if is_taken else by

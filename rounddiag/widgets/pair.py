@@ -68,7 +68,7 @@ class BatchPair:
             for name, batch in zip(self.names, self._batches, strict=True)
             if (num := batch.num_samples - len(self.samples))
         ]
-        return "; ".join([f"{paired}, paired by `sample_ids`", *only])
+        return "; ".join([f"{paired}, paired by sample id", *only])
 
     @property
     def unpaired_reason(self) -> str:

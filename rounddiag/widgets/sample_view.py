@@ -13,8 +13,8 @@ from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.core import round_and_token_frames
+from rounddiag.core.measured import Measured
 from rounddiag.core.scores import pair_of, select_scores
-from rounddiag.core.sums import diffs
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
@@ -76,7 +76,7 @@ class BatchCache:
     def _sorted_sizes(self, a: str, b: str) -> Array:
         """Return the finite |diff| of the batch, smallest first."""
         if (a, b) not in self._sorted:
-            diff = diffs(select_scores(self._batch, a, b))
+            diff = Measured.of(self._batch, a, b).diff
             self._sorted[a, b] = np.sort(np.abs(diff[np.isfinite(diff)]))
         return self._sorted[a, b]
 

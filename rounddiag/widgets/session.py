@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import token_frame
-from rounddiag.core.scores import select_scores
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.findings import diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
@@ -83,6 +83,7 @@ class Session:
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
         initial = {} if self.pair is None else self.pair.initial_state
+        state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
         self.is_placed = "current" in state or self.pair is not None
@@ -97,7 +98,7 @@ class Session:
     @property
     def batch(self) -> Batch:
         """The active batch; its two log-probs are those of the chosen pair."""
-        return select_scores(self.full_batch, self.state.a, self.state.b)
+        return Measured.of(self.full_batch, self.state.a, self.state.b).require_batch()
 
     def change(self, changes: Mapping[str, Any]) -> None:
         """Replace entries of the state; an invalid entry changes nothing.
@@ -107,6 +108,7 @@ class Session:
         """
         self.is_placed |= bool({"current", "cells", "finding"} & set(changes))
         batch = changes.get("batch", self.state.batch)
+        changes = self._number_sample(changes, batch)
         if self.pair is None or batch == self.state.batch:
             state = self._require_valid(self.state.with_changes(changes))
             if changes.get("finding") is not None and "current" not in changes:
@@ -115,6 +117,17 @@ class Session:
             self.state = state
         else:
             self._switch_batch(self.pair, {"finding": None, **changes})
+
+    def _number_sample(
+        self, changes: Mapping[str, Any], batch: object
+    ) -> Mapping[str, Any]:
+        """Replace the id of the current sample by its number."""
+        match changes, batch:
+            case {"current": {"sample": str(name), **others}}, 0 | 1:
+                index = min(int(batch), len(self.batches) - 1)
+                number = self.batches[index].sample_number(name)
+                return {**changes, "current": {"sample": number, **others}}
+        return changes
 
     def clear_cache(self) -> None:
         """Free all frames; they are computed again when they are needed."""
@@ -263,8 +276,8 @@ class Session:
         try:
             return self.filter_for(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
-            batch = select_scores(self.batches[other], state.a, state.b)
-            return nothing_kept(batch)
+            other_side = Measured.of(self.batches[other], state.a, state.b)
+            return nothing_kept(other_side.require_batch())
 
     def _switch_batch(self, pair: BatchPair, changes: Mapping[str, Any]) -> None:
         """Activate the other batch, at the same token unless `changes` has another.

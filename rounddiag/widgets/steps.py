@@ -65,16 +65,26 @@ class StepLine:
         self._stop: threading.Event | None = None
 
     def payload(self) -> dict[str, Any]:
-        """Return what the page draws: steps, their mean |diff|, marks, and the step."""
+        """Return what the page draws of steps, means and changes, and which is open."""
         marks: list[Break | Event] = [*self._breaks, *self.run.events()]
         return {
             "steps": self._means["step"].to_list(),
             "means": self._means["mean_abs_diff"].to_list(),
+            "raised": self._raised(),
             "marks": [
                 {"at": (one.previous + one.step) / 2, "text": str(one)} for one in marks
             ],
             "now": self.step,
         }
+
+    def _raised(self) -> list[bool]:
+        """Mark the steps whose level a change has raised, and none has lowered yet."""
+        levels = sorted((one.step, one.after > one.before) for one in self._breaks)
+        marked = []
+        for step in self._means["step"].to_list():
+            before = [is_raised for first, is_raised in levels if first <= step]
+            marked.append(bool(before and before[-1]))
+        return marked
 
     def follow(self, notify: Callable[..., object], every: float = EVERY) -> None:
         """Look for new steps in a thread, and send the line again when there are."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rounddiag as rd
-from rounddiag import stats
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -18,10 +17,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "attach": lambda data: rd.attach(data, "ref", {}),
     "check": rd.check,
     "export_rescore": lambda data: rd.export_rescore(data, "folder"),
-    "positions": stats.position_means,
     "reconcile": lambda data: rd.reconcile(data, {}),
-    "report": lambda data: rd.report(data, "page.html"),
-    "role_means": stats.role_means,
     "round_frame": rd.round_frame,
     "sample_frame": rd.sample_frame,
     "save": lambda data: rd.save(data, "saved.parquet"),

@@ -100,7 +100,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
     assert lab.value("[ex.state['batch'], ex.state['heatmap']]") == [1, "difference"]
     expect(radio(page, "Active batch", 1)).to_be_checked()
     expect(page.locator(".rdx-pairs")).to_have_text(
-        "64 samples of both, paired by `sample_ids`"
+        "64 samples of both, paired by sample id"
     )
     expect(page.locator(".rdx-title")).to_contain_text(f"sample 8 in {FIRST}")
     assert shown(page)["label"].startswith("colour: difference of mean |old - rollout|")

@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import expect
 
 import rounddiag as rd
+from rounddiag.figures._parts.labels import format_number
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
@@ -287,3 +288,21 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
     articles.nth(3).locator("button").click()
     expect(page.find(".rdx-title")).to_contain_text(f"Sample {mates[0]} ·")
     expect(page.find(".rdx-sheet")).to_be_hidden()
+
+
+def test_of_two_batches_the_panel_has_the_token_in_both(
+    chromium: Browser, batch: rd.Batch
+) -> None:
+    other = replace(batch, old_log_probs=batch.old_log_probs - 0.5)
+    explorer = rd.explore({"first": batch, "second": other}, current=START)
+    page = DirectPage(chromium, explorer, size=(1440, 900))
+    rows = page.find(".rdx-scores tbody th")
+    expect(rows).to_have_text(["old", "rollout", "old in first", "rollout in first"])
+    frame = rd.token_frame(batch, ["old_log_prob"])
+    here = (frame[[*START]] == list(START.values())).all(axis=1)
+    value = format_number(float(frame.loc[here, "old_log_prob"].item()))
+    expect(page.find(".rdx-scores tbody tr:nth-child(3) td").first).to_have_text(value)
+    diff = format_number(float(frame.loc[here, "diff"].item()))
+    expect(page.find(".rdx-focus dd").first).to_contain_text(f"{diff} in first")
+    assert page.complaints == []
+    page.close()

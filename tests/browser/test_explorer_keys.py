@@ -174,7 +174,7 @@ def test_a_question_mark_lists_the_keys(explored: Explored) -> None:
     explored.press("?")
     sheet = explored.find(".rdx-sheet")
     keys = sheet.locator("kbd").all_text_contents()
-    assert keys == [*"jknp→←][w↑↓gG/fFt?", "Esc"]
+    assert keys == [*"jknp→←][w↑↓gGbB/m", "space", *"fFt?", "Esc"]
     explored.lab.screenshot("explorer_keys")
     explored.page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()
@@ -191,7 +191,7 @@ def test_escape_clears_what_is_chosen(explored: Explored) -> None:
 
 def test_the_notebook_s_own_keys_do_nothing_to_it(explored: Explored) -> None:
     """In command mode these would cut, copy, delete, add and convert cells."""
-    explored.press("x", "d", "d", "a", "b", "m", "y", "c", "v", "z", "Enter", "0", "0")
+    explored.press("x", "d", "d", "a", "y", "c", "v", "z", "Enter", "0", "0")
     explored.press("Shift+Enter", "ArrowUp", "ArrowDown")
     explored.rest()
     assert explored.lab.value("ex.state == first") is True

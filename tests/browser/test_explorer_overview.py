@@ -48,12 +48,10 @@ def beyond(tokens: pd.DataFrame, threshold: float = LN_2) -> str:
         format_number(100 * num / size),
         tokens["sample"][is_beyond].nunique(),
     )
-    nouns = ["token" if size == 1 else "tokens"]
-    nouns.append("sample" if num_samples == 1 else "samples")
-    return (
-        f"{num:,} of {size:,} {nouns[0]} beyond ({share} %),"
-        f" in {num_samples} {nouns[1]}"
-    )
+    nouns = ["sample" if num_samples == 1 else "samples"]
+    nouns.append("token" if size == 1 else "tokens")
+    parts = (f"{num:,} beyond", f"{share} %", f"{num_samples} {nouns[0]}")
+    return " · ".join([*parts, f"of {size:,} {nouns[1]}"])
 
 
 def draws_means(

@@ -70,8 +70,7 @@ def test_the_title_says_which_sample_it_is(
 ) -> None:
     assert seen.sample_ids is not None
     assert explored.text(".rdx-title") == (
-        f"Sample {SAMPLE} · {seen.sample_ids[SAMPLE]} · group task-08 · reward 0"
-        f" · 8 rounds · {len(sample)} tokens"
+        f"Sample {SAMPLE} · {seen.sample_ids[SAMPLE]} · 8 rounds · {len(sample)} tokens"
     )
 
 
@@ -255,6 +254,8 @@ def test_the_panel_tells_all_of_a_token(
         "ratio, old / rollout": said(math.exp(old - rollout)),
         "k3": said(math.exp(diff) - 1 - diff),
         "entropy": format_number(float(row["entropy"])),
+        "advantage": "not recorded",
+        "training": "",
         "size": size if is_finite else "no place: not finite",
         "round": f"{place[1]}, token {place[2]}",
         "position": str(row["position"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.widgets.columns import BatchColumns
@@ -99,7 +100,7 @@ def test_failed_checks_are_in_the_head_line(page: PartsPage) -> None:
     assert button.text_content() == "✗ 5 checks failed"
     assert page.texts(".rdx-failed li")[0] == "check 0: <b>⟨U+202E⟩"
     button.click()
-    assert page.find(".rdx-failed li:visible").count() == 5
+    expect(page.find(".rdx-failed li:visible")).to_have_count(5)
 
 
 def test_the_metric_is_chosen_by_mouse_and_by_arrow_keys(page: PartsPage) -> None:
@@ -119,7 +120,7 @@ def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
 def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> None:
     number, slider = field(page, "threshold"), field(page, "Threshold, logarithmic")
     assert number.input_value() == "0.693"
-    assert page.texts(".rdx-beyond") == ["5 of 200 tokens beyond (2.5 %), in 1 sample"]
+    assert page.texts(".rdx-beyond") == ["5 beyond · 2.5 % · 1 sample · of 200 tokens"]
     slider.press("End")
     assert number.input_value() == "10"
     slider.press("Home")

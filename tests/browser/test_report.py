@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
 REGIONS = ("Controls", "Rounds", "Samples", "Sample", "Tokens", "Screenshot", "Text")
+NOTE: dict[str, Any] = {
+    "sample": 20,
+    "round": 0,
+    "token": 3,
+    "text": "<i>here</i>",
+}
 SIZES = [(1280, 800), (1920, 1080), (500, 800)]
 
 
@@ -95,7 +101,7 @@ def batch() -> rd.Batch:
 @pytest.fixture(scope="module")
 def file(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "page.html"
-    rd.report(batch, path, worst=4, samples=2)
+    rd.report(batch, path, worst=4, samples=2, notes=[NOTE])
     return path
 
 
@@ -126,6 +132,44 @@ def opened(one_page: Opened, evidence: Place) -> Opened:
     one_page.region("rounddiag explorer").focus()
     one_page.settle()
     return one_page
+
+
+def test_it_has_the_notes_of_its_sender(opened: Opened) -> None:
+    opened.page.get_by_role("tab", name="Notes", exact=True).click()
+    row = opened.find(".rdx-list-notes [data-row]")
+    expect(row).to_contain_text(NOTE["text"])
+    row.click()
+    opened.is_at(NOTE["sample"], NOTE["round"])
+    expect(opened.page.get_by_label("note", exact=True)).to_have_value(NOTE["text"])
+    expect(opened.find(".rdx-chunk > .rdx-noted")).to_have_count(1)
+
+
+def test_attempts_of_a_group_stand_side_by_side_as_far_as_they_are_there(
+    opened: Opened, batch: rd.Batch, evidence: Place
+) -> None:
+    assert batch.group_ids is not None
+    opened.press("m")
+    articles = opened.find(".rdx-attempts article")
+    expect(articles.first).to_be_visible()
+    first, second = articles.evaluate_all(
+        "all => all.slice(0, 2).map(one => Number(one.ariaLabel.match(/[0-9]+/)[0]))"
+    )
+    assert first == evidence.sample
+    assert first != second
+    assert batch.group_ids[first] == batch.group_ids[second]
+    opened.press("Escape")
+    expect(opened.find(".rdx-sheet")).to_be_hidden()
+
+
+def test_a_key_goes_on_beyond_the_threshold_within_the_file(opened: Opened) -> None:
+    title = opened.find(".rdx-title")
+    before = (title.text_content() or "").partition(" · ")[0]
+    for _ in range(400):
+        opened.press("b")
+        if not (title.text_content() or "").startswith(f"{before} ·"):
+            break
+    expect(title).not_to_contain_text(f"{before} ·")
+    assert opened.find("[data-missing]").count() == 0
 
 
 @pytest.fixture(scope="module", params=PAPERS)
@@ -265,7 +309,7 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     threshold = opened.find("input[aria-label=threshold]")
     threshold.fill("0.1")
     threshold.press("Enter")
-    expect(opened.find(".rdx-beyond")).to_contain_text("of 4,143 tokens beyond")
+    expect(opened.find(".rdx-beyond")).to_contain_text("beyond · ")
     expect(threshold).to_have_value("0.1")
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rounddiag as rd
 from rounddiag.capture import Recorder
 from rounddiag.capture.sampling import SampleOrder, mean_abs_diffs, order_samples
 from rounddiag.capture.trainer_batch import read_trainer_batch
@@ -114,6 +116,20 @@ def test_the_worst_is_shown_whatever_was_drawn(tmp_path: Path) -> None:
         batch = record(tmp_path, data, images=2, seed=seed)
         assert batch.images is not None
         assert len(batch.images[7]) == 1
+
+
+@pytest.mark.parametrize("number", [0, 2, 8])
+def test_screenshots_for_a_proof_are_kept_as_the_model_saw_them(
+    tmp_path: Path, number: int
+) -> None:
+    data = fields([0.25, 0.0, 0.5, 0.0, 0.0, 0.125], pictures=True)
+    batch = record(tmp_path, data, images=4, prove_samples=number)
+    assert batch.images is not None
+    kept = [shots[0] for shots in batch.images if shots]
+    assert sum(not shot.is_lossy for shot in kept) == min(number, 4)
+    assert all(shot.size == shot.seen_size for shot in kept if not shot.is_lossy)
+    (found,) = [one for one in rd.check(batch) if "as the model saw" in one.name]
+    assert found.status == ("passed" if number else "not testable")
 
 
 def test_no_screenshots_when_none_are_asked_for(tmp_path: Path) -> None:

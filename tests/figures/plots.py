@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 PLOTS = [
     name
     for name in figures.__all__
-    if name.startswith("plot_") and name not in ("plot_finding", "plot_run")
+    if name.startswith("plot_")
+    and name not in ("plot_finding", "plot_proof", "plot_run")
 ]
 
 

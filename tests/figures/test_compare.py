@@ -78,7 +78,7 @@ def test_layers_can_be_left_out() -> None:
     pair = [hand_batch()] * 2
     whole = plot_compare(pair)
     plain = plot_compare(
-        pair, layers={"ci": False, "difference": False, "strip": False}
+        pair, layers={"ci": False, "difference": False, "heatmap": False}
     )
     assert len(plain.data) == 4
     assert not plain.data[0].error_y.visible

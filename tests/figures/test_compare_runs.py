@@ -58,11 +58,11 @@ def test_the_heatmap_has_the_difference_of_each_round(pair: tuple[Run, Run]) -> 
 
 
 def test_runs_are_named_and_panels_left_out(pair: tuple[Run, Run]) -> None:
-    figure = plot_compare({"a": pair[0], "b": pair[1]}, layers={"strip": False})
+    figure = plot_compare({"a": pair[0], "b": pair[1]}, layers={"heatmap": False})
     assert captions(figure)[1:3] == ["● a: 3 steps", "◆ b: 3 steps"]
     assert [one.type for one in figure.data] == ["scatter"] * 3
     bare = plot_compare(
-        [pair[0], pair[0]], layers={"strip": False, "difference": False}
+        [pair[0], pair[0]], layers={"heatmap": False, "difference": False}
     )
     assert captions(bare)[1:3] == ["● run 0: 3 steps", "◆ run 1: 3 steps"]
     assert len(bare.data) == 2

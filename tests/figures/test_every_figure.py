@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 LAYERS = {
-    "plot_compare": ["ci", "difference", "strip"],
+    "plot_compare": ["ci", "difference", "heatmap"],
     "plot_conditional": ["ci", "envelope"],
     "plot_heatmap": ["marginals"],
     "plot_positions": ["ci", "counts"],

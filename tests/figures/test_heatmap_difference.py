@@ -118,7 +118,7 @@ def test_a_range_of_colours_is_kept_and_printed(metric: str, ends: Any) -> None:
 def test_arrows_mark_what_lies_beyond_a_range() -> None:
     figure = plot_heatmap(hand_batch(), color_range=(0.5, 1.0))
     texts = figure.data[-1].marker.colorbar.ticktext
-    assert (texts[0], texts[-1]) == ("◂ 0.5", "1 ▸")
+    assert (texts[0], texts[-1]) == ("≤ 0.5", "≥ 1")
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,8 @@ def test_however_many_tokens_the_figure_stays_small(axes: str) -> None:
 
 def test_unknown_axes_are_refused() -> None:
     message = (
-        "`axes`: expected one of ['probability', 'log_prob', 'diff']; found 'prob'."
+        "`axes`: expected one of ['probability', 'log_prob', 'diff', 'log_ppl']; found"
+        " 'prob'."
         ' Leave it out for "probability".'
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

@@ -53,7 +53,8 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, FAULT)
     batch = made(parts)
-    title = rd.plot_rounds(batch).layout.title.text
+    onset = rd.diagnose(batch).onset
+    title = rd.plot_rounds(batch, onset=onset).layout.title.text
     assert "onset: round 2 (95 % interval: this round alone)" in title
     assert "worst" not in title
     text = describe(batch)

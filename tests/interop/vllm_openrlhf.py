@@ -54,6 +54,8 @@ class Engine:
 
     def __init__(self, folder: Path) -> None:
         self.calls = 0
+        # vLLM leaves it to oneDNN, which so small a model does without.
+        torch.cpu._init_amx()  # ask Linux for the processor's AMX
         self.llm = vllm.LLM(
             str(folder),
             dtype="bfloat16",

@@ -4,8 +4,10 @@
 
 in an environment with vLLM and TRL, on a CPU, with the checkout on PYTHONPATH. All is
 TRL's own (`use_vllm=True`, `vllm_mode="colocate"`): vLLM samples in bfloat16, TRL hands
-it the weights after every step and computes `old_per_token_logps`. `trl_files.py` has
-the multi-round case, with a `rollout_func` in the place of vLLM.
+it the weights after every step and computes `old_per_token_logps`. Only how the weights
+reach vLLM is not: `sync_weights` calls the model's `load_weights`, which vLLM on a CPU
+does not allow once it has packed its weights (`dispatch_cpu_unquantized_gemm`).
+`trl_files.py` has the multi-round case, with a `rollout_func` in the place of vLLM.
 """
 
 from __future__ import annotations
@@ -43,10 +45,21 @@ def save_model(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
+def hand_over(self: Any) -> None:
+    """Give vLLM the trainer's weights."""
+    runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=self._iter_named_params())  # TRL's own
+    self.llm.reset_prefix_cache()
+
+
 def train(folder: Path) -> None:
     """Train with the recipe's class."""
     from trl import GRPOConfig  # type: ignore[import-not-found]
+    from trl.generation.vllm_generation import (  # type: ignore[import-not-found]
+        VLLMGeneration,
+    )
 
+    VLLMGeneration.sync_weights = hand_over
     names: dict[str, Any] = {}
     code = blocks(RECIPES, "trl")[0].replace("/data/diag", str(folder))
     exec(compile(code.replace("% 10", "% 1"), "recipes.md", "exec"), names)  # noqa: S102 our own page

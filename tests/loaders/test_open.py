@@ -168,14 +168,13 @@ def test_a_dictionary_of_other_things_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
-def test_formats_that_come_close_are_named(tmp_path: Path) -> None:
+def test_a_table_that_lacks_a_column_gets_an_example_of_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     torch.save({"old_log_probs": torch.zeros(2, 2)}, path)
 
     message = (
         f"{path}: expected a saved batch; found a dictionary of old_log_probs."
-        " It comes close to: tensors under verl's names (any), which also has"
-        f" rollout_log_probs.{KINDS}"
+        f"{KINDS}"
         ' Name the columns: `columns={"response_ids": "...", "response_mask": "...",'
         ' "rollout_log_probs": "..."}`.'
     )

@@ -411,7 +411,7 @@ def main() -> int:
         table: dict[str, Counter[str]] = {}
         for make in (injected, pairs, healthy, outside):
             rest = () if make in {healthy, outside} else (older,)
-            for case in make(scorer, sound, *rest):  # type: ignore[operator]
+            for case in make(scorer, sound, *rest):
                 if sys.argv[2:] and not any(word in case.name for word in sys.argv[2:]):
                     continue
                 judge_case(scorer, older, case, counts, table)

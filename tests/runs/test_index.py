@@ -197,8 +197,10 @@ def test_every_metric_is_that_of_the_batch(
 def test_a_step_is_the_sum_of_its_rounds(tmp_path: Path) -> None:
     shutil.copy("sample_data/image_window.parquet", tmp_path / "step_0.parquet")
     steps = rd.open_run(tmp_path).step_summary()
+    text = str(pd.Series(["a"]).dtype)  # "object" before pandas 3
     assert steps.dtypes.astype(str).to_dict() == {
-        column.name: column.dtype for column in STEPS.columns
+        column.name: text if column.dtype == "str" else column.dtype
+        for column in STEPS.columns
     }
     batch = rd.load("sample_data/image_window.parquet")
     diff = rd.token_frame(batch)["diff"].astype("float64")

@@ -218,11 +218,11 @@ def test_the_list_is_of_what_the_heatmap_is_of() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (named(), named(), "3 samples of both, paired by `sample_ids`"),
+        (named(), named(), "3 samples of both, paired by sample id"),
         (
             named(),
             turned(),
-            "2 samples of both, paired by `sample_ids`; 1 sample of a only;"
+            "2 samples of both, paired by sample id; 1 sample of a only;"
             " 1 sample of b only",
         ),
         (hand_batch(), named(), "samples are not paired: no `sample_ids` in a"),
@@ -353,7 +353,7 @@ def test_every_choice_can_be_drawn() -> None:
                     "metric": metric,
                     "heatmap": heatmap,
                     "filter": {"round": rounds},
-                    "layers": {"strip": False, "survivors": True},
+                    "layers": {"heatmap": False, "survivors": True},
                 }
                 found: Any = answers("set", {"changes": changes, "theme": "dark"})
                 assert json.loads(found["figures"]["heatmap"])["data"]

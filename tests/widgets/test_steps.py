@@ -52,6 +52,10 @@ def test_a_run_opens_where_rounds_change_else_at_its_last_step(tmp_path: Path) -
     broken = StepLine(rd.open_run(write_steps(tmp_path / "broken", factors)))
     assert broken.step == 15
     (mark,) = broken.payload()["marks"]
+    steps, raised = broken.payload()["steps"], broken.payload()["raised"]
+    assert [step for step, is_up in zip(steps, raised, strict=True) if is_up] == [
+        step for step in steps if step > mark["at"]
+    ]
     assert mark["at"] == 14.5
     assert mark["text"].startswith("from step 15: rounds 0 to 1, ")
 

@@ -153,8 +153,8 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
 
     Examples
     --------
-    >>> resolve_layers({"strip": False}, "strip", "means")
-    {'strip': False, 'means': True}
+    >>> resolve_layers({"heatmap": False}, "heatmap", "means")
+    {'heatmap': False, 'means': True}
     """
     chosen = chosen or {}
     unknown = [name for name in chosen if name not in known]

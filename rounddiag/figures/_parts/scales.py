@@ -87,12 +87,12 @@ class LogScale:
     def bar(self, values: Array, theme: Theme) -> dict[str, Any]:  # noqa: ARG002 as the signed one
         """Return a plotly marker whose colour bar prints this scale.
 
-        Arrows at its ends mark values that lie beyond.
+        Its ends say where values lie beyond.
         """
         places = self._ticks()
         labels = [format_number(float(place)) for place in places]
-        labels[0] = ("◂ " if (values < self.low).any() else "") + labels[0]
-        labels[-1] += " ▸" if (values > self.high).any() else ""
+        labels[0] = ("≤ " if (values < self.low).any() else "") + labels[0]
+        labels[-1] = ("≥ " if (values > self.high).any() else "") + labels[-1]
         return {
             "color": [0.0],
             "cmin": float(np.log10(self.low)),
@@ -273,7 +273,7 @@ def add_color_bar(
 ) -> None:
     """Print the scale under a figure of final height, with the lower margin `BOTTOM`.
 
-    Arrows mark that some of the values lie beyond the scale.
+    Its ends say where some of the values lie beyond the scale.
     """
     marker = scale.bar(values, theme)
     below = _BELOW / (figure.layout.height - BOTTOM - figure.layout.margin.t)

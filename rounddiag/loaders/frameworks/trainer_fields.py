@@ -143,7 +143,7 @@ TRL = Format(
     files=("*.pt", "*.npz", "*.safetensors"),
     keys=("completion_ids", "completion_mask"),
     read=trainer_reader("completion_mask * tool_mask", trl_fields),
-    verified="written by TRL 1.16.0, with a sampler in the place of vLLM",
+    verified="written with TRL 1.16.0 and vLLM 0.32.0 in its process, on a CPU",
 )
 
 
@@ -177,7 +177,8 @@ OPENRLHF = Format(
     files=("*.pt", "*.npz", "*.safetensors"),
     keys=("sequences", "action_mask"),
     read=trainer_reader("action_mask", openrlhf_fields),
-    verified="written by OpenRLHF 0.11.2's code for experiences, without vLLM",
+    verified="written with OpenRLHF 0.11.2's experience maker, from what vLLM 0.32.0"
+    " sampled on a CPU",
 )
 
 

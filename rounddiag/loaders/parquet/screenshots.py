@@ -51,6 +51,11 @@ class StoredScreenshot(Screenshot):
         """Width and height in pixels."""
         return self.read().size
 
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it is a JPEG."""
+        return self.read().is_lossy
+
     def image(self) -> Image:
         """Decode the picture."""
         return self.read().image()

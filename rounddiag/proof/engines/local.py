@@ -12,9 +12,13 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.proof.engines.engine import Readout
+from rounddiag.proof.engines.engine import (
+    Readout,
+    is_out_of_memory,
+    memory_error,
+)
 from rounddiag.proof.engines.loading import load_model
-from rounddiag.proof.engines.pictures import draw, refuse_written
+from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
@@ -26,12 +30,17 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.vision import Screenshot
 
 
 @dataclass(frozen=True, eq=False)
 class _Pixels:
-    """A picture as the processor gives it, and its size in tokens."""
+    """A picture as the processor gives it, and its size in tokens.
 
+    Both caches know a picture by its `id`, for which it is kept here.
+    """
+
+    shot: Screenshot
     values: dict[str, Tensor]
     num_tokens: int
 
@@ -141,6 +150,7 @@ class LocalEngine:
         if token is None or self.processor is None:
             return one
         refuse_written(one, token)
+        one = without_last_run(one, token)
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
@@ -193,7 +203,7 @@ class LocalEngine:
         scored[0] = False
         at = scored.nonzero()[:, 0]
         with self._setting(request.setting):
-            hidden = self._hidden(request, pool)[at - 1]
+            hidden = self._run(request, pool)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
         mine = begin[np.searchsorted(begin, source, side="right") - 1]
@@ -212,6 +222,22 @@ class LocalEngine:
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
         return logits.float()  # type: ignore[no-any-return]
+
+    def _run(self, request: Request, pool: Pool) -> Tensor:
+        """Run a pass; once more without the features of pictures if memory is short."""
+        for is_last in (False, True):
+            try:
+                return self._hidden(request, pool)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if is_last:
+                    what = f"a pass of {len(request.ids):,} tokens"
+                    raise memory_error(what) from error
+            self.forget()
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+        raise AssertionError
 
     def _hidden(self, request: Request, pool: Pool) -> Tensor:
         device = self.model.device
@@ -287,9 +313,9 @@ class LocalEngine:
         return self._process(pool[picture.sample], picture.index, look)
 
     def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
-        key = (one.sample, index, look)
+        shot = one.shots[index]
+        key = (id(shot), look)
         if key not in self._pixels:
-            shot = one.shots[index]
             if isinstance(shot, PatchScreenshot) and look == "seen":
                 values = {
                     "pixel_values": shot.patches().float(),
@@ -305,7 +331,7 @@ class LocalEngine:
                 values = dict(
                     self.processor(images=[image], return_tensors="pt", **options)
                 )
-            self._pixels[key] = _Pixels(values, self._count(values))
+            self._pixels[key] = _Pixels(shot, values, self._count(values))
         return self._pixels[key]
 
     def _count(self, values: dict[str, Tensor]) -> int:
@@ -333,12 +359,17 @@ class LocalEngine:
             self._encode(picture, size, request.setting, pool)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
-        outputs = SimpleNamespace(pooler_output=tuple(one[0] for one in found))
-        levels = max(len(one[1]) for one in found)
+        features = tuple(one[0] for one in found)
+        # Families with grids take one entry for each picture, others all in one.
+        by_picture = hasattr(self.model.model, "get_rope_index")
+        outputs = SimpleNamespace(
+            pooler_output=features if by_picture else torch.cat(features)
+        )
+        eyes = self.model.config.vision_config
+        levels = len(getattr(eyes, "deepstack_visual_indexes", None) or ())
         if levels:
             outputs.deepstack_features = [
-                torch.cat([_level(one, level) for one in found])
-                for level in range(levels)
+                tuple(_level(one, level) for one in found) for level in range(levels)
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.model).forward).parameters
@@ -353,21 +384,26 @@ class LocalEngine:
         self, picture: Picture, size: int, setting: str, pool: Pool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return a picture's features and those of deeper levels."""
-        embedding = self.model.get_input_embeddings().weight
-        if picture.look == "pad":
-            return embedding[self.image_token].expand(size, -1), ()
-        if picture.look == "zeros":
-            return torch.zeros_like(embedding[:1]).expand(size, -1), ()
-        key = (picture, setting)
+        if picture.look in {"pad", "zeros"}:
+            token = torch.tensor([self.image_token], device=self.model.device)
+            embedded = self.model.get_input_embeddings()(token)
+            if picture.look == "zeros":
+                embedded = torch.zeros_like(embedded)
+            return embedded.expand(size, -1), ()
+        pixels = self._pixels_of(picture, pool)
+        key = (id(pixels), setting)
         if key not in self._features:
             values = {
                 name: value.to(self.model.device)
-                for name, value in self._pixels_of(picture, pool).values.items()
+                for name, value in pixels.values.items()
             }
             out = self.model.get_image_features(**values, return_dict=True)
             pooled = out.pooler_output
             pooled = pooled[0] if isinstance(pooled, tuple | list) else pooled
-            deep = tuple(getattr(out, "deepstack_features", None) or ())
+            deep = tuple(
+                level[0] if isinstance(level, tuple | list) else level
+                for level in getattr(out, "deepstack_features", None) or ()
+            )
             self._features[key] = (pooled.reshape(-1, pooled.shape[-1]), deep)
         features: tuple[Tensor, tuple[Tensor, ...]] = self._features[key]
         if len(features[0]) != size:

@@ -58,6 +58,14 @@ def refuse_written(one: Trajectory, token: int) -> None:
         )
 
 
+def without_last_run(one: Trajectory, token: int) -> Trajectory:
+    """Leave out image tokens that end a sample: nothing follows; they may be cut."""
+    kept = len(one.ids)
+    while kept and int(one.ids[kept - 1]) == token:
+        kept -= 1
+    return one if kept == len(one.ids) else replace(one, ids=one.ids[:kept])
+
+
 def _token_of_runs(ids: Array, number: int) -> int | None:
     """Return the only id that is repeated at once in as many places as pictures are."""
     runs = TokenRuns.of_ids(ids)
@@ -67,13 +75,7 @@ def _token_of_runs(ids: Array, number: int) -> int | None:
 
 
 def with_spans(one: Trajectory) -> Trajectory:
-    """Find the image tokens of a sample from its ids alone.
-
-    Raises
-    ------
-    BatchError
-        If nothing tells which token stands for pictures, or pictures are missing.
-    """
+    """Find the image tokens of a sample from its ids alone."""
     if not one.shots:
         return one
     ids = one.ids.numpy()
@@ -86,6 +88,8 @@ def with_spans(one: Trajectory) -> Trajectory:
             advice="Pass the folder of the model, or save where each picture begins.",
         )
     refuse_written(one, token)
+    one = without_last_run(one, token)
+    ids = one.ids.numpy()
     runs = TokenRuns.of_ids(ids, token)
     if len(runs.start) > len(one.shots):
         raise BatchError.build(

@@ -169,7 +169,8 @@ def _read_saved(pool: Pool, one: Trajectory) -> Tensor | None:
     rows = torch.as_tensor(saved[one.sample])
     rows = rows[None] if rows.dim() == 1 else rows
     rows = rows[-3:]  # a first row of four counts text
-    return rows.long() if rows.shape[-1] == len(one.ids) else None
+    size = len(one.ids)  # without image tokens at the end
+    return rows.long()[..., :size] if rows.shape[-1] >= size else None
 
 
 @register(

@@ -206,20 +206,27 @@ class Bias:
 def chosen_log_probs(
     logits: Tensor, tokens: Tensor, seen: Seen, processors: Sequence[Processor] = ()
 ) -> Tensor:
-    """Return the log-probs of tokens after processors, in float32.
-
-    Examples
-    --------
-    >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
-    >>> seen = Seen(torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([1]), 3)
-    >>> token = torch.tensor([1])
-    >>> chosen_log_probs(logits, token, seen, [Temperature(2.0)]).exp()
-    tensor([0.2119])
-    """
+    """Return the log-probs of tokens after processors, in float32."""
     values = logits.float()
     for processor in sorted(processors, key=lambda one: one.rank):
-        values = processor(values, seen)
+        before, values = values, processor(values, seen)
+        values = _keep_drawn(before, values, tokens)
     return values.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+
+
+def _keep_drawn(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
+    """Let a token that was left out take the place of the least likely one kept.
+
+    The sampler drew it, so it kept it; its numerics order nearly equal tokens anew.
+    """
+    chosen = tokens[:, None]
+    lost = after.gather(-1, chosen) == -torch.inf
+    if not lost.any():
+        return after
+    last = after.masked_fill(after == -torch.inf, torch.inf).argmin(-1, keepdim=True)
+    swapped = after.scatter(-1, last, -torch.inf)
+    swapped = swapped.scatter(-1, chosen, before.gather(-1, chosen))
+    return torch.where(lost, swapped, after)
 
 
 @dataclass(frozen=True, eq=False)

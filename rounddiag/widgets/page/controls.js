@@ -1,3 +1,4 @@
+// @ts-check
 // The two lines at the top: batch and verdict; metric, threshold, batches and filter.
 
 const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
@@ -57,7 +58,7 @@ function thresholdField(onSet, onDrag) {
 function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples, empty_reason: why }) {
   if (!all) return why;
   const share = number((100 * beyond) / all);
-  return `${groupDigits(beyond)} of ${pluralize(all, "token")} beyond (${share} %), in ${pluralize(samples, "sample")}`;
+  return `${groupDigits(beyond)} beyond · ${share} % · ${pluralize(samples, "sample")} · of ${pluralize(all, "token")}`;
 }
 
 // The head line: name and size of the batch, its verdict, facts, and failed checks.
@@ -89,7 +90,8 @@ function headLine(buttons, onFindings) {
     about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
   }
 
-  // The diagnosis comes after the figures; until then, and if it fails, the mean.
+  /** The diagnosis comes after the figures; until then, and if it fails, the mean.
+   * @param {Record<string, any>} [found] */
   function diagnose({ verdict: word, text, num_findings: num } = {}, why = "") {
     const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
     const isBad = word ? BAD_VERDICTS.includes(word) : overall.tone === "warn";
@@ -198,7 +200,7 @@ const CONTROL_LABELS = {
   layersOfTwo: [
     ["ci", "intervals", "confidence intervals of the means"],
     ["difference", "difference", "difference from the first batch"],
-    ["strip", "colours", "the same means as colours, in one range"],
+    ["heatmap", "colours", "the same means as colours, in one range"],
   ],
 };
 
@@ -230,7 +232,16 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   const fixed = sentence();
   const view = dropdown(
     { label: "⚙", name: "Order, colours, scores, axis and layers", side: "right" },
-    element("div", { class: "rdx-view" }, fixed, lists.order.node, colors.node, pair, axis.node, layers.node),
+    element(
+      "div",
+      { class: "rdx-view" },
+      fixed,
+      lists.order.node,
+      withLegend("colours", colors.node),
+      pair,
+      withLegend("axis of the means", axis.node),
+      withLegend("layers of the means", layers.node),
+    ),
   );
   const node = element(
     "section",
@@ -240,8 +251,10 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     element("div", { class: "rdx-choices" }, metric.node, threshold.node, filter.node, lists.by.node, view.node),
   );
 
-  // A report has no Python: what is not stored in it cannot be chosen.
-  function limit({ why, canShow } = {}, state) {
+  /** A report has no Python: what is not stored in it cannot be chosen.
+   * @param {Record<string, any>} limits
+   * @param {any} state */
+  function limit({ why, canShow }, state) {
     fixed.hidden = !why;
     if (!why) return;
     fixed.textContent = `${why}.`;
@@ -263,12 +276,12 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     batch.show(pair, state);
     metric.set(options.metric, state.metric);
     axis.set(labelsFor("axis", options.axis), state.axis);
-    axis.node.hidden = options.axis.length < 2;
+    axis.node.parentNode.hidden = options.axis.length < 2;
     colors.set(CONTROL_LABELS.colors, state.colors);
     drawn = state.layers;
     const known = CONTROL_LABELS[pair ? "layersOfTwo" : "layers"];
     layers.set(known.filter(([name]) => name in options.layers), { ...options.layers, ...drawn });
-    layers.node.hidden = state.axis !== "round";
+    layers.node.parentNode.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     lists.order.set(labelsFor("order", options.order), state.order);
     for (const [name, other] of [["a", state.b], ["b", state.a]]) {
@@ -277,10 +290,15 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
     filter.show(state.filter, options.columns);
-    limit(limits, state);
+    limit(limits ?? {}, state);
   }
 
   return { node, show, showError: filter.showError, diagnose: head.diagnose };
+}
+
+// What a group of choices is about, above it.
+function withLegend(text, node) {
+  return element("div", { class: "rdx-legend" }, element("span", {}, text), node);
 }
 
 // Labels of the options; an option without a label is its own label.

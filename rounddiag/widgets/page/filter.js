@@ -1,9 +1,12 @@
+// @ts-check
 // The filter: a text, and conditions on any column, each shown as a chip.
 
 const MOST_CHECKS = 12; // values of a column that are check boxes
 
+/** @param {(name: string) => Promise<any>} [askValues] */
 function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   const line = errorLine();
+  /** @type {[Record<string, any>, any[], any]} */
   let [filter, columns, column] = [{}, [], null];
   const set = (name, condition) => {
     const { [name]: _, ...others } = filter;
@@ -111,6 +114,7 @@ function choiceField(label, values, onChange) {
     for (const check of row.node.children) {
       const own = rows.find(({ condition }) => String(condition[0]) === check.firstChild.value);
       check.querySelector(".rdx-of-value")?.remove();
+      check.firstChild.setAttribute("aria-label", check.firstChild.value);
       if (own) check.append(element("span", { class: "rdx-of-value", title: valueTitle(own) }, meanBar(own, scale), pluralize(own.num_tokens, "token")));
     }
   }

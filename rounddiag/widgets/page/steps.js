@@ -1,3 +1,4 @@
+// @ts-check
 // The line of steps of a run: the mean |diff| of each, marks where rounds change. A click,
 // arrow keys, and `[` and `]` go to another step.
 const STEP_DELAY = 120; // while a key is held, only the last step is opened
@@ -5,14 +6,16 @@ const [STEPS_WIDTH, STEPS_HEIGHT] = [1000, 100];
 
 function stepLine(onStep) {
   const plot = shape("svg", { viewBox: `0 0 ${STEPS_WIDTH} ${STEPS_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  const slider = element("div", { class: "rdx-steps-line", role: "slider", tabindex: 0, "aria-label": "Step" }, plot);
+  const ends = [element("span", { class: "rdx-steps-first" }), element("span", { class: "rdx-steps-last" })];
+  const slider = element("div", { class: "rdx-steps-line", role: "slider", tabindex: 0, "aria-label": "Step" }, plot, ...ends);
+  const axis = element("div", { class: "rdx-steps-axis", title: "mean |diff| in nats, logarithmic" }, element("span", {}), element("span", {}));
   const text = element("output", { class: "rdx-steps-now" });
   const button = (sign, by, key) => {
     const name = by > 0 ? "Next step" : "Previous step";
     return pushButton({ class: "rdx-button", title: `${name} (${key})`, "aria-label": name }, () => move(by), sign);
   };
   const buttons = [button("‹", -1, "["), button("›", 1, "]")];
-  const node = element("div", { class: "rdx-steps", hidden: true, "aria-label": "Steps" }, buttons[0], slider, buttons[1], text);
+  const node = element("div", { class: "rdx-steps", hidden: true, "aria-label": "Steps" }, axis, buttons[0], slider, buttons[1], text);
   let [line, at, opened, timer] = [null, 0, null, 0];
 
   const x = (step) => {
@@ -65,12 +68,18 @@ function stepLine(onStep) {
     const sizes = line.means.map((mean) => (mean === null ? null : Math.log10(Math.max(mean, 1e-6))));
     const known = sizes.filter((size) => size !== null);
     const [low, high] = [Math.min(...known), Math.max(...known)];
-    const y = (size) => STEPS_HEIGHT - 12 - (high > low ? (size - low) / (high - low) : 0.5) * (STEPS_HEIGHT - 24);
+    const y = (size) => STEPS_HEIGHT - 38 - (high > low ? (size - low) / (high - low) : 0.5) * (STEPS_HEIGHT - 50); // steps are named below
     const vertical = (place, name) => shape("line", { class: name, x1: place, x2: place, y1: 0, y2: STEPS_HEIGHT });
     const points = line.steps.map((step, index) => sizes[index] !== null && `${x(step)},${y(sizes[index])}`);
+    const dot = (isRaised) => points.filter((point, index) => point && line.raised[index] === isRaised).map((point) => `M${point}h0`).join("");
+    fill(axis.firstChild, high > low && number(10 ** high));
+    fill(axis.lastChild, number(10 ** low));
+    ends.forEach((end, side) => (end.textContent = groupDigits(line.steps.at(-side))));
     plot.replaceChildren(
       ...line.marks.map(({ at: step }) => vertical(x(step), "rdx-step-mark")),
       shape("polyline", { class: "rdx-step-means", points: points.filter(Boolean).join(" ") }),
+      shape("path", { class: "rdx-step-dots", d: dot(false) }),
+      shape("path", { class: "rdx-step-dots rdx-raised", d: dot(true) }),
       vertical(x(line.now), "rdx-step-now"),
     );
     slider.setAttribute("aria-valuemin", line.steps[0]);
@@ -102,7 +111,9 @@ function stepLine(onStep) {
   slider.addEventListener("pointermove", ({ clientX }) => {
     const index = nearest(clientX);
     const near = line.marks.filter(({ at: step }) => Math.abs(x(step) - x(line.steps[index])) < STEPS_WIDTH / 100);
-    slider.title = [describe(index), ...near.map((one) => one.text)].join("\n");
+    const isOpen = line.steps[index] === opened;
+    const click = isOpen ? "open now" : `click: open step ${groupDigits(line.steps[index])}`;
+    slider.title = [describe(index), ...near.map((one) => one.text), click].join("\n");
   });
   return { node, show, move, close: () => clearTimeout(timer) };
 }

@@ -1,3 +1,4 @@
+// @ts-check
 // All numbers of one token.
 
 // Names are replaced where they depend on the scores.
@@ -29,7 +30,8 @@ function focusPanel(onNote) {
   const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)));
   const note = textField("note", (text) => onNote(text), errorLine(), { placeholder: "Write a note on this token" });
   note.node.classList.add("rdx-note-field");
-  const parts = [piece, scoreTable([...scores, ...others]), list(facts.slice(0, NUM_FIRST)), note.node, more];
+  const table = scoreTable(scores);
+  const parts = [piece, table, list(facts.slice(0, NUM_FIRST)), note.node, more];
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
@@ -72,8 +74,9 @@ function focusPanel(onNote) {
   function showOther(other, index, name) {
     const isSame = other && other.tokens.piece[index] !== undefined;
     others.forEach((row, at) => {
-      row.node.hidden = !isSame;
-      if (isSame) row.show(`${at ? other.name_b : other.name_a} in ${visible(name)}`, (at ? other.tokens.b : other.tokens.a)[index]);
+      if (!isSame) return void row.node.remove();
+      table.lastChild.append(row.node);
+      row.show(`${at ? other.name_b : other.name_a} in ${visible(name)}`, (at ? other.tokens.b : other.tokens.a)[index]);
     });
     if (isSame) facts[0].value.textContent += `, ${withSign(other.tokens.diff[index])} in ${visible(name)}`;
   }

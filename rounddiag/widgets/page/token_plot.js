@@ -1,3 +1,4 @@
+// @ts-check
 // The token plot. Python draws its axes, with a single token; the page, which has all
 // tokens of the sample, puts them in. A line is at the current token.
 const MOST_DRAWN = 4000; // of more tokens, the extremes of each stretch are drawn

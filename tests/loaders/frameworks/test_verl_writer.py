@@ -34,10 +34,12 @@ def test_a_file_of_the_writer_has_the_parts_of_a_real_one(tmp_path: Path) -> Non
     theirs = parts(DATA / "verl-0.9.1_tensordict-0.10.0_default.pkl")
 
     for mine, real in zip(ours, theirs, strict=True):
-        assert mine.name.replace("numpy.core", "numpy._core") == real.name  # numpy 1
+        assert mine.name == real.name
         assert [type(arg) for arg in mine.args] == [type(arg) for arg in real.args]
     assert described(ours[1]) == described(theirs[1])
-    assert pixels(ours[0]) == pixels(theirs[0])
+    found, wanted = pixels(ours[0]), pixels(theirs[0])
+    numpy_1 = str(found[0]).replace("numpy.core", "numpy._core")
+    assert (numpy_1, *found[1:]) == wanted
 
 
 def described(batch: Node) -> tuple[object, ...]:

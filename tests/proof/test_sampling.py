@@ -1,0 +1,62 @@
+"""What a sampler does to logits, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rounddiag.proof.hypotheses.sampling import (
+    Bias,
+    FrequencyPenalty,
+    MinP,
+    PresencePenalty,
+    Processor,
+    RepetitionPenalty,
+    Seen,
+    Temperature,
+    TopK,
+    TopP,
+    chosen_log_probs,
+)
+
+# Probabilities 0.4, 0.3, 0.2, 0.1.
+LOGITS = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+# Ids 3, 0 in the prompt; 1, 1 written; then the token that is scored.
+SEEN = Seen(torch.tensor([3, 0, 1, 1, 2]), torch.tensor([4]), torch.tensor([2]), 4)
+
+
+def probability(token: int, *processors: Processor) -> float:
+    found = chosen_log_probs(LOGITS[None], torch.tensor([token]), SEEN, processors)
+    return math.exp(float(found[0]))
+
+
+@pytest.mark.parametrize(
+    ("processor", "token", "expected"),
+    [
+        (Temperature(0.5), 0, 0.16 / 0.30),
+        (TopK(2), 0, 0.4 / 0.7),
+        (TopP(0.65), 1, 0.3 / 0.7),
+        (TopP(0.71), 2, 0.2 / 0.9),
+        (MinP(0.5), 2, 0.2 / 0.9),
+        # It was drawn, so it was kept, in place of the least likely one.
+        (TopK(2), 2, 0.2 / 0.6),
+        (TopP(0.65), 3, 0.1 / 0.5),
+        # e^-1 off ids that the round has; twice off the one that it has twice.
+        (PresencePenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e)),
+        (FrequencyPenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e**2)),
+        (Bias(3, math.log(2)), 3, 0.2 / 1.1),
+        # Negative logits are multiplied: p becomes p squared.
+        (RepetitionPenalty(2.0), 2, 0.2 / (0.2 + 0.16 + 0.09 + 0.01)),
+        (RepetitionPenalty(2.0, counts_prompt=False), 2, 0.2 / (0.7 + 0.09)),
+    ],
+)
+def test_probabilities(processor: Processor, token: int, expected: float) -> None:
+    assert probability(token, processor) == pytest.approx(expected, rel=1e-5)
+
+
+def test_penalties_come_before_the_temperature_and_truncation_last() -> None:
+    """With ids 3, 0, 1 squared: 0.16, 0.09, 0.2, 0.01; at 0.5: squares of these."""
+    chain = (TopK(2), Temperature(0.5), RepetitionPenalty(2.0))
+    assert probability(2, *chain) == pytest.approx(0.04 / (0.04 + 0.0256), rel=1e-5)
