@@ -44,13 +44,6 @@ def run_quantiles(
     """Compute exact quantiles of runs of these lengths, interpolated as numpy does.
 
     Returns shape (num_probabilities, num_runs); NaN where a run is empty.
-
-    Examples
-    --------
-    >>> values = np.array([4.0, 1.0, 3.0, 2.0, 7.0])
-    >>> run_quantiles(values, np.array([4, 0, 1]), [0.5, 0.9])
-    array([[2.5, nan, 7. ],
-           [3.7, nan, 7. ]])
     """
     found = np.full((len(probabilities), len(counts)), np.nan)
     begins = np.cumsum(counts) - counts

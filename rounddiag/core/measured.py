@@ -64,13 +64,6 @@ class Measured:
     ) -> Measured:
         """Choose the pair of scores of a batch; a frame has one already.
 
-        Raises
-        ------
-        BatchError
-            If the batch has no such score.
-        FrameError
-            If a frame is of another pair, or the data is neither.
-
         Examples
         --------
         >>> import rounddiag as rd

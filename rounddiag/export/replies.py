@@ -64,7 +64,7 @@ def choose_samples(
 ) -> list[int]:
     """Return the samples of the evidence, the worst ones, and those drawn or named.
 
-    Those with notes too; and of the first one's group one with another reward.
+    Those with notes too; beside drawn ones, another attempt at the first one's task.
     """
     num = session.batch.num_samples
     if not num:
@@ -74,8 +74,8 @@ def choose_samples(
     noted = [note["sample"] for note in session.state.notes]
     ranked = session.whole_batch.worst_samples["sample"].tolist()
     known = [*(place.sample for place in first), *ranked[: max(worst, 0)], *noted]
-    known += _rival(session, known[0])
     if isinstance(samples, int):
+        known += _rival(session, known[0])
         rest = np.setdiff1d(np.arange(num), known)
         random = np.random.default_rng(_SEED)
         drawn = random.choice(rest, min(max(samples, 0), len(rest)), replace=False)

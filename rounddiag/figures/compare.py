@@ -51,15 +51,14 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.core.measured import Measured
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
     from rounddiag.runs import Run
+    from rounddiag.stats.inputs import Data
 
-    Data: TypeAlias = Batch | pd.DataFrame
     Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
     Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
@@ -135,8 +134,9 @@ def plot_compare(
     Parameters
     ----------
     batches : mapping of str to Batch, sequence of Batch, or Run
-        Up to 8, the one that the others are compared with first; token frames are
-        accepted. Or two runs, in a mapping or sequence, or as two arguments.
+        Up to 8, the one that the others are compared with first; token frames and
+        paths of files are accepted. Or two runs, in a mapping or sequence, or as two
+        arguments.
     other : Run, optional
         The run that is compared with the first one.
     metric : str

@@ -12,24 +12,26 @@ import pandas as pd
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    colorize,
-    empty_figure,
-    new_figure,
-)
+from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.figures._parts.means import axis_title, unit_suffix
-from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, change_scale
+from rounddiag.figures._parts.scales import add_color_bar, change_scale
+from rounddiag.figures._parts.step_panels import (
+    MAX_POINTS,
+    MEANS_HEIGHT,
+    StepPanel,
+    add_step_heatmap,
+    heatmap_panel,
+    new_step_figure,
+    place_rounds,
+)
 from rounddiag.runs import Run
 from rounddiag.runs.step_tables import average_steps, pair_rounds
-from rounddiag.schema import METRICS, ROUND, STEP
+from rounddiag.schema import METRICS
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import plotly.graph_objects as go
 
     from rounddiag.figures._parts.data import PlotInputs
@@ -38,12 +40,8 @@ if TYPE_CHECKING:
 LAYERS = ("difference", "heatmap")
 _TITLE = "Mismatch over training, compared"
 _TWO = 2
-# Heights in pixels: of the means, of their difference, of a row of the heatmap and of
-# the fewest and most rows; and between panels.
-_MEANS, _DIFFERENCE, _ROW, _MIN_ROWS, _MAX_ROWS, _GAP = 230, 110, 14, 5, 24, 34
-_BOTTOM, _KEY = 52, 44
-# Longer lines have no markers.
-_MAX_POINTS = 80
+_DIFFERENCE = 110  # height of the panel of differences, in pixels
+_KEY = 44  # characters of a line of the key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,21 +124,16 @@ def compare_runs(
     means = pd.concat(pair.means, ignore_index=True)
     if means["mean"].isna().all():
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
-    has_pairs = len(pair.rounds) > 0
-    has_heatmap = inputs.layers["heatmap"] and has_pairs
-    panels = {
-        "means": _MEANS,
-        **({"difference": _DIFFERENCE} if inputs.layers["difference"] else {}),
-        **({"heatmap": _height(pair)} if has_heatmap else {}),
-    }
-    bottom = BOTTOM if "heatmap" in panels else _BOTTOM
-    plot = sum(panels.values()) + _GAP * (len(panels) - 1)
-    height = plot + TOP + bottom
-    figure = new_figure(
-        _TITLE, _captions(pair), inputs.theme, height=height, bottom=bottom
+    panels = _panels(pair, means)
+    figure = new_step_figure(
+        _TITLE,
+        _captions(pair),
+        means["step"],
+        [*panels.values()],
+        inputs.theme,
+        has_heatmap="heatmap" in panels,
     )
     axes = dict(zip(panels, ("y", "y2", "y3"), strict=False))
-    _set_axes(figure, pair, panels, axes, means)
     _add_means(figure, pair)
     if "difference" in axes:
         _add_difference(figure, pair, axes["difference"])
@@ -149,9 +142,21 @@ def compare_runs(
     return figure
 
 
-def _height(pair: RunPair) -> int:
-    num_rounds = int(pair.rounds["round"].max()) + 1
-    return _ROW * min(max(num_rounds, _MIN_ROWS), _MAX_ROWS)
+def _panels(pair: RunPair, means: pd.DataFrame) -> dict[str, StepPanel]:
+    """Return the panels that are drawn, from the top."""
+    inputs = pair.inputs
+    bare = means.assign(ci_low=means["mean"], ci_high=means["mean"])
+    title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
+    of_means = {**choose_axis(bare, inputs.metric).layout(), **title}
+    panels = {"means": StepPanel(height=MEANS_HEIGHT, axis=of_means)}
+    if inputs.layers["difference"]:
+        unit = METRICS[inputs.metric].unit
+        text = f"difference [{unit}]" if unit else "difference"
+        axis = {"title": {"text": text}, "zeroline": True, "nticks": 5}
+        panels["difference"] = StepPanel(height=_DIFFERENCE, axis=axis)
+    if inputs.layers["heatmap"] and len(pair.rounds) > 0:
+        panels["heatmap"] = heatmap_panel(pair.rounds)
+    return panels
 
 
 def _captions(pair: RunPair) -> list[str]:
@@ -172,7 +177,7 @@ def _add_means(figure: go.Figure, pair: RunPair) -> None:
         figure.add_scatter(
             x=means["step"].to_numpy(),
             y=means["mean"].to_numpy(),
-            mode="lines+markers" if len(means) <= _MAX_POINTS else "lines",
+            mode="lines+markers" if len(means) <= MAX_POINTS else "lines",
             line={"color": color, "width": 1.5},
             marker={"symbol": symbol, "size": 5, "color": color},
             customdata=means["num_tokens"].to_numpy(),
@@ -188,7 +193,7 @@ def _add_difference(figure: go.Figure, pair: RunPair, axis: str) -> None:
         x=steps["step"].to_numpy(),
         y=steps["difference"].to_numpy(),
         yaxis=axis,
-        mode="lines+markers" if len(steps) <= _MAX_POINTS else "lines",
+        mode="lines+markers" if len(steps) <= MAX_POINTS else "lines",
         line={"color": pair.colors[1], "width": 1.5},
         marker={"symbol": "diamond", "size": 5, "color": pair.colors[1]},
         hovertemplate="<b>step %{x:,}</b><br>difference %{y:.3g}"
@@ -198,83 +203,19 @@ def _add_difference(figure: go.Figure, pair: RunPair, axis: str) -> None:
 
 def _add_heatmap(figure: go.Figure, pair: RunPair, axis: str) -> None:
     """Draw the difference of each step and round that both have, as a colour."""
-    rows = pair.rounds
-    steps = np.sort(rows["step"].unique())
-    shape = int(rows["round"].max()) + 1, len(steps)
-    place = rows["round"], np.searchsorted(steps, rows["step"])
-    found = {
-        name: np.full(shape, np.nan) for name in ("difference", "baseline_mean", "mean")
-    }
-    for name, values in found.items():
-        values[place] = rows[name]
-    scale = change_scale(found["difference"])
-    unit = unit_suffix(pair.inputs.metric)
-    figure.add_heatmap(
-        x=steps,
-        z=found["difference"],
-        yaxis=axis,
-        customdata=np.dstack([found["baseline_mean"], found["mean"]]),
-        hovertemplate="<b>step %{x:,}, round %{y}</b>"
-        f"<br>difference %{{z:.3g}}{unit}"
-        "<br>%{customdata[0]:.3g} and %{customdata[1]:.3g}<extra></extra>",
-        hoverongaps=False,
-        zmin=scale.low,
-        zmax=scale.high,
-        colorscale=scale.linear_colors(pair.inputs.theme),
-        showscale=False,
-    )
-    title = axis_title(pair.inputs.metric, pair.inputs.pair, width=_KEY)
-    add_color_bar(
+    names = ("difference", "baseline_mean", "mean")
+    steps, (difference, *means) = place_rounds(pair.rounds, *names)
+    scale, inputs = change_scale(difference), pair.inputs
+    add_step_heatmap(
         figure,
-        scale,
-        found["difference"],
-        f"difference: {title}",
-        pair.inputs.theme,
+        steps=steps,
+        values=difference,
+        customdata=np.dstack(means),
+        hover=f"difference %{{z:.3g}}{unit_suffix(inputs.metric)}"
+        "<br>%{customdata[0]:.3g} and %{customdata[1]:.3g}",
+        scale=scale,
+        axis=axis,
+        theme=inputs.theme,
     )
-
-
-def _set_axes(
-    figure: go.Figure,
-    pair: RunPair,
-    panels: Mapping[str, int],
-    axes: Mapping[str, str],
-    means: pd.DataFrame,
-) -> None:
-    """Put the panels below one another, over one axis of steps."""
-    steps = np.sort(means["step"].unique())
-    half = float(np.median(np.diff(steps))) / 2 if len(steps) > 1 else 0.5
-    figure.update_layout(
-        xaxis={
-            "title": {"text": STEP.label},
-            "range": [float(steps[0]) - half, float(steps[-1]) + half],
-            "anchor": [*axes.values()][-1],
-            "tickformat": ",d",
-        }
-    )
-    bare = means.assign(ci_low=means["mean"], ci_high=means["mean"])
-    unit = METRICS[pair.inputs.metric].unit
-    titles: dict[str, dict[str, Any]] = {
-        "means": {
-            **choose_axis(bare, pair.inputs.metric).layout(),
-            "title": {"text": axis_title(pair.inputs.metric, pair.inputs.pair)},
-        },
-        "difference": {
-            "title": {"text": f"difference [{unit}]" if unit else "difference"},
-            "zeroline": True,
-            "nticks": 5,
-        },
-        "heatmap": {"title": {"text": ROUND.label}},
-    }
-    if "heatmap" in panels:
-        num_rounds = int(pair.rounds["round"].max()) + 1
-        titles["heatmap"] |= {
-            "range": [num_rounds - 0.5, -0.5],
-            "dtick": max(1, num_rounds // _MIN_ROWS),
-        }
-    plot = sum(panels.values()) + _GAP * (len(panels) - 1)
-    top = plot
-    for name, height in panels.items():
-        key = f"yaxis{axes[name].removeprefix('y')}"
-        domain: Sequence[float] = [(top - height) / plot, top / plot]
-        figure.layout[key] = {"domain": domain, **titles[name]}
-        top -= height + _GAP
+    title = f"difference: {axis_title(inputs.metric, inputs.pair, width=_KEY)}"
+    add_color_bar(figure, scale, difference, title, inputs.theme)

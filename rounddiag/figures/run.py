@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,9 @@ from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
-    TOP,
     colorize,
     cross,
     empty_figure,
-    new_figure,
     scale_colors,
 )
 from rounddiag.figures._parts.data import prepare
@@ -30,10 +30,19 @@ from rounddiag.figures._parts.means import (
     explain_marks,
     unit_suffix,
 )
-from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.figures._parts.scales import add_color_bar, choose_scale
+from rounddiag.figures._parts.step_panels import (
+    MAX_POINTS,
+    MEANS_HEIGHT,
+    StepPanel,
+    add_step_heatmap,
+    heatmap_panel,
+    new_step_figure,
+    place_rounds,
+)
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
-from rounddiag.schema import ROUND, RUN, STEP, STEPS, Pair
+from rounddiag.schema import ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -44,9 +53,10 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.runs.change_points import Break
+    from rounddiag.runs.diagnosis import Event
 
 
-LAYERS = ("ci", "band", "marks", "heatmap")
+LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
@@ -55,12 +65,8 @@ _COLUMNS = (
 )
 # The ends of the healthy range of a metric, as fields of `findings.Range`.
 _RANGES = {"abs_diff": "usual", "k3": "kl", "prob_diff": "prob_diff"}
-# More lines cannot be told apart; more points than this have no markers.
-_MAX_LINES, _MAX_POINTS = 8, 80
-# Heights in pixels: of the means, of another panel, of a row and of the fewest rows of
-# the heatmap; and between panels.
-_MEANS, _PANEL, _ROW, _MIN_ROWS, _MAX_ROWS, _GAP = 230, 70, 14, 5, 24, 34
-_BOTTOM = 52
+_MAX_LINES = 8  # more lines cannot be told apart
+_PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
 _KEY = 54  # characters of a line of the key
 _MOST_MARKS = 4  # in the caption
@@ -133,7 +139,8 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         `old` and `rollout` has none.
     layers : mapping, optional
         What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
-        steps at which rounds change; `heatmap`.
+        steps at which rounds change; `events`, of steps at which facts of the run
+        change; `heatmap`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -190,14 +197,20 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     if usual is not None:
         scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
-    heights = _heights(scene, panels, has_heatmap=drawn["heatmap"])
-    bottom = BOTTOM if drawn["heatmap"] else _BOTTOM
-    plot = sum(heights.values()) + _GAP * (len(heights) - 1)
-    lines = [*_unknown_rounds(run), *_captions(scene, usual, marks)]
-    figure = new_figure(
-        _TITLE, lines, chosen, height=plot + TOP + bottom, bottom=bottom
+    events = run.events() if drawn["events"] and isinstance(run, Run) else []
+    stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
+    figure = new_step_figure(
+        _TITLE,
+        [
+            *_unknown_rounds(run),
+            *_captions(scene, usual, marks),
+            *_list_marks("▽", events),
+        ],
+        rows["step"],
+        stacked,
+        chosen,
+        has_heatmap=drawn["heatmap"],
     )
-    _set_axes(figure, scene, heights, plot)
     if usual is not None:
         _add_band(figure, scene, usual[1])
     for round_ in scene.rounds:
@@ -205,9 +218,10 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     for number_, name in enumerate(panels, 2):
         _add_panel(figure, beside, name, f"y{number_}", chosen)
     if drawn["heatmap"]:
-        _add_heatmap(figure, scene, f"y{len(heights)}")
+        _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
         _add_mark(figure, mark, chosen)
+    _add_events(figure, events, chosen)
     return figure
 
 
@@ -289,14 +303,18 @@ def _with_value(rows: pd.DataFrame, value: float) -> pd.DataFrame:
     return pd.concat([rows[[*row]], pd.DataFrame([row])], ignore_index=True)
 
 
-def _heights(
-    scene: RunScene, panels: Sequence[str], *, has_heatmap: bool
-) -> dict[str, int]:
-    """Return the height of each panel in pixels, from the top."""
-    num_rounds = int(scene.rows["round"].max()) + 1
-    rows = min(max(num_rounds, _MIN_ROWS), _MAX_ROWS)
-    heights = {"means": _MEANS, **dict.fromkeys(panels, _PANEL)}
-    return {**heights, "heatmap": _ROW * rows} if has_heatmap else heights
+def _panels(
+    scene: RunScene, names: Sequence[str], *, has_heatmap: bool
+) -> list[StepPanel]:
+    """Return the panels, from the top."""
+    title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
+    means = {**scene.axis.layout(), **title}
+    others = {"nticks": 3, "rangemode": "tozero"}
+    return [
+        StepPanel(height=MEANS_HEIGHT, axis=means),
+        *(StepPanel(height=_PANEL, axis=others) for _ in names),
+        *([heatmap_panel(scene.rows)] if has_heatmap else []),
+    ]
 
 
 def _find_breaks(rows: pd.DataFrame, metric: str) -> list[Break]:
@@ -315,14 +333,20 @@ def _captions(
     if usual is not None:
         end = f"{format_number(usual[1])}{unit_suffix(scene.metric)}"
         lines.append(f"▒ usual: up to {end} ({usual[0]})")
-    lines += [f"┆ {mark}" for mark in marks[:_MOST_MARKS]]
-    if len(marks) > _MOST_MARKS:
-        lines.append(f"┆ and {pluralize(len(marks) - _MOST_MARKS, 'more step')}")
+    lines += _list_marks("┆", marks)
     if (scene.rows["step"] == 0).any():
         lines.append("◇ step 0, before the first update")
     drawn = scene.rows[scene.rows["round"].isin(scene.rounds)]
     lines += note_zeros(drawn, scene.axis, "lower")
     return lines + [one for one in explain_marks(drawn) if not one.startswith("○")]
+
+
+def _list_marks(sign: str, marks: Sequence[Break | Event]) -> list[str]:
+    """Return the caption of marks: the first ones, and how many more there are."""
+    lines = [f"{sign} {escape(str(mark))}" for mark in marks[:_MOST_MARKS]]
+    if len(marks) > _MOST_MARKS:
+        lines.append(f"{sign} and {len(marks) - _MOST_MARKS:,} more")
+    return lines
 
 
 def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
@@ -359,7 +383,7 @@ def _add_line(
             metric=scene.metric,
             color=color,
         )
-        has_points = is_first or len(part) <= _MAX_POINTS
+        has_points = is_first or len(part) <= MAX_POINTS
         series.add_to(
             figure,
             scene.theme,
@@ -422,31 +446,20 @@ def _add_panel(
 
 def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
     """Draw the mean of every step and round as a colour."""
-    steps = np.sort(scene.rows["step"].unique())
-    shape = int(scene.rows["round"].max()) + 1, len(steps)
-    place = scene.rows["round"], np.searchsorted(steps, scene.rows["step"])
-    means = np.full(shape, np.nan)
-    means[place] = scene.rows["mean"]
-    has_round = np.zeros(shape, dtype=bool)
-    has_round[place] = True
-    samples = np.zeros(shape, dtype=np.int64)
-    samples[place] = scene.rows["num_samples"]
+    steps, (means, samples) = place_rounds(scene.rows, "mean", "num_samples")
     scale = choose_scale(means, is_signed=get_measure(scene.metric).is_signed)
-    figure.add_heatmap(
-        x=steps,
-        z=means,
-        yaxis=axis,
-        customdata=samples,
-        hovertemplate="<b>step %{x:,}, round %{y}</b>"
-        f"<br>mean %{{z:.3g}}{unit_suffix(scene.metric)}"
-        "<br>%{customdata:,} samples<extra></extra>",
-        hoverongaps=False,
-        zmin=scale.low,
-        zmax=scale.high,
-        colorscale=scale.linear_colors(scene.theme),
-        showscale=False,
+    add_step_heatmap(
+        figure,
+        steps=steps,
+        values=means,
+        customdata=np.nan_to_num(samples).astype(np.int64),
+        hover=f"mean %{{z:.3g}}{unit_suffix(scene.metric)}"
+        "<br>%{customdata:,} samples",
+        scale=scale,
+        axis=axis,
+        theme=scene.theme,
     )
-    rows, columns = np.nonzero(has_round & np.isnan(means))
+    rows, columns = np.nonzero(~np.isnan(samples) & np.isnan(means))
     figure.add_scatter(
         x=steps[columns],
         y=rows,
@@ -465,35 +478,18 @@ def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
     figure.add_shape(type="line", **ends, y0=0, y1=1, yref="paper", line=line)
 
 
-def _set_axes(
-    figure: go.Figure, scene: RunScene, heights: Mapping[str, int], plot: int
-) -> None:
-    """Put the panels below one another, over one axis of steps."""
-    steps = np.sort(scene.rows["step"].unique())
-    half = float(np.median(np.diff(steps))) / 2 if len(steps) > 1 else 0.5
-    last = f"y{len(heights)}" if len(heights) > 1 else "y"
-    figure.update_layout(
-        xaxis={
-            "title": {"text": STEP.label},
-            "range": [float(steps[0]) - half, float(steps[-1]) + half],
-            "anchor": last,
-            "tickformat": ",d",
-        }
-    )
-    top = plot
-    for index, (name, height) in enumerate(heights.items(), 1):
-        axis: dict[str, Any] = {"domain": [(top - height) / plot, top / plot]}
-        if name == "means":
-            title = axis_title(scene.metric, scene.pair)
-            axis |= {**scene.axis.layout(), "title": {"text": title}}
-        elif name == "heatmap":
-            num_rounds = int(scene.rows["round"].max()) + 1
-            axis |= {
-                "title": {"text": ROUND.label},
-                "range": [num_rounds - 0.5, -0.5],
-                "dtick": max(1, num_rounds // _MIN_ROWS),
-            }
-        else:
-            axis |= {"nticks": 3, "rangemode": "tozero"}
-        figure.layout[f"yaxis{index if index > 1 else ''}"] = axis
-        top -= height + _GAP
+def _add_events(figure: go.Figure, events: Sequence[Event], theme: Theme) -> None:
+    """Mark steps at which facts change with a triangle at the top, all in its hover."""
+    for step, alike in groupby(events, key=lambda one: one.step):
+        facts = [*alike]
+        figure.add_annotation(
+            x=(facts[0].previous + step) / 2,
+            y=1,
+            xref="x",
+            yref="y domain",
+            yanchor="middle",
+            text="▽",
+            hovertext="<br>".join(escape(str(one)) for one in facts),
+            showarrow=False,
+            font={"color": theme.text, "size": 13},
+        )

@@ -82,13 +82,7 @@ PROVABLE = frozenset(
 
 
 def family(cause: str) -> str:
-    """Return the family of a cause; `unknown` has none.
-
-    Examples
-    --------
-    >>> family("position_ids"), family("unknown")
-    ('lost context, images or positions', '')
-    """
+    """Return the family of a cause; `unknown` has none."""
     return next((name for name, causes in FAMILIES.items() if cause in causes), "")
 
 
@@ -170,13 +164,7 @@ def next_step(cause: str) -> str:
 
 
 def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
-    """Return causes as alternatives, each with what would tell it from the others.
-
-    Examples
-    --------
-    >>> list_alternatives("position_ids")[0].how_to_tell
-    'Save the position ids of both engines.'
-    """
+    """Return causes as alternatives, each with what would tell it from the others."""
     return tuple(
         Alternative(cause=cause, how_to_tell=_HOW_TO_TELL.get(cause, ""))
         for cause in causes

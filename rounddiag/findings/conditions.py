@@ -11,6 +11,7 @@ import numpy as np
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
 from rounddiag.findings.excess import decoding_step
+from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
 from rounddiag.wording import encodable
 
@@ -141,6 +142,7 @@ class _TokenText(int):
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
     batch, facts = view.batch, view.facts
     values: dict[str, Array] = dict(facts.sample_columns)
+    values.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
     if batch.rewards is not None:
         values.setdefault("reward", batch.rewards.double().cpu().numpy())
     if batch.group_ids is not None:

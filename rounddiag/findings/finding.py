@@ -265,16 +265,7 @@ class Exhibit:
 
 
 def exhibit(finding: Finding) -> Exhibit:
-    """Return the numbers that show a finding best.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
-    >>> chart = exhibit(diagnosis[0])
-    >>> chart.axis, chart.onset, len(chart.frame)
-    ('round', 2, 8)
-    """
+    """Return the numbers that show a finding best."""
     view = finding.view
     inside = np.zeros(len(view), dtype=bool)
     inside[finding.indices] = True

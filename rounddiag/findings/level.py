@@ -89,13 +89,7 @@ class Level:
 
 
 def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
-    """Return the mean of values and its standard error, clustered.
-
-    Examples
-    --------
-    >>> clustered_mean(np.array([1.0, 1.0, 3.0, 3.0]), np.array([0, 0, 1, 1]))
-    (2.0, 1.0)
-    """
+    """Return the mean of values and its standard error, clustered."""
     mean = float(values.mean())
     codes = np.unique(cluster, return_inverse=True)[1] if cluster.size else cluster
     sums = np.bincount(codes, weights=values - mean)

@@ -145,12 +145,6 @@ def guess_kind(batch: Batch) -> tuple[str, bool]:
     `meta["facts"]["kind"]` counts first, then facts that name the model, its dtype,
     quantization, adapter or replayed routes. Otherwise a batch with images counts as
     `vlm` and any other as `dense`: these are assumptions.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> guess_kind(rd.load("sample_data/healthy.parquet"))
-    ('vlm', True)
     """
     facts = dict(_facts(batch.meta))
     stated = facts.get("kind")

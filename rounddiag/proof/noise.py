@@ -17,27 +17,13 @@ _TINY = 1e-7
 
 
 def scale_residuals(residuals: Array, spread: Array) -> Array:
-    """Divide residuals of log-probs by how much noise of the logits moves them.
-
-    Examples
-    --------
-    >>> scale_residuals(np.array([0.1, 0.1]), np.array([0.5, 0.001])).tolist()
-    [0.2, 5.0]
-    """
+    """Divide residuals of log-probs by how much noise of the logits moves them."""
     found: Array = residuals / np.maximum(spread, LEAST_SPREAD)
     return found
 
 
 def fit_scale(values: Array, least: float = _TINY) -> float:
-    """Fit the scale of Student's t with 3 degrees of freedom around 0.
-
-    Examples
-    --------
-    >>> round(fit_scale(np.array([-1.0, 1.0])), 3)
-    1.0
-    >>> fit_scale(np.zeros(3), least=0.5)
-    0.5
-    """
+    """Fit the scale of Student's t with 3 degrees of freedom around 0."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return least

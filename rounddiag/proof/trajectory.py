@@ -220,22 +220,7 @@ class Pool:
 
 
 def read_trajectory(batch: Batch, sample: int) -> Trajectory:
-    """Read a sample of a batch.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.Batch.from_rows(
-    ...     response_ids=[torch.tensor([5, 6, 7, 8])],
-    ...     response_mask=[torch.tensor([1, 1, 0, 1])],
-    ...     rollout_log_probs=[torch.zeros(4)],
-    ...     old_log_probs=[torch.zeros(4)],
-    ...     prompt_ids=[torch.tensor([1, 2])],
-    ... )
-    >>> one = read_trajectory(batch, 0)
-    >>> one.start, one.rounds, one.targets.tolist()
-    (2, ((2, 4), (5, 6)), [2, 3, 5])
-    """
+    """Read a sample of a batch."""
     begin = int(batch.offsets[sample])
     response = batch.response_ids[begin : begin + int(batch.lengths[sample])]
     prompt = response[:0]

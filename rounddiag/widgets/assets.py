@@ -34,7 +34,7 @@ def script(*more: str) -> str:
     """Return the page's script, one module without imports and comments, and `more`."""
     names = (*_SCRIPTS, *more)
     text = "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in names)
-    return _INDENT.sub("", text)
+    return _INDENT.sub("", text) + "\nexport default { render };\n"
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.widgets.columns import BatchColumns
@@ -99,7 +100,7 @@ def test_failed_checks_are_in_the_head_line(page: PartsPage) -> None:
     assert button.text_content() == "✗ 5 checks failed"
     assert page.texts(".rdx-failed li")[0] == "check 0: <b>⟨U+202E⟩"
     button.click()
-    assert page.find(".rdx-failed li:visible").count() == 5
+    expect(page.find(".rdx-failed li:visible")).to_have_count(5)
 
 
 def test_the_metric_is_chosen_by_mouse_and_by_arrow_keys(page: PartsPage) -> None:

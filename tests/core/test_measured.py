@@ -126,6 +126,7 @@ def test_a_path_is_taken_wherever_a_batch_is() -> None:
     batch = rd.load(path)
     pd.testing.assert_frame_equal(rd.round_summary(path), rd.round_summary(batch))
     assert rd.plot_heatmap(path) == rd.plot_heatmap(batch)
+    assert rd.plot_compare([path, batch]) == rd.plot_compare([batch, batch])
     found = rd.stats.compare_batches([path, batch])["difference"]
     assert found.tolist() == [0.0] * len(found)
 

@@ -59,7 +59,10 @@ def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     ranked = rd.stats.worst_samples(rd.token_frame(batch), num=3)["sample"].tolist()
     worst = [one for one in ranked if one != evidence]
     assert others[: len(worst)] == worst
-    assert len(chosen) == len(set(chosen)) == 1 + len(worst) + 2
+    # And another attempt at the task of the first one, to compare it with.
+    assert batch.group_ids is not None
+    assert batch.group_ids[chosen[1 + len(worst)]] == batch.group_ids[evidence]
+    assert len(chosen) == len(set(chosen)) == 1 + len(worst) + 1 + 2
     kept = {key for key in page.replies if key.startswith("trajectory ")}
     assert kept == {f"trajectory {sample}" for sample in chosen}
 

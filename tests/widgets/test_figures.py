@@ -77,3 +77,12 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
     figure = json.loads(found)
     bar = figure["data"][-1]["marker"]["colorbar"]
     assert (bar["y"], bar["yanchor"], bar["yref"]) == (1, "top", "container")
+
+
+def test_the_onset_is_marked_where_all_of_a_batch_is_drawn(window: rd.Batch) -> None:
+    def notes(**state: Any) -> str:
+        return str(rounds_of({"x": window}, **state)["meta"]["notes"])
+
+    assert "onset: round 2" in notes()
+    assert "onset" not in notes(metric="k3")
+    assert "onset" not in notes(filter={"reward": [1.0]})

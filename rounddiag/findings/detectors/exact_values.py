@@ -300,15 +300,7 @@ def low_precision(view: View) -> Iterator[Evidence]:
 
 
 def find_grid(values: Array) -> tuple[str, float] | None:
-    """Return the grid that values lie on, and its step near them, or None.
-
-    Examples
-    --------
-    >>> find_grid(np.array([-0.5, -1.25, -3.0]))
-    ('multiples of 0.25', 0.25)
-    >>> find_grid(np.array([-0.1, -0.2, -0.3])) is None
-    True
-    """
+    """Return the grid that values lie on, and its step near them, or None."""
     for step in _STEPS:
         if (values == np.round(values / step) * step).mean() > MIN_SHARE:
             return f"multiples of {step:g}", step

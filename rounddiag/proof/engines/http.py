@@ -45,11 +45,6 @@ class Host:
     def at(cls, address: str) -> Host:
         """Return the server at an address.
 
-        Raises
-        ------
-        BatchError
-            If it is no address of a server, or holds a password.
-
         Examples
         --------
         >>> Host.at("http://127.0.0.1:8000/").url

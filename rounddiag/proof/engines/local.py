@@ -359,12 +359,17 @@ class LocalEngine:
             self._encode(picture, size, request.setting, pool)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
-        outputs = SimpleNamespace(pooler_output=tuple(one[0] for one in found))
-        levels = max(len(one[1]) for one in found)
+        features = tuple(one[0] for one in found)
+        # Families with grids take one entry for each picture, others all in one.
+        by_picture = hasattr(self.model.model, "get_rope_index")
+        outputs = SimpleNamespace(
+            pooler_output=features if by_picture else torch.cat(features)
+        )
+        eyes = self.model.config.vision_config
+        levels = len(getattr(eyes, "deepstack_visual_indexes", None) or ())
         if levels:
             outputs.deepstack_features = [
-                torch.cat([_level(one, level) for one in found])
-                for level in range(levels)
+                tuple(_level(one, level) for one in found) for level in range(levels)
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.model).forward).parameters
@@ -379,11 +384,12 @@ class LocalEngine:
         self, picture: Picture, size: int, setting: str, pool: Pool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return a picture's features and those of deeper levels."""
-        embedding = self.model.get_input_embeddings().weight
-        if picture.look == "pad":
-            return embedding[self.image_token].expand(size, -1), ()
-        if picture.look == "zeros":
-            return torch.zeros_like(embedding[:1]).expand(size, -1), ()
+        if picture.look in {"pad", "zeros"}:
+            token = torch.tensor([self.image_token], device=self.model.device)
+            embedded = self.model.get_input_embeddings()(token)
+            if picture.look == "zeros":
+                embedded = torch.zeros_like(embedded)
+            return embedded.expand(size, -1), ()
         pixels = self._pixels_of(picture, pool)
         key = (id(pixels), setting)
         if key not in self._features:
@@ -394,7 +400,10 @@ class LocalEngine:
             out = self.model.get_image_features(**values, return_dict=True)
             pooled = out.pooler_output
             pooled = pooled[0] if isinstance(pooled, tuple | list) else pooled
-            deep = tuple(getattr(out, "deepstack_features", None) or ())
+            deep = tuple(
+                level[0] if isinstance(level, tuple | list) else level
+                for level in getattr(out, "deepstack_features", None) or ()
+            )
             self._features[key] = (pooled.reshape(-1, pooled.shape[-1]), deep)
         features: tuple[Tensor, tuple[Tensor, ...]] = self._features[key]
         if len(features[0]) != size:

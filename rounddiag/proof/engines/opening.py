@@ -52,13 +52,7 @@ def open_engine(
 
 
 def open_server(host: Host) -> ServerEngine:
-    """Return the engine of a vLLM or SGLang server.
-
-    Raises
-    ------
-    ServerError
-        If it does not answer, or as neither of them.
-    """
+    """Return the engine of a vLLM or SGLang server."""
     try:
         return VllmEngine.open(host)
     except (StatusError, KeyError, TypeError, IndexError):

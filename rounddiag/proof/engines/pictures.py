@@ -75,13 +75,7 @@ def _token_of_runs(ids: Array, number: int) -> int | None:
 
 
 def with_spans(one: Trajectory) -> Trajectory:
-    """Find the image tokens of a sample from its ids alone.
-
-    Raises
-    ------
-    BatchError
-        If nothing tells which token stands for pictures, or pictures are missing.
-    """
+    """Find the image tokens of a sample from its ids alone."""
     if not one.shots:
         return one
     ids = one.ids.numpy()

@@ -71,13 +71,7 @@ class ServerEngine(ABC):
         return with_spans(one)
 
     def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
-        """Return the log-probs of the scored tokens of each request, in nats.
-
-        Raises
-        ------
-        ServerError
-            If the server fails, or answers what does not belong to the ids sent.
-        """
+        """Return the log-probs of the scored tokens of each request, in nats."""
         found = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
@@ -98,13 +92,7 @@ class ServerEngine(ABC):
         return found
 
     def confirm(self, pool: Pool) -> None:
-        """Check that the server is what it was when scoring began.
-
-        Raises
-        ------
-        ServerError
-            If its version or its weights changed.
-        """
+        """Check that the server is what it was when scoring began."""
         if self._probe is None:
             return
         version = self.read_version()

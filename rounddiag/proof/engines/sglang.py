@@ -25,13 +25,7 @@ class SglangEngine(ServerEngine):
 
     @classmethod
     def open(cls, host: Host) -> SglangEngine:
-        """Ask a server for its model.
-
-        Raises
-        ------
-        ServerError
-            If it does not answer as SGLang does.
-        """
+        """Ask a server for its model."""
         facts = _facts(host)
         model = str(facts.get("model_path", "its model"))
         return cls(host, model, _version(host))

@@ -35,13 +35,7 @@ class VllmEngine(ServerEngine):
 
     @classmethod
     def open(cls, host: Host) -> VllmEngine:
-        """Ask a server for its version and its model.
-
-        Raises
-        ------
-        ServerError
-            If it does not answer as vLLM does.
-        """
+        """Ask a server for its version and its model."""
         version = str(host.get("/version")["version"])
         models = host.get("/v1/models")["data"]
         own = [one for one in models if not one.get("parent")] or models

@@ -55,16 +55,7 @@ def _observations(one: Trajectory, *, template: bool) -> Tensor:
 
 
 def opening_length(one: Trajectory) -> int:
-    """Return how many tokens before each round are the same: the template's.
-
-    Examples
-    --------
-    >>> from rounddiag.proof.trajectory import Trajectory
-    >>> ids = torch.tensor([7, 1, 2, 50, 8, 1, 2, 51, 9, 1, 2, 52])
-    >>> opening_length(Trajectory(
-    ...     sample=0, ids=ids, start=3, rounds=((3, 4), (7, 8), (11, 12))))
-    2
-    """
+    """Return how many tokens before each round are the same: the template's."""
     starts = [start for start, _ in one.rounds[1:]]
     room = min(
         (

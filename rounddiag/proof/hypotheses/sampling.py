@@ -206,16 +206,7 @@ class Bias:
 def chosen_log_probs(
     logits: Tensor, tokens: Tensor, seen: Seen, processors: Sequence[Processor] = ()
 ) -> Tensor:
-    """Return the log-probs of tokens after processors, in float32.
-
-    Examples
-    --------
-    >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
-    >>> seen = Seen(torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([1]), 3)
-    >>> token = torch.tensor([1])
-    >>> chosen_log_probs(logits, token, seen, [Temperature(2.0)]).exp()
-    tensor([0.2119])
-    """
+    """Return the log-probs of tokens after processors, in float32."""
     values = logits.float()
     for processor in sorted(processors, key=lambda one: one.rank):
         before, values = values, processor(values, seen)

@@ -1,3 +1,4 @@
+// @ts-check
 // Two attempts at one task, round by round: what GRPO compares. In a dialog, since it
 // needs all of the width.
 

@@ -1,3 +1,4 @@
+// @ts-check
 // The two lines at the top: batch and verdict; metric, threshold, batches and filter.
 
 const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
@@ -89,7 +90,8 @@ function headLine(buttons, onFindings) {
     about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
   }
 
-  // The diagnosis comes after the figures; until then, and if it fails, the mean.
+  /** The diagnosis comes after the figures; until then, and if it fails, the mean.
+   * @param {Record<string, any>} [found] */
   function diagnose({ verdict: word, text, num_findings: num } = {}, why = "") {
     const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
     const isBad = word ? BAD_VERDICTS.includes(word) : overall.tone === "warn";
@@ -249,8 +251,10 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     element("div", { class: "rdx-choices" }, metric.node, threshold.node, filter.node, lists.by.node, view.node),
   );
 
-  // A report has no Python: what is not stored in it cannot be chosen.
-  function limit({ why, canShow } = {}, state) {
+  /** A report has no Python: what is not stored in it cannot be chosen.
+   * @param {Record<string, any>} limits
+   * @param {any} state */
+  function limit({ why, canShow }, state) {
     fixed.hidden = !why;
     if (!why) return;
     fixed.textContent = `${why}.`;
@@ -286,7 +290,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
     filter.show(state.filter, options.columns);
-    limit(limits, state);
+    limit(limits ?? {}, state);
   }
 
   return { node, show, showError: filter.showError, diagnose: head.diagnose };

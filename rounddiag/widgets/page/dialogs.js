@@ -1,3 +1,4 @@
+// @ts-check
 // Error banner, kernel status, dropdowns, and the dialog for tables and keys.
 function errorBanner() {
   const text = element("span", {});

@@ -1,7 +1,12 @@
+// @ts-check
 // Elements, numbers and visible text. Text becomes text nodes, so none of it can run.
 
 /** Create an element. `on` has listeners by event; `true` sets an attribute without a
- * value; null, undefined and false are left out, of attributes and children. */
+ * value; null, undefined and false are left out, of attributes and children.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...any} children
+ * @returns {any} an HTMLElement, with the properties of its kind */
 function element(tag, { on = {}, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) setAttribute(node, name, value);
@@ -10,12 +15,20 @@ function element(tag, { on = {}, ...attributes } = {}, ...children) {
   return node;
 }
 
-/** Create a button. */
+/** Create a button.
+ * @param {Record<string, any>} attributes
+ * @param {(event: any) => any} onClick
+ * @param {...any} children
+ * @returns {HTMLButtonElement} */
 function pushButton(attributes, onClick, ...children) {
   return element("button", { type: "button", ...attributes, on: { click: onClick } }, ...children);
 }
 
-/** Create an SVG element. */
+/** Create an SVG element.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...any} children
+ * @returns {any} an SVGElement */
 function shape(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) setAttribute(node, name, value);

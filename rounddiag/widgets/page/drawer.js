@@ -1,3 +1,4 @@
+// @ts-check
 // The drawer: its lists, of which Python sends some rows at a time. A click on a row goes
 // to its token, to the evidence of its finding, or filters by its value.
 
@@ -27,7 +28,7 @@ const CELL_TEXTS = {
 };
 
 /** Closed it is its tabs, and `inBar` beside them. */
-function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
+function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   const caption = element("p", { class: "rdx-list-what" });
   const head = element("div", { class: "rdx-list-head", "aria-hidden": "true" });
   const body = element("ol", { class: "rdx-list-rows" });
@@ -99,12 +100,12 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
     const starts = [...new Set([from, Math.max(to - 1, 0)].map((at) => at - (at % PAGE_ROWS)))];
     const found = await Promise.all(starts.map(pageOf)).catch(() => null);
     if (!found || of !== pages) return;
-    const focused = body.contains(document.activeElement) ? Number(document.activeElement.dataset.row) : null;
+    const inFocus = body.contains(document.activeElement) ? Number(focused().dataset.row) : null;
     const rows = [];
     for (let at = from; at < to; at += 1) rows.push(listRow(found[starts.indexOf(at - (at % PAGE_ROWS))], at));
     fill(body, ...rows);
     mark();
-    if (focused !== null) body.querySelector(`[data-row="${focused}"]`)?.focus({ preventScroll: true });
+    if (inFocus !== null) body.querySelector(`[data-row="${inFocus}"]`)?.focus({ preventScroll: true });
   }
 
   function mark() {
@@ -173,7 +174,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
     if (!step || !known) return;
     event.preventDefault();
     event.stopPropagation();
-    const at = clamp(Number(document.activeElement.dataset.row) + step, 0, known.num_rows - 1);
+    const at = clamp(Number(focused().dataset.row) + step, 0, known.num_rows - 1);
     jump(at).then(() => body.querySelector(`[data-row="${at}"]`)?.focus({ preventScroll: true }));
   });
   scroller.addEventListener("scroll", draw, { passive: true });

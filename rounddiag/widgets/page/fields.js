@@ -1,3 +1,4 @@
+// @ts-check
 // Form fields: radio buttons, check boxes, lists, text, numbers, ranges.
 
 /** Radio buttons in a row; `set` shows a value, `onChoose` gets a new one. */
@@ -31,9 +32,15 @@ function regexToggle(title, onChange) {
 
 // Replace inputs; the input with the same value keeps the focus.
 function keepFocus(node, made) {
-  const inFocus = node.contains(document.activeElement) ? document.activeElement.value : null;
+  const inFocus = node.contains(document.activeElement) ? focused().value : null;
   fill(node, ...made);
   if (inFocus !== null) node.querySelector(`[value="${CSS.escape(inFocus)}"]`)?.focus();
+}
+
+/** What has the focus.
+ * @returns {any} */
+function focused() {
+  return document.activeElement;
 }
 
 /** Tabs by name; `mark` shows which one is chosen, `onReach` gets what arrow keys reach. */
@@ -91,7 +98,11 @@ function plainInput(attributes) {
   return element("input", { autocomplete: "off", spellcheck: "false", ...attributes });
 }
 
-/** A field for text or a number that reports when it is committed; empty is null. */
+/** A field for text or a number that reports when it is committed; empty is null.
+ * @param {string} label
+ * @param {(value: any) => any} onChange
+ * @param {ReturnType<typeof errorLine>} line
+ * @param {Record<string, any>} [attributes] */
 function textField(label, onChange, line, { type = "text", ...attributes } = {}) {
   const input = plainInput({ type, ...attributes });
   const wrong = (words) => line.say([input], words);

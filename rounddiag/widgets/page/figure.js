@@ -1,3 +1,4 @@
+// @ts-check
 // A plotly figure in a pane, what the mouse does in it, and the notebook's theme.
 
 function pageTheme(onChange) {
@@ -18,6 +19,7 @@ const LOW = 80; // pixels: plotly fails where its margins leave no room
 
 // `minHeight` is that of a layout; where the pane is lower, it scrolls. The figure is
 // dimmed while it is outdated.
+/** @param {Record<string, any>} options */
 function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   const plot = element("div", { class: "rdx-plot" });
   const body = element("div", { class: "rdx-figure-body" }, plot);
@@ -98,7 +100,9 @@ const SLIP = 4; // pixels that a hand may slip in a click
 const REST_DELAY = 60;
 
 /** `onRest` is called where the pointer rests, which is most often before a click, and
- * not again until what it returns is there. */
+ * not again until what it returns is there.
+ * @param {any} view
+ * @param {Record<string, any>} listeners */
 function watchPointer(view, { onClick, onDouble = onClick, onStretch, onBox, onRest }) {
   let [from, timer, isResting, numClicks] = [null, 0, false, 0];
 

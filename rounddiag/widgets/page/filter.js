@@ -1,9 +1,12 @@
+// @ts-check
 // The filter: a text, and conditions on any column, each shown as a chip.
 
 const MOST_CHECKS = 12; // values of a column that are check boxes
 
+/** @param {(name: string) => Promise<any>} [askValues] */
 function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   const line = errorLine();
+  /** @type {[Record<string, any>, any[], any]} */
   let [filter, columns, column] = [{}, [], null];
   const set = (name, condition) => {
     const { [name]: _, ...others } = filter;
@@ -131,7 +134,9 @@ function meanBar({ mean, low, high }, scale) {
   const bar = element("span", { class: "rdx-bar" });
   bar.style.width = `${100 * scale(mean)}%`;
   const reach = Number.isFinite(low) && low !== null && element("span", { class: "rdx-bar-reach" });
-  if (reach) Object.assign(reach.style, { left: `${100 * scale(low)}%`, width: `${100 * (scale(high) - scale(low))}%` });
+  const [near, far] = [low, high].map(scale).sort((one, other) => one - other);
+  const from = low < 0 && high > 0 ? 0 : near; // an interval around zero begins there
+  if (reach) Object.assign(reach.style, { left: `${100 * from}%`, width: `${100 * (far - from)}%` });
   return element("span", { class: "rdx-mean-bar" }, bar, reach);
 }
 

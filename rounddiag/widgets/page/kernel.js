@@ -1,3 +1,4 @@
+// @ts-check
 // Requests to Python, their replies and a cache of them, plotly.js; arrays travel as
 // binary buffers.
 const ARRAYS = {
@@ -127,8 +128,9 @@ async function loadPlotly(request) {
   const { code } = await request("plotly");
   const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
   // With a global `define`, which JupyterLab may have, it would register as a module.
-  const { define } = globalThis;
-  globalThis.define = undefined;
+  const page = /** @type {any} */ (globalThis);
+  const { define } = page;
+  page.define = undefined;
   try {
     await new Promise((resolve, reject) => {
       const script = document.createElement("script");
@@ -136,10 +138,10 @@ async function loadPlotly(request) {
       document.head.append(script);
     });
   } finally {
-    globalThis.define = define;
+    page.define = define;
     URL.revokeObjectURL(address);
   }
-  return globalThis.Plotly;
+  return page.Plotly;
 }
 
 // A cache of what was requested of samples.

@@ -1,3 +1,4 @@
+// @ts-check
 // Keys, which work while the explorer has the focus.
 const KEYS = [
   ["j", "k", "next and previous sample, in heatmap order"],

@@ -1,3 +1,4 @@
+// @ts-check
 // Sizes of the explorer and its panes, moved by the mouse or with arrow keys. They are
 // part of the state in Python.
 const HEIGHTS = [520, 1200];
@@ -105,7 +106,9 @@ function paneLayout(nodes, onChange, onResize) {
   };
 }
 
-/** Tell the style of a pane whether it has little or much width, and its height. */
+/** Tell the style of a pane whether it has little or much width, and its height.
+ * @param {HTMLElement} node
+ * @param {number[]} room */
 function paneRoom(node, [little, much]) {
   const follow = new ResizeObserver(() => {
     const { clientWidth: width, clientHeight: height } = node;

@@ -1,3 +1,4 @@
+// @ts-check
 // The overview: rounds and heatmap. Cells are clicked, or several are dragged over; a
 // selection has several boxes where its samples are not adjacent in the order.
 function heatCells(view, { onCell, onBox, onRest }) {
@@ -49,6 +50,9 @@ function heatCells(view, { onCell, onBox, onRest }) {
       .map((start, index) => [start, ends[index] + pool]);
   }
 
+  /** @param {any} node
+   * @param {number[]} run
+   * @param {number[]} rounds */
   function placeCells(node, [start, stop], [first, last]) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
     const across = [x.pixel(first - 0.5), x.pixel(last + 0.5)];
@@ -106,6 +110,8 @@ function heatCells(view, { onCell, onBox, onRest }) {
     isMoved &&= current.hidden;
   }
 
+  /** @param {any} node
+   * @param {number[]} run */
   function placeEdge(node, [start, stop]) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
     placeBox(node, [x.from - 5, x.from - 1], [y.pixel(start - 0.5), y.pixel(stop - 0.5)]);
@@ -137,7 +143,10 @@ function heatCells(view, { onCell, onBox, onRest }) {
   };
 }
 
-// Place a box, given by two corners in any order.
+/** Place a box, given by two corners in any order.
+ * @param {any} node
+ * @param {number[]} across
+ * @param {number[]} down */
 function placeBox(node, [left, right], [top, bottom]) {
   Object.assign(node.style, {
     left: `${Math.min(left, right)}px`,

@@ -1,8 +1,17 @@
+// @ts-check
 // The explorer: it connects the panes, and keeps the state in step with Python.
 const SELECT_DELAY = 60;
 
 class ExplorerPage {
   numMoves = 0; // made by hand
+  /** @type {ReturnType<typeof trajectoryFilm>} */
+  film;
+  /** @type {string[]} */
+  ids = []; // of all samples
+  numSamples = 0;
+  /** @type {Uint8Array | null} */
+  kept = null; // tokens of the sample
+  keptOf = null;
 
   /** `connect` gets listeners, and returns who answers requests. */
   constructor(connect) {
@@ -254,7 +263,8 @@ class ExplorerPage {
     return this.kernel.request("list", { list, start, ...(list === "hits" ? this.sample.find.query() : {}) });
   }
 
-  // Go to what a row of a list is about.
+  /** Go to what a row of a list is about.
+   * @param {{ place?: any, condition?: any, finding?: number }} row */
   goToRow({ place, condition, finding }) {
     if (finding !== undefined) return this.select({ finding });
     if (condition) return this.setFilter(condition);
@@ -518,5 +528,3 @@ function render({ model, el }) {
   page.open();
   return () => page.close();
 }
-
-export default { render };

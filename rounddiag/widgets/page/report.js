@@ -1,3 +1,4 @@
+// @ts-check
 // A report: this page without a kernel. Its replies were computed when the file was
 // written, and are in it, one element each.
 const WHY_FIXED = "This file has no Python that could compute it: open the batch in a notebook with rounddiag.explore";

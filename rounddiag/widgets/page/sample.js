@@ -1,3 +1,4 @@
+// @ts-check
 // The pane of one sample: its title, the strip of its rounds (a card each: screenshot,
 // action, mean |diff|), and token plot, text and screenshot, which follow each other.
 

@@ -1,3 +1,4 @@
+// @ts-check
 // Screenshots with markers of the actions, in the pane and large. Positions are shares of
 // the picture and sizes are screen pixels, so markers keep their shape at any scale.
 
@@ -61,7 +62,10 @@ function share(value) {
 
 // A picture with its marker, or a sentence if it cannot be shown.
 
-/** A picture from its bytes; `free` releases them. */
+/** A picture from its bytes; `free` releases them.
+ * @param {any} shot
+ * @param {any} action
+ * @param {{ alt: string, isSmall?: boolean }} look */
 function pictureOf({ index, jpeg, bytes, mime = "image/jpeg", width, height, error }, action, { alt, isSmall }) {
   const node = element("span", { class: "rdx-picture" });
   const data = bytes ?? jpeg;

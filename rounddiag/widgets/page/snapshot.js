@@ -1,3 +1,4 @@
+// @ts-check
 // A picture of the page, which the notebook keeps for when there is no kernel.
 // Long enough not to interfere while someone steps through samples.
 const SNAPSHOT_DELAY = 3000;

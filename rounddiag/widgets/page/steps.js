@@ -1,3 +1,4 @@
+// @ts-check
 // The line of steps of a run: the mean |diff| of each, marks where rounds change. A click,
 // arrow keys, and `[` and `]` go to another step.
 const STEP_DELAY = 120; // while a key is held, only the last step is opened

@@ -1,3 +1,4 @@
+// @ts-check
 // The text of a sample, its tokens underlined and marked by their diff, and its search.
 
 /** Matches in the text of each round, as tokens from `first` to before `stop`: one may
@@ -101,7 +102,7 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
   const [over, under] = [surprise(a[index]), surprise(b[index])];
   const isBeyond = Math.abs(diff[index]) > threshold;
   const strength = level[index] === NOT_FINITE ? 9 : level[index];
-  const key = ((((strength + 8) * 9 + over) * 9 + under) * 2 + isSpecial[index]) * 2 + isBeyond;
+  const key = ((((strength + 8) * 9 + over) * 9 + under) * 2 + isSpecial[index]) * 2 + Number(isBeyond);
   return (spanClasses[key] ??= [
     strength === 9 ? "rdx-x" : levelClass(strength),
     over ? `rdx-over${over}` : "",
@@ -218,7 +219,7 @@ function gapParts(gap, onObservation) {
 
   async function open() {
     const isOpen = button.getAttribute("aria-expanded") === "true";
-    button.setAttribute("aria-expanded", !isOpen);
+    button.setAttribute("aria-expanded", String(!isOpen));
     inside.hidden = isOpen;
     if (asked) return;
     asked = onObservation(start, stop);
@@ -504,6 +505,7 @@ function searchBox({ text, at, onHit, known, onPlace, onAll, canSearchAll }) {
   const place = () => (regex.input.checked || all.checked ? null : placeNamed(input.value, known()));
   let timer = 0;
 
+  /** @param {{ target?: any }} [event] */
   function again({ target } = {}) {
     const wanted = place();
     try {

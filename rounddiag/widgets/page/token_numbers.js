@@ -1,3 +1,4 @@
+// @ts-check
 // All numbers of one token.
 
 // Names are replaced where they depend on the scores.

@@ -1,0 +1,122 @@
+"""Panels over training steps, one below the other, and a heatmap of step and round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.figures._parts.canvas import TOP, new_figure
+from rounddiag.figures._parts.scales import BOTTOM
+from rounddiag.schema import ROUND, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag._typing import Array
+    from rounddiag.figures._parts.canvas import Theme
+    from rounddiag.figures._parts.scales import Scale
+
+
+# Longer lines have no markers.
+MAX_POINTS = 80
+MEANS_HEIGHT = 230  # of the panel of means, in pixels
+# Height of a row of the heatmap, its fewest and most rows; and between panels.
+_ROW, _MIN_ROWS, _MAX_ROWS, _GAP = 14, 5, 24, 34
+_BOTTOM = 52  # without a key of colours
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPanel:
+    """A panel: its height in pixels, and its y axis."""
+
+    height: int
+    axis: dict[str, Any]
+
+
+def heatmap_panel(rows: pd.DataFrame) -> StepPanel:
+    """Return the panel of a heatmap of the rounds of these rows, the first on top."""
+    num_rounds = int(rows["round"].max()) + 1
+    return StepPanel(
+        height=_ROW * min(max(num_rounds, _MIN_ROWS), _MAX_ROWS),
+        axis={
+            "title": {"text": ROUND.label},
+            "range": [num_rounds - 0.5, -0.5],
+            "dtick": max(1, num_rounds // _MIN_ROWS),
+        },
+    )
+
+
+def new_step_figure(
+    title: str,
+    lines: Sequence[str],
+    steps: pd.Series[int],
+    panels: Sequence[StepPanel],
+    theme: Theme,
+    *,
+    has_heatmap: bool,
+) -> go.Figure:
+    """Return a figure whose panels are below one another, over one axis of steps."""
+    plot = sum(one.height for one in panels) + _GAP * (len(panels) - 1)
+    bottom = BOTTOM if has_heatmap else _BOTTOM
+    height = plot + TOP + bottom
+    figure = new_figure(title, [*lines], theme, height=height, bottom=bottom)
+    known = np.sort(steps.unique())
+    half = float(np.median(np.diff(known))) / 2 if len(known) > 1 else 0.5
+    figure.update_layout(
+        xaxis={
+            "title": {"text": STEP.label},
+            "range": [float(known[0]) - half, float(known[-1]) + half],
+            "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
+            "tickformat": ",d",
+        }
+    )
+    top = plot
+    for index, panel in enumerate(panels, 1):
+        domain = [(top - panel.height) / plot, top / plot]
+        name = f"yaxis{index if index > 1 else ''}"
+        figure.layout[name] = {"domain": domain, **panel.axis}
+        top -= panel.height + _GAP
+    return figure
+
+
+def place_rounds(rows: pd.DataFrame, *columns: str) -> tuple[Array, list[Array]]:
+    """Return the steps, and columns as tables of round and step; NaN without a row."""
+    steps = np.sort(rows["step"].unique())
+    place = rows["round"], np.searchsorted(steps, rows["step"])
+    tables = []
+    for name in columns:
+        table = np.full((int(rows["round"].max()) + 1, len(steps)), np.nan)
+        table[place] = rows[name]
+        tables.append(table)
+    return steps, tables
+
+
+def add_step_heatmap(
+    figure: go.Figure,
+    *,
+    steps: Array,
+    values: Array,
+    customdata: Array,
+    hover: str,
+    scale: Scale,
+    axis: str,
+    theme: Theme,
+) -> None:
+    """Draw a value of every step and round as a colour; `hover` follows their names."""
+    figure.add_heatmap(
+        x=steps,
+        z=values,
+        yaxis=axis,
+        customdata=customdata,
+        hovertemplate=f"<b>step %{{x:,}}, round %{{y}}</b><br>{hover}<extra></extra>",
+        hoverongaps=False,
+        zmin=scale.low,
+        zmax=scale.high,
+        colorscale=scale.linear_colors(theme),
+        showscale=False,
+    )
