@@ -49,7 +49,7 @@ class Judge:
     """
 
     def __init__(self, options: Options) -> None:
-        self.verdict = "healthy"
+        self._verdict: str | None = None
         self._options = options
         self._writer = Writer(done="judged")
         self._severity = 0
@@ -108,7 +108,7 @@ class Judge:
                 found = _run_child(
                     {
                         "file": copy or file,
-                        "severity": self._severity,
+                        "before": self._verdict,
                         "diagnosis_file": (
                             str(pickled) if self._options.on_verdict else None
                         ),
@@ -121,19 +121,22 @@ class Judge:
             seconds = {"rounddiag/seconds": time.monotonic() - begin}
             now = {"rounddiag/step": float(step)}
             self._metrics = {**now, **found["metrics"], **seconds}
-            if found["severity"] != self._severity:
+            is_other = found["severity"] != self._severity
+            if is_other:
                 self._tell(step, file, found)
-                if self._options.on_verdict is not None:
-                    diagnosis = pickle.loads(pickled.read_bytes())  # noqa: S301 our child
-                    with self._writer.guard("on_verdict of step", step, done="run"):
-                        self._options.on_verdict(diagnosis, file)
+            self._verdict, self._severity = found["verdict"], found["severity"]
+            if is_other and self._options.on_verdict is not None:
+                diagnosis = pickle.loads(pickled.read_bytes())  # noqa: S301 our child
+                with self._writer.guard("on_verdict of step", step, done="run"):
+                    self._options.on_verdict(diagnosis, file)
 
     def _tell(self, step: int, file: str, found: dict[str, Any]) -> None:
         """Log the new verdict, in one line."""
         text = printable(" ".join(found["text"].split()))
-        name, before = found["verdict"], self.verdict
-        self.verdict, self._severity = name, found["severity"]
-        logger.warning("step %s: %s, was %s. %s (%s)", step, name, before, text, file)
+        verdict, before = found["verdict"], self._verdict or "healthy"
+        logger.warning(
+            "step %s: %s, was %s. %s (%s)", step, verdict, before, text, file
+        )
 
 
 def _run_child(request: dict[str, Any]) -> dict[str, Any]:

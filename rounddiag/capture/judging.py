@@ -21,8 +21,9 @@ from rounddiag.loaders.parquet import load_parquet
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
+    from rounddiag.findings.verdict import Verdict
 
-_NICE = 10
+_NICE = 5
 
 
 def main() -> None:
@@ -36,26 +37,31 @@ def main() -> None:
     print(json.dumps(answer))  # noqa: T201 read by the parent
 
 
-def judge_file(file: str, severity: int, diagnosis_file: str | None) -> dict[str, Any]:
+def judge_file(
+    file: str, before: Verdict | None, diagnosis_file: str | None
+) -> dict[str, Any]:
     """Judge a step file; write the Diagnosis, pickled, if its severity is another.
+
+    `before` is the verdict on the step before, which holds as in a run.
 
     `cost` is the time of a processor that this process has used, in seconds.
     """
     from rounddiag.findings import diagnose
-    from rounddiag.findings.verdict import severity_of
+    from rounddiag.findings.verdict import hold, severity_of
 
     batch = load_parquet(Path(file))
     diagnosis = diagnose(batch)
-    found = severity_of(diagnosis.verdict)
-    if diagnosis_file is not None and found != severity:
+    verdict = hold(before, diagnosis.verdict, diagnosis.at_limits(0.5))
+    found = severity_of(verdict)
+    if diagnosis_file is not None and found != severity_of(before or "healthy"):
         Path(diagnosis_file).write_bytes(pickle.dumps(diagnosis))
     metrics = _mismatch(batch)
-    if diagnosis.verdict != "not_measurable":
+    if verdict != "not_measurable":
         metrics["rounddiag/severity"] = float(found)
     if diagnosis.onset is not None:
         metrics["rounddiag/onset_round"] = float(diagnosis.onset.round)
     return {
-        "verdict": diagnosis.verdict,
+        "verdict": verdict,
         "severity": found,
         "text": diagnosis.text,
         "metrics": metrics,

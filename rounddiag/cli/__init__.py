@@ -3,6 +3,7 @@
 ============  ======================================================================
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
+`watch`       `rounddiag watch`: a line for each step of a run that goes on
 `prove`       `rounddiag prove`: which engine was wrong, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
         print(f"rounddiag: {printable(_in_one_line(error))}", file=sys.stderr)
-        return _CANNOT_CHECK if options.run is _check else _ERROR
+        return _CANNOT_CHECK if options.run in (_check, _watch) else _ERROR
     return code
 
 
@@ -83,13 +84,21 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser(
         "check",
         help="exit with 1 if the mismatch of a saved batch is a bug",
-        epilog="Verdicts in order: identical and healthy, noisy, stale, suspicious,"
-        " broken; not_measurable always fails. Exit codes: 0 passed, 1 failed, 2 the"
-        " file cannot be read.",
+        epilog="Of a run, the newest step is judged. Verdicts in order: identical and"
+        " healthy, noisy, stale, suspicious, broken; not_measurable always fails. Exit"
+        " codes: 0 passed, 1 failed, 2 the file cannot be read.",
     )
     _add_file(check)
     _add_check_options(check)
     check.set_defaults(run=_check)
+    watch = commands.add_parser(
+        "watch",
+        help="judge each step of a run, while training goes on",
+        epilog="A line for each step. Exit codes: 1 at the first verdict that fails; 2"
+        " for a step that cannot be read; with --once, 0 if none fails.",
+    )
+    _add_watch_options(watch)
+    watch.set_defaults(run=_watch)
     prove = commands.add_parser(
         "prove",
         help="score the tokens of a saved batch again, and say which engine was wrong",
@@ -134,13 +143,55 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_check_options(check: argparse.ArgumentParser) -> None:
+    _add_fail_on(check, "suspicious")
     check.add_argument(
+        "--json", action="store_true", help="print one JSON object; one per step"
+    )
+    which = check.add_mutually_exclusive_group()
+    which.add_argument(
+        "--last",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="of a run, the newest N steps; default: 1",
+    )
+    which.add_argument(
+        "--all", action="store_true", help="of a run, all steps, one line each"
+    )
+
+
+def _add_watch_options(watch: argparse.ArgumentParser) -> None:
+    watch.add_argument("file", metavar="FOLDER")
+    _add_fail_on(watch, "broken")
+    watch.add_argument(
+        "--once", action="store_true", help="judge the steps that exist, and end"
+    )
+    watch.add_argument(
+        "--every",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="between two looks for new steps; default: 30",
+    )
+    watch.add_argument(
+        "--json", action="store_true", help="print one JSON object per step"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"expected a number from 1 on; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _add_fail_on(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
         "--fail-on",
         choices=("noisy", "stale", "suspicious", "broken"),
-        default="suspicious",
-        help="the least verdict that fails; default: suspicious",
+        default=default,
+        help=f"the least verdict that fails; default: {default}",
     )
-    check.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_prove_options(prove: argparse.ArgumentParser) -> None:
@@ -281,13 +332,34 @@ def _summary(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from rounddiag.cli.check import run_check
+    from rounddiag.cli.watch import judge_steps
 
-    batch = _load(options)
-    text, failed = run_check(
-        batch, str(options.file), fail_on=options.fail_on, as_json=options.json
-    )
+    run, file = _open_run(options), str(options.file)
+    if run is not None and (options.all or options.last > 1):
+        steps = run.steps if options.all else run.steps[-options.last :]
+        return judge_steps(
+            run, steps, options.fail_on, as_json=options.json, write=print_text
+        )
+    if run is None:
+        batch = _load(options)
+    else:
+        batch, file = run.batch(run.steps[-1]), f"{file}, step {run.steps[-1]}"
+    text, failed = run_check(batch, file, fail_on=options.fail_on, as_json=options.json)
     print_text(text)
     return int(failed)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from rounddiag.cli.watch import watch_run
+
+    return watch_run(
+        options.file,
+        fail_on=options.fail_on,
+        once=options.once,
+        every=options.every,
+        as_json=options.json,
+        write=print_text,
+    )
 
 
 def _prove(options: argparse.Namespace) -> int:

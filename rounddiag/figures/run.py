@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,9 +53,10 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.runs.change_points import Break
+    from rounddiag.runs.diagnosis import Event
 
 
-LAYERS = ("ci", "band", "marks", "heatmap")
+LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
@@ -136,7 +139,8 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         `old` and `rollout` has none.
     layers : mapping, optional
         What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
-        steps at which rounds change; `heatmap`.
+        steps at which rounds change; `events`, of steps at which facts of the run
+        change; `heatmap`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -193,10 +197,15 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     if usual is not None:
         scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
+    events = run.events() if drawn["events"] and isinstance(run, Run) else []
     stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
     figure = new_step_figure(
         _TITLE,
-        [*_unknown_rounds(run), *_captions(scene, usual, marks)],
+        [
+            *_unknown_rounds(run),
+            *_captions(scene, usual, marks),
+            *_list_marks("▽", events),
+        ],
         rows["step"],
         stacked,
         chosen,
@@ -212,6 +221,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
         _add_mark(figure, mark, chosen)
+    _add_events(figure, events, chosen)
     return figure
 
 
@@ -323,14 +333,20 @@ def _captions(
     if usual is not None:
         end = f"{format_number(usual[1])}{unit_suffix(scene.metric)}"
         lines.append(f"▒ usual: up to {end} ({usual[0]})")
-    lines += [f"┆ {mark}" for mark in marks[:_MOST_MARKS]]
-    if len(marks) > _MOST_MARKS:
-        lines.append(f"┆ and {pluralize(len(marks) - _MOST_MARKS, 'more step')}")
+    lines += _list_marks("┆", marks)
     if (scene.rows["step"] == 0).any():
         lines.append("◇ step 0, before the first update")
     drawn = scene.rows[scene.rows["round"].isin(scene.rounds)]
     lines += note_zeros(drawn, scene.axis, "lower")
     return lines + [one for one in explain_marks(drawn) if not one.startswith("○")]
+
+
+def _list_marks(sign: str, marks: Sequence[Break | Event]) -> list[str]:
+    """Return the caption of marks: the first ones, and how many more there are."""
+    lines = [f"{sign} {escape(str(mark))}" for mark in marks[:_MOST_MARKS]]
+    if len(marks) > _MOST_MARKS:
+        lines.append(f"{sign} and {len(marks) - _MOST_MARKS:,} more")
+    return lines
 
 
 def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
@@ -460,3 +476,20 @@ def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
     line = {"color": theme.text, "width": 1, "dash": "dot"}
     ends = dict.fromkeys(("x0", "x1"), (mark.previous + mark.step) / 2)
     figure.add_shape(type="line", **ends, y0=0, y1=1, yref="paper", line=line)
+
+
+def _add_events(figure: go.Figure, events: Sequence[Event], theme: Theme) -> None:
+    """Mark steps at which facts change with a triangle at the top, all in its hover."""
+    for step, alike in groupby(events, key=lambda one: one.step):
+        facts = [*alike]
+        figure.add_annotation(
+            x=(facts[0].previous + step) / 2,
+            y=1,
+            xref="x",
+            yref="y domain",
+            yanchor="middle",
+            text="▽",
+            hovertext="<br>".join(escape(str(one)) for one in facts),
+            showarrow=False,
+            font={"color": theme.text, "size": 13},
+        )

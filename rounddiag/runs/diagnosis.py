@@ -48,15 +48,15 @@ class RunDiagnosis:
         Steps at which rounds change together.
     changes : DataFrame
         One row per round that changes or grows, as `Run.changes` returns it.
-    facts : tuple of str
-        Facts of the run that are not the same in all steps, a sentence each.
+    events : tuple of Event
+        Changes of facts of the run.
     """
 
     frame: pd.DataFrame
     num_steps: int
     breaks: tuple[Break, ...]
     changes: pd.DataFrame
-    facts: tuple[str, ...]
+    events: tuple[Event, ...]
 
     @property
     def text(self) -> str:
@@ -85,7 +85,11 @@ class RunDiagnosis:
                 f"round {row['round']} drifts from {row['before']:.3g} to"
                 f" {row['after']:.3g}, from step {row['step']:,} on"
             )
-        return [*lines, *self._findings(), *self.facts]
+        events = [str(one) for one in self.events[:_MOST]]
+        if len(self.events) > _MOST:
+            more = pluralize(len(self.events) - _MOST, "more change")
+            events.append(f"{more} of facts")
+        return [*lines, *self._findings(), *events]
 
     def _findings(self) -> Iterator[str]:
         """Say in which of the diagnosed steps each cause, and each place, is found."""
@@ -181,26 +185,40 @@ def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ..
     return tuple(sorted(sides | {steps[place] for place in places}))
 
 
-def changed_facts(steps: pd.DataFrame) -> tuple[str, ...]:
-    """Say which facts of a run change from one step to the next."""
+@dataclass(frozen=True)
+class Event:
+    """A fact of the run, such as an engine's version, that changed between two steps.
+
+    Attributes
+    ----------
+    previous, step : int
+        The steps before and after the change.
+    text : str
+        The fact, and both of its values.
+    """
+
+    previous: int
+    step: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"from step {self.step:,}: {self.text}"
+
+
+def find_events(steps: pd.DataFrame) -> list[Event]:
+    """Return the facts of a run that change from one step to the next."""
     found = []
-    rows = list(zip(steps["step"], steps["facts"], strict=True))
+    rows = list(zip(steps["step"].tolist(), steps["facts"], strict=True))
     for (before, old), (after, new) in pairwise(rows):
         if old == new:
             continue
         was, now = _flat(json.loads(old)), _flat(json.loads(new))
         for name in sorted(was.keys() | now.keys()):
             if was.get(name) != now.get(name):
-                values = (_value(facts.get(name)) for facts in (was, now))
-                one, other = values
-                found.append(
-                    f"fact {name}: {one} up to step {before:,}, {other} from step"
-                    f" {after:,} on"
-                )
-    if len(found) > _MOST:
-        more = pluralize(len(found) - _MOST, "more change")
-        found = [*found[:_MOST], f"{more} of facts"]
-    return tuple(found)
+                one, other = (_value(facts.get(name)) for facts in (was, now))
+                text = f"{printable(name)} changes from {one} to {other}"
+                found.append(Event(before, after, text))
+    return found
 
 
 def _flat(facts: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401 any JSON

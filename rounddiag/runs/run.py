@@ -19,10 +19,11 @@ from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.parquet.reader import load_sample, require_sample
 from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
+    Event,
     RunDiagnosis,
-    changed_facts,
     choose_steps,
     diagnose_step,
+    find_events,
     hold_verdicts,
     judged_by,
 )
@@ -283,6 +284,13 @@ class Run:
         """
         return find_changes(self.summary(metric=metric), metric=metric)
 
+    def events(self) -> list[Event]:
+        """Return the facts of the run that change: versions of engines, dtypes, layout.
+
+        Facts are those that `Recorder(facts=...)` was given, and sampling parameters.
+        """
+        return find_events(self.step_summary())
+
     def query(self, sql: str) -> pd.DataFrame:
         """Return the result of a query in SQL over the step files, by DuckDB.
 
@@ -386,7 +394,7 @@ class Run:
             num_steps=len(self.steps),
             breaks=tuple(breaks),
             changes=changes,
-            facts=changed_facts(self.step_summary()),
+            events=tuple(self.events()),
         )
 
     @cached_property

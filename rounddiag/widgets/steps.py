@@ -5,11 +5,11 @@ A file of a step that appears while the explorer is shown appears in the line.
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import RounddiagError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.runs import Run
+    from rounddiag.runs.change_points import Break
+    from rounddiag.runs.diagnosis import Event
 
 
 # Seconds between two looks for new steps.
@@ -60,17 +62,17 @@ class StepLine:
         last = int(self._means["step"].iloc[-1])
         first = next((one.step for one in self._breaks), last)
         self.step = first if step is None else step
-        self._stop: Event | None = None
+        self._stop: threading.Event | None = None
 
     def payload(self) -> dict[str, Any]:
         """Return what the page draws of steps, means and changes, and which is open."""
+        marks: list[Break | Event] = [*self._breaks, *self.run.events()]
         return {
             "steps": self._means["step"].to_list(),
             "means": self._means["mean_abs_diff"].to_list(),
             "raised": self._raised(),
             "marks": [
-                {"at": (one.previous + one.step) / 2, "text": str(one)}
-                for one in self._breaks
+                {"at": (one.previous + one.step) / 2, "text": str(one)} for one in marks
             ],
             "now": self.step,
         }
@@ -87,9 +89,9 @@ class StepLine:
     def follow(self, notify: Callable[..., object], every: float = EVERY) -> None:
         """Look for new steps in a thread, and send the line again when there are."""
         if self._stop is None:
-            self._stop = Event()
+            self._stop = threading.Event()
             work = partial(self._watch, self._stop, notify, every)
-            Thread(target=work, daemon=True).start()
+            threading.Thread(target=work, daemon=True).start()
 
     def close(self) -> None:
         """Stop looking."""
@@ -97,7 +99,9 @@ class StepLine:
             self._stop.set()
         self._stop = None
 
-    def _watch(self, stop: Event, notify: Callable[..., object], every: float) -> None:
+    def _watch(
+        self, stop: threading.Event, notify: Callable[..., object], every: float
+    ) -> None:
         while not stop.wait(every):
             # A folder that is gone may come back.
             with suppress(OSError, RounddiagError):

@@ -211,12 +211,24 @@ def test_a_file_with_some_samples_is_judged_by_all(
     assert not copies[0].exists()
 
 
+def test_a_verdict_holds_until_half_its_limit_is_not_met(tmp_path: Path) -> None:
+    """Up to 0.02 nat is usual; a noisy run is healthy again below 0.01."""
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.015 * 1.25 * torch.randn(16, 32, generator=generator)
+    rollout = -torch.rand(16, 32, generator=generator) - 0.5
+    file = tmp_path / "step_0.parquet"
+    rd.save(padded(torch.ones(16, 32), rollout + noise, rollout), file)
+    assert judge_file(str(file), None, None)["verdict"] == "healthy"
+    assert judge_file(str(file), "noisy", None)["verdict"] == "noisy"
+    assert judge_file(str(file), "broken", None)["verdict"] == "healthy"
+
+
 def test_the_metrics_of_a_step_by_hand(tmp_path: Path) -> None:
     mask = torch.tensor([[1, 1, 0, 1], [1, 1, 0, 0]])
     old = torch.tensor([[-1.0, -1.0, 0.0, -2.0], [-1.0, -0.5, 0.0, 0.0]])
     rollout = torch.tensor([[-1.0, -1.0, 0.0, -1.0], [-1.0, -0.75, 0.0, 0.0]])
     rd.save(padded(mask, old, rollout), tmp_path / "step_0.parquet")
-    found = judge_file(str(tmp_path / "step_0.parquet"), 0, None)["metrics"]
+    found = judge_file(str(tmp_path / "step_0.parquet"), None, None)["metrics"]
     del found["rounddiag/severity"]
     assert found == {
         "rounddiag/mean_abs_diff": 0.25,

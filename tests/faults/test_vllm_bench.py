@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.faults.severity import severity_of
-from tests.faults.vllm_bench import FOLDER, HIDDEN, load
+from tests.faults.vllm_bench import EIGHT_BIT, FOLDER, HIDDEN, load
 
 
 def test_the_files_have_the_batches_that_they_say() -> None:
@@ -16,9 +16,11 @@ def test_the_files_have_the_batches_that_they_say() -> None:
         "gross": 20,
         "healthy": 40,
         HIDDEN: 8,
+        EIGHT_BIT: 1,
     }
-    assert len({case.name for case in cases}) == 108
-    faulty = [case for case in cases if case.severity not in ("healthy", HIDDEN)]
+    assert len({case.name for case in cases}) == 109
+    others = {"healthy", HIDDEN, EIGHT_BIT}
+    faulty = [case for case in cases if case.severity not in others]
     assert [severity_of(case.ratio) for case in faulty] == [
         case.severity for case in faulty
     ]

@@ -39,6 +39,7 @@ from tests.faults.vllm_sampler import (
     How,
     Request,
     Sampler,
+    quantize,
     request,
     save_adapter,
     save_weights,
@@ -51,10 +52,8 @@ if TYPE_CHECKING:
 
 KINDS = ("dense", "moe", "vision")
 SIZES = {"dense": (24, 16, 32), "moe": (24, 16, 32), "vision": (16, 12, 20)}
-A_SEVERITY, HEALTHY, NUM_HIDDEN, NUM_EIGHT_BIT = 20, 40, 8, 4
+A_SEVERITY, HEALTHY, NUM_HIDDEN, NUM_EIGHT_BIT = 20, 40, 8, 1
 A_FILE = 12  # batches
-QUANTIZATIONS = {"int8": "int8_per_channel_weight_only"}
-"""Those that vLLM can do as it loads weights on a CPU; it has no operator for fp8."""
 SCALES = (1.0, 1.1, 1.5, 2.0, 0.0)  # of an adapter; 1 is sound, 0 is without
 KNOWN = {
     "older_weights": "stale_weights",
@@ -378,15 +377,15 @@ def adapters(kind: str) -> None:
 
 
 def quantized(kind: str) -> None:
-    """Make the batches of weights in 8 bits, which vLLM makes as it loads them."""
+    """Make the batch of weights and activations in int8; on a CPU vLLM has no fp8."""
     bench = Bench.__new__(Bench)
     bench.kind, bench.agent = kind, load_agent(f"{kind}-vllm-0")
     bench.folder = CACHE / "vllm" / kind
-    weights, folder = bench.agent.net.state_dict(), bench.folder / "model"
+    weights, folder = bench.agent.net.state_dict(), bench.folder / "int8"
     net = save_weights(bench.agent, weights, folder)
-    for name, quantization in QUANTIZATIONS.items():
-        bench.sampler = Sampler(folder, quantization=quantization)
-        make(bench, [Trial(EIGHT_BIT, EIGHT_BIT, name, net=net)])
+    quantize(folder)
+    bench.sampler = Sampler(folder)
+    make(bench, [Trial(EIGHT_BIT, EIGHT_BIT, "int8", net=net)])
 
 
 def make(bench: Bench, trials: Iterable[Trial]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import vllm
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from vllm.lora.request import LoRARequest
 
 from sample_data.synthetic.chat import IM_END
@@ -172,6 +172,33 @@ def save_weights(agent: Agent, weights: dict[str, Tensor], folder: Path) -> Any:
         net = engine.precise(agent.net, torch.float32, weights)
         net.to(torch.bfloat16).save_pretrained(folder)
     return type(agent.net).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def quantize(folder: Path) -> None:
+    """Give the language model of a folder weights in int8, with a scale a row."""
+    (path,) = folder.glob("*.safetensors")
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        weight = tensors[name].float()
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        tensors[name] = (weight / scale).round().to(torch.int8)
+        tensors[f"{name}_scale"] = scale
+    save_file(tensors, path, {"format": "pt"})
+    eight = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**eight, "strategy": "channel", "dynamic": False},
+        "input_activations": {**eight, "strategy": "token", "dynamic": True},
+    }
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "int-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def save_adapter(

@@ -67,6 +67,23 @@ def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
     assert [one for one in bare.layout.shapes if one.type == "line"] == []
 
 
+def test_facts_that_change_are_triangles_with_both_values(tmp_path: Path) -> None:
+    for step, version in ((1, "0.31"), (2, "0.31"), (4, "<b>0.32")):
+        meta = {"facts": {"vllm": version, "tp": step // 3}}
+        rd.save(replace(scaled_batch(step), meta=meta), tmp_path / f"{step}.parquet")
+    run = rd.open_run(tmp_path)
+    figure = plot_run(run)
+    (mark,) = [one for one in figure.layout.annotations if one.text == "▽"]
+    assert mark.x == 3
+    assert mark.hovertext == (
+        "from step 4: tp changes from 0 to 1<br>"
+        "from step 4: vllm changes from 0.31 to &lt;b&gt;0.32"
+    )
+    assert "▽ from step 4: tp changes from 0 to 1" in captions(figure)
+    bare = plot_run(run, layers={"events": False})
+    assert "▽" not in [one.text for one in bare.layout.annotations]
+
+
 def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
     rows = summary_frame()
     rows.loc[0, "mean"] = NAN  # step 10, round 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag.findings.conditions import columns_of_tokens
+from rounddiag.findings.view import View
 from tests.faults.place_kinds import is_named
 from tests.faults.planted import place_columns, plant
 from tests.faults.steps import realistic_step, small_sets
+from tests.findings.small import arrays, made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +40,10 @@ def columns(step: rd.Batch) -> pd.DataFrame:
         ({"rank": ("==", 3)}, "weak"),
         ({"round": (">=", 6)}, "weak"),
         ({"token": ("<", 4)}, "all"),
+        ({"token": ("<", 5)}, "weak"),
+        ({"rank": ("==", 7), "token": ("<", 2)}, "all"),
+        ({"tokens_left": ("<", 6)}, "rare"),
+        ({"round": ("<=", 3)}, "weak"),
         (
             {"role": ("==", "coordinates"), "rank": ("==", 5), "round": (">=", 4)},
             "all",
@@ -63,3 +71,41 @@ def test_few_samples_of_a_sound_step_are_no_fault(step: rd.Batch, size: int) -> 
     for one in small_sets(step, size, 4, 0):
         diagnosis = rd.diagnose(one)
         assert diagnosis.verdict in SOUND, diagnosis.text
+
+
+def test_the_headline_counts_every_token_in_the_order_of_speech(
+    step: rd.Batch, columns: pd.DataFrame
+) -> None:
+    place: Place = {
+        "role": ("==", "coordinates"),
+        "rank": ("==", 3),
+        "round": (">=", 5),
+    }
+    planted, affected, _ = plant(step, place, "all", 0, columns=columns)
+    num_samples = columns.loc[affected, "sample"].nunique()
+    diagnosis = rd.diagnose(planted)
+    assert diagnosis.headline == (
+        f"{affected.sum()} tokens differ by more than a factor of 2: all coordinates, "
+        f"on rank 3, from round 5 on, in {num_samples} of 32 samples."
+    )
+    assert len(diagnosis.headline.split()) <= 30
+    assert diagnosis.verdict == "suspicious"
+    found = rd.places(planted)
+    assert found["conditions"].iloc[0] == "coordinates, on rank 3, from round 5 on"
+    assert found["num_large"].iloc[0] == affected.sum()
+
+
+def test_rows_of_a_selection_are_no_condition(step: rd.Batch) -> None:
+    half = step.where(np.arange(32) % 2 == 0)
+    names = {one.name for one in columns_of_tokens(View.from_batch(half))}
+    assert "rank" in names
+    assert "original_sample" not in names
+
+
+def test_a_verdict_near_a_limit_says_so() -> None:
+    below = rd.diagnose(made(arrays(noise=0.041)), kind="dense")
+    assert below.verdict == "healthy"
+    assert 0.02 / 1.15 < below.level.mean_abs_diff < 0.02
+    assert below.advice.endswith("It is close to noisy.")
+    assert below.at_limits(0.8) == "noisy"
+    assert "close to" not in rd.diagnose(made(arrays()), kind="dense").advice

@@ -15,12 +15,12 @@ from rounddiag.findings.registry import Detector
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
-    changed_facts,
     choose_steps,
+    find_events,
     hold_verdicts,
     judged_by,
 )
-from tests.runs.step_folders import write_steps
+from tests.runs.step_folders import scaled_batch, write_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def test_a_run_in_which_a_fault_begins(folder: Path) -> None:
     )
     assert lines[1].startswith("  from step 9: rounds 2 to ")
     assert "  image_window in 9 of 18 diagnosed steps, from step 9 to 17" in lines
-    assert lines[-1] == "  fact parallel.nodes: 2 up to step 11, 4 from step 12 on"
+    assert lines[-1] == "  from step 12: parallel.nodes changes from 2 to 4"
     assert "<li>image_window in 9 of 18 diagnosed" in diagnosis._repr_html_()
 
 
@@ -132,17 +132,20 @@ def test_changes_of_neighbouring_steps_are_one_break() -> None:
 def test_a_run_without_a_break_has_no_line(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, dict.fromkeys(range(8), 1.0)))
     diagnosis = run.diagnose()
-    assert (len(diagnosis), diagnosis.breaks, diagnosis.facts) == (8, (), ())
+    assert (len(diagnosis), diagnosis.breaks, diagnosis.events) == (8, (), ())
 
 
-def test_many_changed_facts_are_counted() -> None:
-    steps = pd.DataFrame(
-        {"step": range(9), "facts": [f'{{"facts": {{"seed": {s}}}}}' for s in range(9)]}
-    )
-    found = changed_facts(steps)
-    assert len(found) == 7
-    assert found[0] == "fact seed: 0 up to step 0, 1 from step 1 on"
-    assert found[-1] == "2 more changes of facts"
+def test_many_changed_facts_are_counted(tmp_path: Path) -> None:
+    for step in range(9):
+        batch = replace(scaled_batch(step), meta={"facts": {"seed": step}})
+        rd.save(batch, tmp_path / f"step_{step}.parquet")
+    run = rd.open_run(tmp_path)
+    lines = run.diagnose().lines
+    assert lines[0] == "from step 1: seed changes from 0 to 1"
+    assert lines[-1] == "2 more changes of facts"
+    assert len(lines) == 7
+    events = find_events(run.step_summary())
+    assert [(one.previous, one.step) for one in events][-1] == (7, 8)
 
 
 def test_a_verdict_holds_on_either_side_of_a_limit() -> None:

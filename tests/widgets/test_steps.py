@@ -60,6 +60,14 @@ def test_a_run_opens_where_rounds_change_else_at_its_last_step(tmp_path: Path) -
     assert mark["text"].startswith("from step 15: rounds 0 to 1, ")
 
 
+def test_a_fact_that_changes_is_a_mark(tmp_path: Path) -> None:
+    for step in (1, 2):
+        batch = replace(scaled_batch(step), meta={"facts": {"vllm": step}})
+        rd.save(batch, tmp_path / f"step_{step}.parquet")
+    (mark,) = StepLine(rd.open_run(tmp_path)).payload()["marks"]
+    assert mark == {"at": 1.5, "text": "from step 2: vllm changes from 1 to 2"}
+
+
 def test_another_step_shows_the_sample_of_the_same_id(tmp_path: Path) -> None:
     place = {"sample": 1, "round": 0, "token": 0}
     explorer = opened(

@@ -1,0 +1,123 @@
+"""`rounddiag watch RUN`: a line for each step of a run, while training goes on.
+
+With `--json` each line is a JSON object: `step`, `verdict`, `mean_abs_diff` in nats
+(null where it is not finite), `causes`, `text`, `events` (the facts of the run that
+changed since the step before), `fail_on`, `failed`; or `step` and `error` for a step
+that cannot be read. `rounddiag check FOLDER --last 5` prints the same lines.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.cli.summary import silence_failed_steps
+from rounddiag.errors import LoadError
+from rounddiag.findings.verdict import is_at_least
+from rounddiag.runs import Run, open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rounddiag.findings.verdict import Verdict
+
+PASSED, FAILED, CANNOT_READ = 0, 1, 2  # exit codes
+
+
+def watch_run(
+    path: str,
+    *,
+    fail_on: Verdict,
+    once: bool,
+    every: float,
+    as_json: bool,
+    write: Callable[[str], None],
+) -> int:
+    """Judge each step that there is and that comes; return the exit code.
+
+    It ends at the first verdict that fails; with `once`, after the steps that exist.
+    """
+    run = open_run(path) if once else _wait_for_run(path, every, write)
+    steps = run.steps if once else _all_steps(run, every)
+    options = {"as_json": as_json, "to_the_end": once}
+    return judge_steps(run, steps, fail_on, write=write, **options)
+
+
+def judge_steps(
+    run: Run,
+    steps: Iterable[int],
+    fail_on: Verdict,
+    *,
+    as_json: bool,
+    write: Callable[[str], None],
+    to_the_end: bool = True,
+) -> int:
+    """Write a line for each step and each event; return the exit code for all.
+
+    It ends at the first step that fails, or at the last one.
+    """
+    codes = {PASSED}
+    seen: dict[int, None] = {}
+    for step in steps:
+        seen[step] = None
+        row = _judge_step(run, [*seen], fail_on)
+        codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
+        write(json.dumps(row, allow_nan=False) if as_json else _describe(row))
+        if FAILED in codes and not to_the_end:
+            break
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _wait_for_run(path: str, every: float, write: Callable[[str], None]) -> Run:
+    """Open a run once its folder has a step."""
+    is_told = False
+    while True:
+        try:
+            return open_run(path)
+        except LoadError:
+            if not (Path(path).is_dir() and not any(Path(path).glob("*.*"))):
+                raise
+        if not is_told:
+            write(f"waiting for the first step in {path}")
+            is_told = True
+        time.sleep(every)
+
+
+def _all_steps(run: Run, every: float) -> Iterator[int]:
+    yield from run.steps
+    yield from run.watch(every=every)
+
+
+def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, Any]:
+    """Judge the last of some steps: a verdict holds from one to the next."""
+    step = steps[-1]
+    with silence_failed_steps():
+        frame = run.diagnose(steps).frame
+    if not (frame["step"] == step).any():
+        return {"step": step, "error": run.failed.get(step, "unknown")}
+    (found,) = frame[frame["step"] == step].to_dict("records")
+    mean = float(found["mean_abs_diff"])
+    return {
+        "step": step,
+        "verdict": found["verdict"],
+        "mean_abs_diff": mean if isfinite(mean) else None,
+        "causes": [*found["causes"]],
+        "text": found["text"],
+        "events": [one.text for one in run.events() if one.step == step],
+        "fail_on": fail_on,
+        "failed": is_at_least(found["verdict"], fail_on),
+    }
+
+
+def _describe(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"step {row['step']:>6,}  cannot be read: {row['error']}"
+    mean = row["mean_abs_diff"]
+    level = "" if mean is None else f"{mean:.4f} nat  "
+    headline = row["text"].partition("\n")[0]
+    lines = [f"step {row['step']:>6,}  {text}" for text in row["events"]]
+    lines.append(f"step {row['step']:>6,}  {row['verdict']:<10}  {level}{headline}")
+    return "\n".join(lines)
