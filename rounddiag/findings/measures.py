@@ -31,7 +31,10 @@ _LEAST, _LARGEST = 1e-3, 5.0  # of a size, and of |diff| in nats
 _MANY = 200_000  # tokens that are looked at: evenly spaced ones of a longer view
 _FEW = 8  # tokens of which there is no mean
 _START = 3  # tokens at the start of a round
-_END = 12  # tokens at the end of the longest samples
+_ENDS = (3, 12)  # tokens at the end of samples
+# Rise of the mean at the ends of all samples, where syntax and roles differ by nature,
+# and of those at the length limit.
+_RISE_AT_ENDS, _RISE_AT_LIMIT = 4.0, 2.0
 _APART = 0.8  # samples differ as a whole if their means do by this much
 _MOST = 0.6  # a larger part of the samples counts as all
 _LONGEST_PERIOD = 16  # samples of a pack
@@ -52,10 +55,10 @@ def describe(view: View, evidence: Evidence) -> dict[str, str]:
     tail : of the difference of the log-odds
     quiet : whether the tenth of the tokens that differs least is quiet
     """
-    rows = _whole_samples(view, evidence.tokens)
     every = -(-len(view) // _MANY)
-    part = view if every == 1 else view.keep(np.arange(len(view)) % every == 0)
-    shape = _Shape(part, rows)
+    kept = np.arange(len(view)) % every == 0
+    rows = _known_samples(view, evidence)
+    shape = _Shape(view.keep(kept), evidence.tokens[kept], rows)
     if not shape.tokens.any():
         return {}
     return {
@@ -116,19 +119,24 @@ def _cut(value: float, limits: Sequence[float], names: Sequence[str]) -> str:
     return names[int(np.searchsorted(limits, value))] if value == value else "unknown"  # noqa: PLR0124 NaN
 
 
-def _whole_samples(view: View, tokens: Array) -> Array:
-    """Return the samples that some tokens are, if they are whole samples."""
+def _known_samples(view: View, evidence: Evidence) -> Array:
+    """Return the samples that differ, if the evidence says which; else none."""
     size = view.batch.num_samples
-    hit = np.bincount(view.sample[tokens], minlength=size)
-    rows: Array = (hit > 0) & (hit == view.num_per_sample)
-    return rows if rows[hit > 0].all() else np.zeros(size, dtype=bool)
+    rows = np.zeros(size, dtype=bool)
+    place = evidence.where.get("found")
+    if place is None or place.tokens is not evidence.tokens:
+        rows[np.asarray(evidence.where.get("samples", ()), dtype=int)] = True
+        return rows
+    hit = np.bincount(view.sample[place.tokens], minlength=size)
+    is_whole = hit == view.num_per_sample
+    return (hit > 0) & is_whole if is_whole[hit > 0].all() else rows
 
 
 class _Shape:
     """The samples that differ, and how the mismatch runs along them."""
 
-    def __init__(self, view: View, rows: Array) -> None:
-        self.view = view
+    def __init__(self, view: View, place: Array, rows: Array) -> None:
+        self.view, self.place = view, place & view.uncertain
         size = np.minimum(view.abs, _LARGEST)
         size = size / (_SOFT - np.expm1(np.minimum(view.r, 0.0)))
         self.size = np.log(size + min(_LEAST, max(float(np.median(size)), 1e-7)))
@@ -142,7 +150,7 @@ class _Shape:
 
     def _find_samples(self) -> tuple[Array, bool]:
         """Return the samples that differ as a whole, and whether others do not."""
-        view, use = self.view, self.view.uncertain
+        view, use = self.view, self.place
         num_rows = view.batch.num_samples
         num = np.bincount(view.sample, weights=use, minlength=num_rows)
         total = np.bincount(view.sample, weights=self.size * use, minlength=num_rows)
@@ -159,7 +167,9 @@ class _Shape:
         lower = (sums[-1] - sums[:-1]) / (counts[-1] - counts[:-1])
         gain = (upper - lower) ** 2 * counts[:-1] * (counts[-1] - counts[:-1])
         best = int(gain.argmax())
-        if upper[best] - lower[best] < _APART:
+        elsewhere = self._mean(view.uncertain & ~self.place)
+        is_sound = not lower[best] - elsewhere > _APART
+        if upper[best] - lower[best] < _APART or not is_sound:
             return everywhere, False
         rows = np.zeros(num_rows, dtype=bool)
         rows[there[order[: best + 1]]] = True
@@ -174,8 +184,6 @@ class _Shape:
             return turns
         if not self.is_part or len(rows) >= _MOST * there.sum():
             return "all"
-        if self._is_by_rounds():
-            return "all"
         extent = int(there[rows.min() : rows.max() + 1].sum())
         if len(rows) > 1 and len(rows) >= 0.8 * extent:
             return "block"
@@ -187,22 +195,11 @@ class _Shape:
         whole = (num > 1) & (hit >= 0.75 * num)
         return "groups" if hit[whole].sum() > 0.75 * len(rows) else "some"
 
-    def _is_by_rounds(self) -> bool:
-        """Return whether the samples that differ are those that reach some round."""
-        view = self.view
-        last = np.full(view.batch.num_samples, -1)
-        np.maximum.at(last, view.sample, view.round)
-        for first in range(1, min(int(last.max()), _LAST) + 1):
-            reach, short = last >= first, (last >= 0) & (last < first)
-            if short.any() and self.rows[reach].mean() >= 0.8:  # noqa: PLR2004
-                return bool(self.rows[short].mean() <= 0.2)  # noqa: PLR2004
-        return False
-
     @property
     def begins(self) -> str:
         """Where along a sample the mismatch begins, or ends."""
         view, tokens = self.view, self.tokens
-        if self._rise_at_end() > 2:  # noqa: PLR2004
+        if self._has_bad_end():
             return "end"
         step, place = self._step()
         if step < -_APART:
@@ -272,18 +269,21 @@ class _Shape:
         gap = -before[best] * num / (at[best] * (num - at[best]))
         return float(gap), float(at[best] / num)
 
-    def _rise_at_end(self) -> float:
-        """Return the rise at the last tokens of the longest samples."""
+    def _has_bad_end(self) -> bool:
+        """Return whether the last tokens of samples, or of the longest, are off."""
         view = self.view
         lengths = view.batch.lengths.cpu().numpy()
-        longest = lengths >= 0.98 * lengths.max()
-        if longest.sum() < 2 or longest.all():  # noqa: PLR2004
-            return 0.0
         left = lengths[view.sample] - view.position
-        mine = view.uncertain & longest[view.sample]
-        before = (left > _END) & (left <= 4 * _END)
-        rise = self._mean(mine & (left <= _END)) - self._mean(mine & before)
-        return float(np.nan_to_num(rise))
+        longest = (lengths >= 0.98 * lengths.max())[view.sample]
+        for tokens, least in (
+            (view.uncertain, _RISE_AT_ENDS),
+            (view.uncertain & longest, _RISE_AT_LIMIT),
+        ):
+            for width in _ENDS:
+                before = tokens & (left > width) & (left <= 2 * width)
+                if self._mean(tokens & (left <= width)) - self._mean(before) > least:
+                    return True
+        return False
 
     def values(self) -> dict[str, str]:
         """Measure sign, size, tail, and the relation to ids."""

@@ -320,6 +320,7 @@ def test_one_round_counts_its_tokens_and_all_rounds_are_named(opened: Opened) ->
     opened.settle()
     # Round 3 has 18 tokens.
     expect(ticks).to_have_text(["0", "5", "10", "15"])
+    expect(opened.region("Tokens").get_by_text("token", exact=True)).to_be_visible()
     opened.find(".rdx-plot-choices [value=sample]").check(force=True)
 
 

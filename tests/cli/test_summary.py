@@ -177,7 +177,7 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
     assert lines[0] == (
         "Data checks: 9 passed, 1 failed (integrity only, independent of the mismatch)."
     )
-    assert lines[1:] == ["Not testable: 14; `rd.check(batch)` lists them."]
+    assert lines[1:] == ["Not testable: 15; `rd.check(batch)` lists them."]
 
 
 def test_the_verdict_and_the_findings_come_first() -> None:
@@ -187,7 +187,8 @@ def test_the_verdict_and_the_findings_come_first() -> None:
         "broken: 74 tokens differ by more than a factor of 2, from round 2 on, in 26 of"
         " 64 samples."
     )
-    assert cause.startswith("Probably older images ")
+    assert cause.startswith("Probably lost context, images or positions (")
+    assert "older images that one engine no longer sees" in cause
     assert level == (
         "level: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; 4,143 tokens"
         " of 64 samples)"

@@ -15,6 +15,11 @@ of a bench add to it; a fault of many batches counts as `CAP`, so that no bench 
 by its size. The weights of the measures maximise the likelihood of the true causes,
 with tables that lack the agent they are asked about.
 
+Right first, of faults named from their looks, with all of `tune-0`, and of `test-0` and
+`test-1` those of some kinds: fitted here, 60 % on a bench of three other models (80
+batches) and 72 % on `vllm` (29); fitted there, 64 % here (505) and 66 % on `vllm`;
+fitted on both, 66 % on `vllm`.
+
 `--other` names a bench with `truth.json` (cause, also_acceptable, severity, model,
 variant) and its batches in `data`. The batches of `vllm` are never fitted on.
 """
@@ -26,7 +31,7 @@ import csv
 import json
 import sys
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +49,7 @@ from tests.faults.store import CACHE
 from tests.faults.truth import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
 TABLE = Path(rd.__file__).parent / "findings" / "causes.csv"
@@ -56,9 +61,10 @@ CAP = 1.0
 SHRINK, SHRINK_PLACES = 2.0, 0.1
 # The weights of measures stay near this one unless the likelihood says otherwise.
 USUAL_WEIGHT, STIFFNESS = 0.7, 2.0
+FACTORS = np.arange(0.6, 3.01, 0.1)
+FITTED = ("ours", "other")
+SURE = 0.9
 OF_IMAGES = ("dropped_image", "wrong_image", "image_window", "image_expansion")
-# Names of the other bench.
-SAME = {"duplicate_rows": "padding_rows", "tool_tokens_scored": "mask_too_wide"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,11 @@ class Model:
     weights: dict[str, float]
     prior: Any
 
+    def sharpen(self, factor: float) -> Model:
+        """Return the model with all weights multiplied."""
+        weights = {name: factor * one for name, one in self.weights.items()}
+        return replace(self, weights=weights)
+
     def points(self, look: Look) -> Any:
         """Return the points of each cause."""
         found = self.weights["threads"] * self.prior
@@ -105,6 +116,7 @@ class Model:
 def collect(other: Path | None) -> list[Look]:
     """Diagnose the faults of all benches."""
     found: list[Look] = []
+    threads, _ = read_expected()
     every = chain(cases("tune"), cases("test"), vllm_bench.load())
     for case in tqdm(every, "diagnose"):
         is_odd = len(case.causes) > 1 or "/card." in case.name
@@ -114,6 +126,8 @@ def collect(other: Path | None) -> list[Look]:
         fault = fault.split(".")[0]
         bench = "vllm" if "-vllm-" in agent else "ours"
         (cause,) = case.causes
+        if cause not in threads:
+            continue
         right = [
             one
             for one in CAUSES
@@ -123,9 +137,9 @@ def collect(other: Path | None) -> list[Look]:
         found += _look(seen, bench, agent, fault, case.severity, cause, right)
     if other is not None:
         for one in tqdm(json.loads((other / "truth.json").read_text()), "other"):
-            if one["cause"] == "healthy":
+            cause = one["cause"]
+            if cause not in threads:
                 continue
-            cause = SAME.get(one["cause"], one["cause"])
             right = [cause, *one["also_acceptable"]]
             seen = rd.diagnose(rd.load(other / "data" / one["case"]))
             fault, severity = f"{cause}.{one['variant']}", one["severity"]
@@ -263,26 +277,49 @@ def write(model: Model) -> None:
                 out.writerow([measure, value, *(f"{one:.2f}" for one in points)])
 
 
-def report(model: Model, looks: Iterable[Look], title: str) -> str:
+def calibrate(pairs: Sequence[tuple[Model, Sequence[Look]]]) -> float:
+    """Return the factor of all weights at which what is stated holds on other benches.
+
+    The likelihood shares out among causes that no batch can tell apart; what is stated
+    for the first one is to be how often it, or one like it, is right.
+    """
+    gaps = [
+        np.mean([measure_gap(model.sharpen(factor), looks) for model, looks in pairs])
+        for factor in FACTORS
+    ]
+    return float(FACTORS[int(np.argmin(gaps))])
+
+
+def measure_gap(model: Model, looks: Sequence[Look]) -> float:
+    """Return the mean gap between stated and right, over tenths of what is stated."""
+    said: dict[int, list[float]] = defaultdict(list)
+    for one in looks:
+        causes, chance = model.rank(one)
+        miss = float(chance[0]) - (causes[0] in one.right)
+        said[min(int(chance[0] * 10), 9)].append(miss)
+    return sum(abs(sum(one)) for one in said.values()) / max(len(looks), 1)
+
+
+def report(model: Model, looks: Sequence[Look], title: str) -> str:
     """Return how often the first cause is right, by severity and family."""
     hits: dict[str, list[bool]] = defaultdict(list)
-    said: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for one in looks:
         causes, chance = model.rank(one)
         is_right = causes[0] in one.right
-        for key in ("all", one.severity, f"  {family(one.cause) or one.cause}"):
+        of_family = f"  {family(one.cause) or one.cause}"
+        for key in ("all", one.severity, of_family):
             hits[key].append(is_right)
+        if chance[0] >= SURE:
+            hits["stated 0.9 or more"].append(is_right)
         hits["among the first three"].append(bool({*causes[:3]} & {*one.right}))
-        said[min(int(chance[0] * 10), 9)].append((float(chance[0]), is_right))
-    num = sum(map(len, said.values()))
-    gap = sum(abs(sum(p - h for p, h in one)) for one in said.values()) / max(num, 1)
+    gap = measure_gap(model, looks)
     lines = [f"{title}: mean gap between stated and right {gap:.2f}"]
     lines += [
         f"  {key:44} {100 * np.mean(hits[key]):4.0f} % of {len(hits[key])}"
-        for key in ("all", *BANDS, "among the first three", *sorted(hits))
+        for key in dict.fromkeys(["all", *BANDS, *sorted(hits)])
         if key in hits
     ]
-    return "\n".join(dict.fromkeys(lines))
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -302,15 +339,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: [one for one in looks if one.bench == name]
         for name in ("ours", "other", "vllm")
     }
-    for name, others in (("ours", ("other", "vllm")), ("other", ("ours", "vllm"))):
-        if by_bench[name]:
-            model = fit(by_bench[name])
-            for one in others:
-                print(
-                    report(model, by_bench[one], f"fitted on {name}, measured on {one}")
-                )
-    both = fit([*by_bench["ours"], *by_bench["other"]])
-    print(report(both, by_bench["vllm"], "fitted on both, measured on vllm"))
+    models = {name: fit(by_bench[name]) for name in FITTED if by_bench[name]}
+    pairs = [
+        (models[name], by_bench[other])
+        for name, other in (FITTED, FITTED[::-1])
+        if name in models and by_bench[other]
+    ]
+    factor = calibrate(pairs or [(models["ours"], by_bench["ours"])])
+    models["both"] = fit([one for name in FITTED for one in by_bench[name]])
+    models = {name: one.sharpen(factor) for name, one in models.items()}
+    for name, model in models.items():
+        for other, looks in by_bench.items():
+            if other != name and looks:
+                print(report(model, looks, f"fitted on {name}, measured on {other}"))
+    both = models["both"]
+    print("factor:", round(factor, 2))
     print("weights:", {name: round(one, 2) for name, one in both.weights.items()})
     write(both)
     return 0

@@ -134,7 +134,9 @@ function meanBar({ mean, low, high }, scale) {
   const bar = element("span", { class: "rdx-bar" });
   bar.style.width = `${100 * scale(mean)}%`;
   const reach = Number.isFinite(low) && low !== null && element("span", { class: "rdx-bar-reach" });
-  if (reach) Object.assign(reach.style, { left: `${100 * scale(low)}%`, width: `${100 * (scale(high) - scale(low))}%` });
+  const [near, far] = [low, high].map(scale).sort((one, other) => one - other);
+  const from = low < 0 && high > 0 ? 0 : near; // an interval around zero begins there
+  if (reach) Object.assign(reach.style, { left: `${100 * from}%`, width: `${100 * (far - from)}%` });
   return element("span", { class: "rdx-mean-bar" }, bar, reach);
 }
 

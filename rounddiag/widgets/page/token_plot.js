@@ -141,6 +141,7 @@ function tokenFigure({ data, layout }, trajectory, only, kept = null, dim = "") 
   Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : TICKS_OF_ROUND);
   layout.shapes = starts.map((start, at) => ({ ...layout.shapes[0], x0: start - 0.5, x1: start + rounds[at].num_tokens - 0.5 }));
   if (kept) data.unshift(dropped);
+  for (const note of layout.annotations ?? []) if (note.text === "round" && only !== null) note.text = "token";
   const title = `Sample ${trajectory.sample}, token by token`;
   layout.meta = { ...layout.meta, title, rounds: rounds.map(({ round }) => round), starts };
   if (x.length < places.length) {
