@@ -37,6 +37,7 @@ OF_DIFF: dict[str, Callable[[float], float]] = {
     "k3": k3,
     "chi2": lambda d: math.exp(2 * min(max(d, -20), 20)) - 1,
     "beyond": lambda d: float(math.exp(d) > 2 or math.exp(d) < 0.5),
+    "share_equal": lambda d: float(d == 0),
     "train_rollout_logprob_abs_diff": abs,
     "mismatch_kl": k3,
     "token_mult_prob_error": lambda d: math.exp(abs(d)),

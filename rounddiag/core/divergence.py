@@ -218,6 +218,7 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "k3": _float64(k3),
     "chi2": _float64(chi2),
     "beyond": _beyond(2.0),
+    "share_equal": lambda difference: (difference == 0).astype(np.float64),
     "train_rollout_logprob_abs_diff": np.abs,
     "mismatch_kl": _float64(k3),
     "token_mult_prob_error": _float64(mult_prob_error),

@@ -13,8 +13,9 @@ the range of the batch's kind:
   `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
   them; `slices`: the search for conjunctions of conditions.
-- `causes`: what a finding can name, and what would tell causes apart; `naming`: their
-  probabilities; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
+- `causes`: what a finding can name, and what would tell causes apart; `measures`:
+  what a mismatch looks like, in numbers; `naming`: the probabilities of causes from
+  them; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one module per cause.

@@ -306,7 +306,14 @@ def _rank_causes(
         first = confidence(evidence.cause, stage, evidence.score)
         return share_out(first, evidence), {}
     looks = describe(view, evidence)
-    return rank_causes(looks, has_images=view.has_images), looks
+    causes = rank_causes(looks, has_images=view.has_images)
+    place = evidence.where.get("found")
+    if place is not None and place.is_of_text:
+        # No known cause follows what is written: the table has no such place.
+        causes = causes / 2
+        causes["unknown"] = causes.get("unknown", 0.0) + 0.5
+        causes = causes.sort_values(ascending=False, kind="stable")
+    return causes, looks
 
 
 def share_out(first: float, evidence: Evidence) -> pd.Series[float]:

@@ -161,6 +161,11 @@ METRICS = {
             color_range=(0.001, 1.0),
             meaning_in_cells="share of tokens beyond a ratio of 2",
         ),
+        Metric(
+            name="share_equal",
+            meaning="share of tokens whose {a} and {b} log-probs are bitwise equal",
+            upper_bound=1,
+        ),
         # As trainers log them.
         Metric(
             name="train_rollout_logprob_abs_diff",

@@ -177,7 +177,7 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
     assert lines[0] == (
         "Data checks: 9 passed, 1 failed (integrity only, independent of the mismatch)."
     )
-    assert lines[1:] == ["Not testable: 14; `rd.check(batch)` lists them."]
+    assert lines[1:] == ["Not testable: 15; `rd.check(batch)` lists them."]
 
 
 def test_the_verdict_and_the_findings_come_first() -> None:

@@ -64,7 +64,7 @@ def test_the_explorer_compares_the_hypothesis_with_the_engine(proof: Proof) -> N
 
 def test_findings_name_the_call_that_proves_them() -> None:
     batch = rd.load("sample_data/image_window.parquet")
-    finding = rd.diagnose(batch).findings[0]
+    finding: Any = rd.diagnose(batch).findings[0]
     assert finding.cause == "image_window"
     assert finding.prove_call.startswith(
         "rd.prove(batch, model, hypotheses=['image_window'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +117,14 @@ def test_shifted_log_probs_are_proved_from_the_base_alone() -> None:
 
     proof = rd.prove(make_batch(late), score)
     assert (proof.side, proof.cause) == ("old", "shifted_log_probs")
+
+
+def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
+    batch = make_batch(lambda ids, _: score(ids, []))
+    zero = torch.arange(len(batch.response_ids)) % 3 == 0
+    exact = torch.where(zero, 0.0, batch.old_log_probs)
+    proof = rd.prove(replace(batch, old_log_probs=exact), score)
+    assert (proof.side, proof.cause) == ("old", "filled_log_probs")
 
 
 def test_a_hypothesis_of_ones_own_is_proved() -> None:

@@ -78,7 +78,7 @@ def _fill(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
     if not len(values) or counts.max() < max(_LEAST_FILLED, 0.2 * far.sum()):
         return None
     value = float(values[counts.argmax()])
-    return value, np.where(far & (truth == value), value, sheet.base)
+    return value, np.where(truth == value, value, sheet.base)
 
 
 def _exchange_rows(
