@@ -203,6 +203,13 @@ def _add_prove_options(prove: argparse.ArgumentParser) -> None:
         " the address of a vLLM or SGLang server",
     )
     prove.add_argument(
+        "--hypotheses",
+        type=lambda text: [one.strip() for one in text.split(",")],
+        metavar="NAME,...",
+        help="names of hypotheses or of causes; default: all that can be tested, the"
+        " likeliest first",
+    )
+    prove.add_argument(
         "--checkpoint",
         action="append",
         default=[],
@@ -369,6 +376,7 @@ def _prove(options: argparse.Namespace) -> int:
         _load(options),
         str(options.file),
         options.model,
+        hypotheses=options.hypotheses,
         checkpoints=dict(options.checkpoint),
         budget_s=options.budget,
         as_json=options.json,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +24,15 @@ from rounddiag.proof.hypotheses.hypothesis import (
     all_registered,
     select_hypotheses,
 )
-from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
+from rounddiag.proof.hypotheses.sampling import (
+    FAMILIES,
+    bias_families,
+    order_families,
+)
 from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
 from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
+from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
@@ -239,7 +245,8 @@ class Experiment:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
-            for family in (*FAMILIES, *bias_families(ids, residual)):
+            biases = bias_families(ids, residual)
+            for family in (*FAMILIES, *order_families(chain), *biases):
                 try:
                     one = fit_family(
                         family,
@@ -393,18 +400,26 @@ def prove_with(
         experiment = Experiment(
             scorer, known, order, begin + budget_s, bar, most, tuple(other)
         )
-        sheet = scorer.sheet(order[: min(FIRST, most)])
+        first = order[: min(FIRST, most)]
+        sheet = scorer.sheet(first)
         passed = passes_gate(sheet)
+        plan = None
+        if not isinstance(scorer, RecordedScorer):
+            further = order[len(first) : min(SECOND, most)]
+            number = len(ENGINES) * KEPT
+            plan = plan_proof(scorer, known, first, further, num_kept=number)
+            tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
         finalists = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.pool)
-    return decide(
+    proof = decide(
         scorer,
         finalists,
         passed=passed,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )
+    return replace(proof, plan=plan)
 
 
 def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]:
