@@ -58,8 +58,8 @@ _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 _MAD = 0.6745  # median absolute deviation of a standard normal
-# Probability that the search finds a place in a batch without one, were its tokens alike.
-# In sound mixtures of experts they are not: at 0.005, three of the sound batches of the
+# Probability that the search finds a place in a batch without one, if all its tokens
+# are alike. In sound mixtures of experts they are not: three sound batches of the
 # benches have a place, at 7e-4, 3e-4 and 1e-5. Planted places are far below.
 LEVEL = 2e-4
 MIN_CLUSTERS = 5
