@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OF_COLUMNS = {
     *("shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"),
-    "stale_weights",
+    *("stale_weights", "lora_mismatch"),
 }
 
 
