@@ -19,6 +19,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.correlates import not_followed
+from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
@@ -67,6 +68,8 @@ class Diagnosis(Sequence[Finding]):
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
+    equal_start : str
+        Where samples are bitwise equal up to a token and then differ; empty if none.
     """
 
     verdict: Verdict
@@ -79,6 +82,7 @@ class Diagnosis(Sequence[Finding]):
     reason: str = ""
     is_thinned: bool = field(default=False)
     caveat: str = ""
+    equal_start: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -105,8 +109,9 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def headline(self) -> str:
-        """What differs and where, in one sentence."""
-        return f"{self.caveat}{write_headline(self)}"
+        """What differs and where, in one sentence or two."""
+        text = f"{self.caveat}{write_headline(self)}"
+        return f"{text} {self.equal_start}" if self.equal_start else text
 
     @property
     def advice(self) -> str:
@@ -279,6 +284,7 @@ def diagnose(
     )
     if result.reason:
         return result
+    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     explained, left = explain(view)
     # A place of the whole batch says where, whatever a detector says of why.
     is_whole = not any(one.stage == "exact" for one in explained)
