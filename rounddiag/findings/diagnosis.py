@@ -165,7 +165,13 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
+        if first := self._first_certain:
+            lines += [f"Prove it: {first.prove_command}"] * bool(first.prove_command)
         return "\n".join(map(printable, lines))
+
+    @property
+    def _first_certain(self) -> Finding | None:
+        return next((one for one in self if one.is_certain), None)
 
     def _repr_html_(self) -> str:
         heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
@@ -181,7 +187,10 @@ class Diagnosis(Sequence[Finding]):
         # JupyterLab would typeset `$...$` in names of the file.
         text = "<br>".join(map(_cell, self.text.splitlines()))
         head = f"<p><b>{self.verdict}</b>: {text}</p>"
-        return f'<div class="mathjax_ignore">{head}{table}</div>'
+        first = self._first_certain
+        call = first.prove_call if first else ""
+        proof = f"<p>Prove it: <code>{_cell(call)}</code></p>" if call else ""
+        return f'<div class="mathjax_ignore">{head}{table}{proof}</div>'
 
 
 def _cell(text: str) -> str:
