@@ -165,7 +165,13 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
+        if first := self._first_certain:
+            lines += [f"Prove it: {first.prove_command}"] * bool(first.prove_command)
         return "\n".join(map(printable, lines))
+
+    @property
+    def _first_certain(self) -> Finding | None:
+        return next((one for one in self if one.is_certain), None)
 
     def _repr_html_(self) -> str:
         heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
@@ -181,7 +187,10 @@ class Diagnosis(Sequence[Finding]):
         # JupyterLab would typeset `$...$` in names of the file.
         text = "<br>".join(map(_cell, self.text.splitlines()))
         head = f"<p><b>{self.verdict}</b>: {text}</p>"
-        return f'<div class="mathjax_ignore">{head}{table}</div>'
+        first = self._first_certain
+        call = first.prove_call if first else ""
+        proof = f"<p>Prove it: <code>{_cell(call)}</code></p>" if call else ""
+        return f'<div class="mathjax_ignore">{head}{table}{proof}</div>'
 
 
 def _cell(text: str) -> str:
@@ -227,7 +236,7 @@ def diagnose(
         the range of the kind.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
-        guessed from `batch.meta` by default.
+        guessed from `batch.meta` by default; `update` for the pair `current`, `old`.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -254,6 +263,8 @@ def diagnose(
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
     batch = measure(batch).require_batch()
+    if kind is None and {a, b} == {"current", "old"}:
+        kind = "update"
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
