@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -188,15 +190,41 @@ class Finding:
         `batch` is yours to put in, and so is the model where the batch does not name
         it: the checkpoint of this step, or the address of a server that has it.
         """
-        named = (self.cause, *(one.cause for one in self.alternatives))
-        causes = [one for one in dict.fromkeys(named) if one in PROVABLE]
+        causes = self._provable
         if not causes:
             return ""
+        model = self._model
+        first = repr(model) if model else "model"
+        return f"rd.prove(batch, {first}, hypotheses={causes})"
+
+    @property
+    def prove_command(self) -> str:
+        """The command that proves its cause; empty without a file, or a hypothesis.
+
+        `MODEL` is yours to put in where the batch does not name it.
+        """
+        file = self.view.batch.meta.get("source")
+        causes = self._provable
+        if not causes or not isinstance(file, str) or not Path(file).is_file():
+            return ""
+        model = shlex.quote(self._model or "MODEL")
+        return (
+            f"rounddiag prove {shlex.quote(file)} --model {model} --hypotheses"
+            f" {','.join(causes)}"
+        )
+
+    @property
+    def _provable(self) -> list[str]:
+        """Its causes that a proof has hypotheses for, the likeliest first."""
+        named = (self.cause, *(one.cause for one in self.alternatives))
+        return [one for one in dict.fromkeys(named) if one in PROVABLE]
+
+    @property
+    def _model(self) -> str:
+        """The model that the batch names by a path or as OWNER/NAME; else empty."""
         facts = self.view.batch.meta.get("facts")
         model = facts.get("model") if isinstance(facts, Mapping) else None
-        is_path = isinstance(model, str) and "/" in model
-        first = repr(model) if is_path else "model"
-        return f"rd.prove(batch, {first}, hypotheses={causes})"
+        return model if isinstance(model, str) and "/" in model else ""
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
@@ -221,12 +249,13 @@ class Finding:
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
         rank = f"confidence {self.confidence:.2f}, {self.share:.0%}"
+        call = self.prove_command or self.prove_call
         lines = (
             f"{self.cause} ({rank} of the sum of |diff|)",
             f"  {self.explanation}",
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
-            *([f"  prove: {self.prove_call}"] if self.prove_call else []),
+            *([f"  prove: {call}"] if call else []),
         )
         return "\n".join(map(printable, lines))
 
