@@ -236,7 +236,7 @@ def diagnose(
         the range of the kind.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
-        guessed from `batch.meta` by default.
+        guessed from `batch.meta` by default; `update` for the pair `current`, `old`.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -263,6 +263,8 @@ def diagnose(
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
     batch = measure(batch).require_batch()
+    if kind is None and {a, b} == {"current", "old"}:
+        kind = "update"
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
