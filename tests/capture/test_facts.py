@@ -66,8 +66,6 @@ CONFIG: dict[str, Any] = {
 }
 FACTS = {
     "model": "Qwen/Qwen2.5-VL-7B-Instruct",
-    "checkpoints": "/data/checkpoints",
-    "max_pixels": 1_003_520,
     "rollout_engine": "vllm",
     "rollout_dtype": "bfloat16",
     "rollout_quantization": "fp8",
@@ -78,6 +76,8 @@ FACTS = {
     "training_dtype": "bfloat16",
     "training_parameter_dtype": "fp32",
     "trainer_v1": True,
+    "checkpoints": "/data/checkpoints",
+    "max_pixels": 1_003_520,
     "sampling": {
         "temperature": 0.7,
         "top_p": 1.0,
