@@ -207,7 +207,7 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         ("where", "wide", [one.text for one in rows]),
         ("tokens", "count", [one.num_tokens for one in rows]),
         (
-            "beyond a factor of 2",
+            "> factor 2",
             "text",
             [f"{one.num_large:,} of {num_large:,}" for one in rows],
         ),
@@ -228,7 +228,7 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         len(found),
         columns,
         caption="where tokens differ more than equally likely tokens elsewhere, best"
-        f" first{part}; a row filters, and goes to its evidence",
+        f" first{part}; a row goes to its evidence",
         empty=_no_place(view),
         places=[vars(worst_of(view, np.flatnonzero(one.over))) for one in rows],
         conditions=[

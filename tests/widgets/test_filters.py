@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rounddiag import Batch, token_frame
+from rounddiag import Batch, load, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.findings.conditions import Condition
 from rounddiag.widgets.columns import BatchColumns
@@ -104,6 +104,9 @@ def test_the_conditions_of_a_place_are_a_filter() -> None:
     assert within == {"round": {"from": 1, "to": 3}}
     assert found(("rank", "=", 5), ("last_tokens", "<=", 2)) is None
     assert found(("images_seen", ">=", 1)) is None  # a batch without screenshots
+    shown = BatchColumns(load("sample_data/image_window.parquet"))
+    after = filter_of_place(shown, [Condition("images_seen", ">=", 3, text="")])
+    assert after == {"num_images": {"from": 3}}
 
 
 def test_a_filter_marks_all_tokens_of_the_batch() -> None:

@@ -132,7 +132,7 @@ def test_in_common_has_the_places_of_the_finder(window: rd.Batch) -> None:
     own = [rounds >= 3, rounds == 2]
     all_large = int((size > np.log(2)).sum())
     large = [f"{(size[one] > np.log(2)).sum()} of {all_large}" for one in own]
-    assert column(found, "beyond a factor of 2") == large
+    assert column(found, "> factor 2") == large
     shares = [size[one].sum() / size.sum() for one in own]
     assert column(found, "of sum |diff|") == pytest.approx(shares)
     num = [f"{one} of {window.num_samples}" for one in places["num_samples"]]
