@@ -319,7 +319,7 @@ class LocalEngine:
         )
 
     def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
-        look = "grey" if picture.look == "grey" else "seen"
+        look = picture.look if picture.look in {"grey", "coarse"} else "seen"
         return self._process(pool[picture.sample], picture.index, look)
 
     def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
