@@ -203,12 +203,28 @@ def _add_prove_options(prove: argparse.ArgumentParser) -> None:
         " the address of a vLLM or SGLang server",
     )
     prove.add_argument(
+        "--hypotheses",
+        type=lambda text: [one.strip() for one in text.split(",")],
+        metavar="NAME,...",
+        help="names of hypotheses or of causes; default: all that can be tested, the"
+        " likeliest first",
+    )
+    prove.add_argument(
         "--checkpoint",
         action="append",
         default=[],
         type=_checkpoint,
         metavar="LABEL=FOLDER",
         help="other weights that an engine may have had; can be repeated",
+    )
+    prove.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        type=_checkpoint,
+        metavar="LABEL=FOLDER",
+        help="a LoRA adapter that belongs to the model; further ones are those that an"
+        " engine may have had instead",
     )
     prove.add_argument(
         "--budget",
@@ -369,7 +385,9 @@ def _prove(options: argparse.Namespace) -> int:
         _load(options),
         str(options.file),
         options.model,
+        hypotheses=options.hypotheses,
         checkpoints=dict(options.checkpoint),
+        adapters=dict(options.adapter),
         budget_s=options.budget,
         as_json=options.json,
     )

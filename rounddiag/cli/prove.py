@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.proof import prove
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag.batch import Batch
 
@@ -24,12 +24,21 @@ def run_prove(
     file: str,
     model: str,
     *,
+    hypotheses: Sequence[str] | None,
     checkpoints: Mapping[str, str],
+    adapters: Mapping[str, str],
     budget_s: float,
     as_json: bool,
 ) -> str:
     """Prove, and return what to print."""
-    proof = prove(batch, model, checkpoints=checkpoints, budget_s=budget_s)
+    proof = prove(
+        batch,
+        model,
+        hypotheses=hypotheses,
+        checkpoints=checkpoints,
+        adapters=adapters,
+        budget_s=budget_s,
+    )
     if not as_json:
         return repr(proof)
     rows = proof.frame.to_dict("records")

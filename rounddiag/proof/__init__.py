@@ -11,6 +11,7 @@ back to the noise, better than every other one.
 `engines`       what scores: transformers, a server, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
 `samples`       those with the largest mismatch, and controls
+`plan`          passes, seconds and memory, before it starts
 `scorer`        the scores of samples under hypotheses, computed once each
 `fitting`       the number of a family, such as a temperature
 `noise`         residuals on the scale of logits, and their scale

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.proof.judge import Opinion
+    from rounddiag.proof.plan import Plan
 
 Verdict: TypeAlias = Literal[
     "proved", "partly", "none_of_these", "scorer_differs", "nothing_to_prove"
@@ -80,6 +81,8 @@ class Proof:
     num_sent : int
         How many pictures were sent to a server.
     seconds : float
+    plan : Plan or None
+        What was expected before it started: passes, seconds, memory.
     """
 
     verdict: Verdict
@@ -96,6 +99,7 @@ class Proof:
     base: Mapping[str, Opinion] = field(repr=False)
     excluded: tuple[str, ...] = ()
     num_sent: int = 0
+    plan: Plan | None = None
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]

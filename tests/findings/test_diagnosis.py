@@ -149,7 +149,7 @@ def test_errors_name_what_was_expected() -> None:
     with pytest.raises(FrameError, match="Did you mean 'dense'"):
         rd.diagnose(batch, kind="dence")
     with pytest.raises(FrameError, match="expected a Batch or a DataFrame; found"):
-        rd.diagnose(40)  # type: ignore[arg-type]
+        rd.diagnose(40)  # type: ignore[call-overload]
     with pytest.raises(LoadError, match="found nothing"):
         rd.diagnose("step_40.parquet")
     with pytest.raises(BatchError, match="expected one of the scores"):

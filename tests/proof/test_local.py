@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import transformers
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.hypotheses.columns import column_scores
+from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +81,57 @@ def test_the_temperature_of_the_sampler_is_proved_with_its_value(folder: str) ->
 
 def test_bfloat16_against_float32_is_nothing_to_prove(folder: str) -> None:
     assert rd.prove(make_batch(folder), folder).verdict == "nothing_to_prove"
+
+
+def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
+    folder: str,
+) -> None:
+    batch = make_batch(folder)
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    net = load(folder, dtype=torch.float32)
+    rows = []
+    for sample in range(8):
+        assert batch.prompt_ids is not None
+        prompt = batch.prompt_ids[sample * 10 :][:10]
+        ids = torch.cat([prompt, batch.response_ids[sample * 50 :][:50]]).long()
+        with torch.inference_mode():
+            logits = net(input_ids=ids[None]).logits[0, 9:-1].bfloat16()
+        found = logits.log_softmax(-1).gather(1, ids[10:, None])[:, 0]
+        rows.append(found.float())
+    changed = replace(batch, old_log_probs=torch.cat(rows))
+    scorer = Scorer(changed, LocalEngine.open(folder))
+    sheet = scorer.sheet([0, 1])
+
+    def tried(engine: str) -> dict[str, Any]:
+        found = column_scores(scorer, sheet, engine, [0, 1])
+        return {one.name: scores for one, scores in found}
+
+    scores = tried("old")["log_softmax_bfloat16"]
+    left = np.abs(scores - sheet.engines["old"])
+    assert (left == 0).mean() > 0.9  # a logit may be rounded to its other neighbour
+    assert left.max() <= 1 / 32
+    assert "log_softmax_bfloat16" not in tried("rollout")
+
+
+def test_the_cost_is_said_before_and_kept(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two samples of 60 tokens, twice, and three more twice; 2 passes, then 3."""
+    proof = rd.prove(make_batch(folder), folder, hypotheses=["bfloat16_positions"])
+    plan = proof.plan
+    assert plan is not None
+    assert (plan.num_hypotheses, plan.num_passes, plan.num_tokens) == (1, 11, 660)
+    assert plan.seconds > 0
+    weights = sum(
+        one.numel() * (4 + 2)
+        for one in transformers.AutoModelForCausalLM.from_pretrained(
+            folder
+        ).parameters()
+    )
+    assert plan.memory is not None
+    assert weights < plan.memory < weights + 3 * 512 * SIZE * 4 + 10_000
+    line = capsys.readouterr().err
+    assert "1 hypothesis, about 11 passes of 60 tokens, about 1 s" in line
 
 
 def test_ids_of_another_model_are_an_error(folder: str) -> None:

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from rounddiag.proof.hypotheses.sampling import (
+    FAMILIES,
     Bias,
     FrequencyPenalty,
+    LogSoftmaxBfloat16,
     MinP,
     PresencePenalty,
     Processor,
@@ -19,6 +21,7 @@ from rounddiag.proof.hypotheses.sampling import (
     TopK,
     TopP,
     chosen_log_probs,
+    order_families,
 )
 
 # Probabilities 0.4, 0.3, 0.2, 0.1.
@@ -40,6 +43,8 @@ def probability(token: int, *processors: Processor) -> float:
         (TopP(0.65), 1, 0.3 / 0.7),
         (TopP(0.71), 2, 0.2 / 0.9),
         (MinP(0.5), 2, 0.2 / 0.9),
+        # -0.9163 between -0.91796875 and -0.9140625, the next numbers of bfloat16.
+        (LogSoftmaxBfloat16(), 0, math.exp(-0.91796875)),
         # It was drawn, so it was kept, in place of the least likely one.
         (TopK(2), 2, 0.2 / 0.6),
         (TopP(0.65), 3, 0.1 / 0.5),
@@ -54,6 +59,21 @@ def probability(token: int, *processors: Processor) -> float:
 )
 def test_probabilities(processor: Processor, token: int, expected: float) -> None:
     assert probability(token, processor) == pytest.approx(expected, rel=1e-5)
+
+
+def test_sglang_takes_top_p_of_all_tokens_and_vllm_of_what_top_k_left() -> None:
+    """Of the likeliest two, the first has 4/7 in vLLM's order, more than 0.5."""
+    assert probability(0, TopK(2), TopP(0.5)) == pytest.approx(1.0)
+    after_top_p = order_families([FAMILIES[1].at(0.5)])
+    assert [one.name for one in after_top_p] == ["top_k_last", "min_p_last"]
+    after_top_k = order_families([FAMILIES[2].at(2)])
+    assert [one.name for one in after_top_k] == ["top_p_first"]
+    assert order_families([FAMILIES[0].at(0.7)]) == ()
+    for chain in (
+        (TopP(0.5), after_top_p[0].make(2)),
+        (TopK(2), after_top_k[0].make(0.5)),
+    ):
+        assert probability(0, *chain) == pytest.approx(4 / 7)
 
 
 def test_penalties_come_before_the_temperature_and_truncation_last() -> None:

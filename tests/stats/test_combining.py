@@ -54,3 +54,13 @@ def test_extremes_keep_their_sign_and_skip_what_is_unknown() -> None:
     found = extremes(FRAME.assign(row=[0, 0, 1, 1]), "mean_diff", "row")
     assert found.tolist() == [-1, 4]
     assert extremes(FRAME, "mean_diff", "round").isna().tolist() == [False, True]
+
+
+def test_two_keys_give_a_row_for_each_pair_in_order_and_no_rows_give_none() -> None:
+    frame = FRAME.assign(row=[1, 1, 0, 1])
+    found = aggregate_rounds(frame, "row", "round")
+    assert found[["row", "round"]].to_numpy().tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert found["num_rows"].tolist() == [1, 2, 1]
+    assert found["mean_abs_diff"][1] == pytest.approx((2 * 1 + 4 * 2.5) / 6)
+    assert aggregate_rounds(frame[:0], "row", "round").columns.equals(found.columns)
+    assert aggregate_rounds(frame[:0], "row", "round").empty

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.sampling import LogSoftmaxBfloat16
 from rounddiag.proof.noise import scale_residuals
+from rounddiag.proof.scorer import StoppedError
 from rounddiag.proof.trajectory import read_scores
 
 if TYPE_CHECKING:
@@ -20,6 +23,14 @@ if TYPE_CHECKING:
 
 _SHIFTS = (-2, -1, 1, 2)
 _LEAST_FILLED = 6
+_LEAST_ROUNDED = 20
+_LOG_SOFTMAX = Hypothesis(
+    name="log_softmax_bfloat16",
+    cause="low_precision",
+    says="the log-softmax in bfloat16",
+    processor=LogSoftmaxBfloat16(),
+    needs=frozenset({"logits"}),
+)
 
 
 def column_scores(
@@ -41,6 +52,9 @@ def column_scores(
             says=f"log-probs rounded to {name}",
         )
         yield one, torch.from_numpy(sheet.base).to(dtype).double().numpy()
+    if "logits" in scorer.engine.abilities and _is_bfloat16(sheet.engines[engine]):
+        with suppress(StoppedError):
+            yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples)
     filled = _fill(sheet, engine)
     if filled is not None:
         value, scores = filled
@@ -58,6 +72,13 @@ def column_scores(
             says="log-probs of another row",
         )
         yield one, exchanged
+
+
+def _is_bfloat16(values: Array) -> bool:
+    """Return whether all values are numbers of bfloat16: no sound engine's are."""
+    known = torch.from_numpy(values[np.isfinite(values)])
+    rounded = known.bfloat16().double()
+    return len(known) >= _LEAST_ROUNDED and bool((known == rounded).all())
 
 
 def _shift(sheet: Sheet, shift: int) -> Array:

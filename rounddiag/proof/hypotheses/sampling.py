@@ -2,7 +2,7 @@
 
 None of these needs a pass of its own: the logits of one pass are enough. The order in
 which several are applied is that of vLLM: penalties and biases, temperature, min-p,
-top-k, top-p.
+top-k, top-p. `order_families` has SGLang's.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class MinP:
     """No token less likely than a share of the likeliest one."""
 
     value: float
-    rank: int = 2
+    rank: int = 3
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return logits, minus infinity where a token is left out."""
@@ -118,7 +118,7 @@ class TopK:
     """The k likeliest tokens only."""
 
     value: float
-    rank: int = 3
+    rank: int = 4
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return logits, minus infinity where a token is left out."""
@@ -133,7 +133,7 @@ class TopP:
     """The likeliest tokens that have a share of the probability together."""
 
     value: float
-    rank: int = 4
+    rank: int = 5
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return logits, minus infinity where a token is left out."""
@@ -188,6 +188,18 @@ class FrequencyPenalty:
 
 
 @dataclass(frozen=True)
+class LogSoftmaxBfloat16:
+    """Logits and log-probs rounded to bfloat16, as by a trainer that never upcasts."""
+
+    rank: int = 7
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return log-probs."""
+        del seen
+        return logits.bfloat16().log_softmax(-1).float()
+
+
+@dataclass(frozen=True)
 class Bias:
     """A constant added to the logit of one id."""
 
@@ -211,7 +223,9 @@ def chosen_log_probs(
     for processor in sorted(processors, key=lambda one: one.rank):
         before, values = values, processor(values, seen)
         values = _keep_drawn(before, values, tokens)
-    return values.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    if not any(isinstance(one, LogSoftmaxBfloat16) for one in processors):
+        values = values.log_softmax(-1)
+    return values.gather(-1, tokens[:, None])[:, 0]
 
 
 def _keep_drawn(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
@@ -264,6 +278,9 @@ class Family:
 
 
 _T = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
+_P = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995)
+_K = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200)
+_MIN_P = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 FAMILIES: tuple[Family, ...] = (
     Family(
         "temperature",
@@ -278,21 +295,21 @@ FAMILIES: tuple[Family, ...] = (
         "truncated_sampling",
         "the nucleus of top-p {} only",
         TopP,
-        (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995),
+        _P,
     ),
     Family(
         "top_k",
         "truncated_sampling",
         "the {} likeliest tokens only",
         TopK,
-        (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200),
+        _K,
     ),
     Family(
         "min_p",
         "truncated_sampling",
         "min-p {}",
         MinP,
-        (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3),
+        _MIN_P,
     ),
     Family(
         "repetition_penalty",
@@ -327,6 +344,40 @@ FAMILIES: tuple[Family, ...] = (
         is_continuous=True,
     ),
 )
+
+# SGLang takes each of min-p, top-k and top-p of the whole distribution, vLLM takes
+# top-p of what the others left: the same numbers keep other tokens.
+_TOP_P_FIRST = Family(
+    "top_p_first",
+    "truncated_sampling",
+    "the nucleus of top-p {} of the whole distribution, as SGLang takes it",
+    lambda value: TopP(value, rank=2),
+    _P,
+)
+_TOP_K_LAST = Family(
+    "top_k_last",
+    "truncated_sampling",
+    "the {} likeliest tokens only, beside top-p as SGLang takes it",
+    lambda value: TopK(value, rank=6),
+    _K,
+)
+_MIN_P_LAST = Family(
+    "min_p_last",
+    "truncated_sampling",
+    "min-p {}, beside top-p as SGLang takes it",
+    lambda value: MinP(value, rank=6),
+    _MIN_P,
+)
+
+
+def order_families(chain: Sequence[Hypothesis]) -> tuple[Family, ...]:
+    """Return the families that truncate in SGLang's order beside what holds already."""
+    processors = [one.processor for one in chain]
+    if any(isinstance(one, TopP) for one in processors):
+        return _TOP_K_LAST, _MIN_P_LAST
+    if any(isinstance(one, TopK | MinP) for one in processors):
+        return (_TOP_P_FIRST,)
+    return ()
 
 
 def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Family]:

@@ -1,0 +1,163 @@
+"""What a proof will cost, said before it starts: passes, seconds, memory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rounddiag.errors import RounddiagError
+from rounddiag.proof.engines.engine import CHUNK
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.trajectory import Request
+from rounddiag.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+    from rounddiag.proof.scorer import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a proof is expected to cost.
+
+    Attributes
+    ----------
+    num_hypotheses : int
+        Hypotheses that can be scored on the first samples.
+    num_passes : int
+        Passes of the model, for all of them on the first samples and the best on more.
+        Two hypotheses together, or further samples, come on top.
+    num_tokens : int
+        Tokens of these passes.
+    seconds : float
+        Of these passes, at the speed of one plain pass with a warm engine. Loading, and
+        fitting temperatures and the like, come on top.
+    memory : int or None
+        Bytes of the weights and of the largest pass so far; None if another process
+        has the model.
+    """
+
+    num_hypotheses: int
+    num_passes: int
+    num_tokens: int
+    seconds: float
+    memory: int | None = None
+
+    def __str__(self) -> str:
+        memory = "" if self.memory is None else f", {_size(self.memory)} of memory"
+        noun = "1 hypothesis"
+        if self.num_hypotheses != 1:
+            noun = f"{self.num_hypotheses} hypotheses"
+        return (
+            f"{noun}, about {self.num_passes:,} passes of"
+            f" {self.num_tokens / max(self.num_passes, 1):,.0f} tokens,"
+            f" {_duration(self.seconds)}{memory}"
+        )
+
+
+def plan_proof(
+    scorer: Scorer,
+    known: Sequence[Hypothesis],
+    first: Sequence[int],
+    further: Sequence[int],
+    *,
+    num_kept: int,
+) -> Plan:
+    """Return what is expected, at the speed of one more pass of the first sample.
+
+    `num_kept` hypotheses go on to the further samples.
+    """
+    sizes = []  # passes and tokens of each hypothesis on the first samples
+    for one in known:
+        if scorer.lacks(one):
+            continue
+        if one.is_free:
+            sizes.append((0, 0))
+            continue
+        try:
+            passes = [
+                request
+                for sample in first
+                for request in scorer.requests((one,), sample) or ()
+            ]
+        except RounddiagError:
+            continue
+        if passes:
+            sizes.append((len(passes), sum(len(each.ids) for each in passes)))
+    plain = sum(len(scorer.pool[sample].ids) for sample in first)
+    more = sum(len(scorer.pool[sample].ids) for sample in further) / max(plain, 1)
+    copies = 1 if scorer.rough is None else 2  # of the plain passes
+    num_passes = sum(number for number, _ in sizes) + copies * len(further)
+    num_tokens = sum(number for _, number in sizes) + copies * more * plain
+    # Which of them go on is not known: the average one.
+    share = more * min(num_kept, len(sizes)) / max(len(sizes), 1)
+    num_passes += round(share * sum(number for number, _ in sizes))
+    num_tokens += share * sum(number for _, number in sizes)
+    return Plan(
+        num_hypotheses=len(sizes),
+        num_passes=num_passes,
+        num_tokens=round(num_tokens),
+        seconds=num_tokens * _measure(scorer, first[0]),
+        memory=_memory(scorer),
+    )
+
+
+def _measure(scorer: Scorer, sample: int) -> float:
+    """Return the seconds a token of a plain pass."""
+    request = Request.of_sample(scorer.pool[sample])
+    begin = time.perf_counter()
+    scorer.engine.score([request], scorer.pool)
+    return (time.perf_counter() - begin) / len(request.ids)
+
+
+def _memory(scorer: Scorer) -> int | None:
+    """Return the bytes of all weights and of logits; on a GPU what was allocated."""
+    engines = [scorer.engine, scorer.rough, *scorer.weights.values()]
+    local = [one for one in engines if isinstance(one, LocalEngine)]
+    if not local:
+        return None
+    device = local[0].model.device
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    models = {id(one.model): one.model for one in local}
+    weights = sum(one.get_memory_footprint() for one in models.values())
+    return int(weights) + _COPIES * CHUNK * local[0].vocabulary * 4
+
+
+def announce(plan: Plan, engine: str) -> str:
+    """Return the line that is printed before a proof starts."""
+    return printable(f"rounddiag prove with {engine}: {plan}.")
+
+
+_MINUTE = 60
+_COPIES = 3  # of the logits of a chunk, in float32: before, after, and sorted
+
+
+def _duration(seconds: float) -> str:
+    """Write a duration roughly.
+
+    Examples
+    --------
+    >>> _duration(0.2), _duration(41.7), _duration(400.0)
+    ('about 1 s', 'about 42 s', 'about 7 min')
+    """
+    if seconds > 2 * _MINUTE:
+        return f"about {seconds / _MINUTE:.0f} min"
+    return f"about {max(seconds, 1):.0f} s"
+
+
+def _size(number: int) -> str:
+    """Write a number of bytes.
+
+    Examples
+    --------
+    >>> _size(3_400_000), _size(14_200_000_000)
+    ('3 MB', '14.2 GB')
+    """
+    gigabytes = number / 1e9
+    return f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{number / 1e6:.0f} MB"
