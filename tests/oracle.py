@@ -38,6 +38,7 @@ OF_DIFF: dict[str, Callable[[float], float]] = {
     "chi2": lambda d: math.exp(2 * min(max(d, -20), 20)) - 1,
     "beyond": lambda d: float(math.exp(d) > 2 or math.exp(d) < 0.5),
     "share_equal": lambda d: float(d == 0),
+    "clip_share": lambda d: float(math.exp(d) < 0.8 or math.exp(d) > 1.2),
     "train_rollout_logprob_abs_diff": abs,
     "mismatch_kl": k3,
     "token_mult_prob_error": lambda d: math.exp(abs(d)),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _ROLLOUT = "actor_rollout_ref.rollout"
+_KWARGS = f"{_ROLLOUT}.engine_kwargs.vllm.mm_processor_kwargs"
 _ACTOR = "actor_rollout_ref.actor"
 _CORRECTION = "algorithm.rollout_correction"
 _BYPASS = "`algorithm.rollout_correction.bypass_mode=True`"
@@ -49,6 +50,9 @@ _VERL = {
     "fused_kernels": ("actor_rollout_ref.model.use_fused_kernels",),
     "trainer_v1": ("trainer.use_v1",),
     "trainer_mode": ("trainer.v1.trainer_mode",),
+    "checkpoints": ("trainer.default_local_dir",),
+    "min_pixels": (f"{_KWARGS}.min_pixels",),
+    "max_pixels": (f"{_KWARGS}.max_pixels",),
 }
 _GROUPS = {
     "sampling": [
@@ -96,7 +100,8 @@ def facts_from_verl(config: Any) -> dict[str, Any]:  # noqa: ANN401 OmegaConf ne
     Returns
     -------
     dict
-        Plain values by name: engines, dtypes, quantization, KV-cache dtype; under
+        Plain values by name: the model, the folder of checkpoints, the processor's
+        limits in pixels, engines, dtypes, quantization, KV-cache dtype; under
         "sampling" the sampling parameters with `logprobs_mode`; under "parallel" the
         parallel layout; under "rollout_correction" its settings. What the
         configuration does not set is left out, as are features that are off.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import positions
+from rounddiag.core.columns import first_unequal
 from rounddiag.core.divergence import beyond
 from rounddiag.core.sums import diffs
 from rounddiag.errors import RounddiagError
@@ -82,12 +82,9 @@ def _mismatch(batch: Batch) -> dict[str, float]:
         "rounddiag/share_beyond_2x": float(beyond(size, 2.0).mean()),
         "rounddiag/share_equal": float((size == 0).mean()),
     }
-    unequal = np.flatnonzero(diff != 0)
-    if len(unequal):
-        first = np.repeat(
-            positions(batch) - np.cumsum(num_tokens) + num_tokens, num_tokens
-        )
-        metrics["rounddiag/first_unequal"] = float((first[unequal] + unequal).min())
+    first = first_unequal(batch, diff)
+    if not np.isnan(first).all():
+        metrics["rounddiag/first_unequal"] = float(np.nanmin(first))
     index = np.repeat(rounds.round.numpy(), num_tokens)[finite]
     counts = np.bincount(index)
     means = np.bincount(index, size) / np.maximum(counts, 1)

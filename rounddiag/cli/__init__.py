@@ -218,6 +218,15 @@ def _add_prove_options(prove: argparse.ArgumentParser) -> None:
         help="other weights that an engine may have had; can be repeated",
     )
     prove.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        type=_checkpoint,
+        metavar="LABEL=FOLDER",
+        help="a LoRA adapter that belongs to the model; further ones are those that an"
+        " engine may have had instead",
+    )
+    prove.add_argument(
         "--budget",
         type=float,
         default=600.0,
@@ -378,6 +387,7 @@ def _prove(options: argparse.Namespace) -> int:
         options.model,
         hypotheses=options.hypotheses,
         checkpoints=dict(options.checkpoint),
+        adapters=dict(options.adapter),
         budget_s=options.budget,
         as_json=options.json,
     )

@@ -26,6 +26,7 @@ def run_prove(
     *,
     hypotheses: Sequence[str] | None,
     checkpoints: Mapping[str, str],
+    adapters: Mapping[str, str],
     budget_s: float,
     as_json: bool,
 ) -> str:
@@ -35,6 +36,7 @@ def run_prove(
         model,
         hypotheses=hypotheses,
         checkpoints=checkpoints,
+        adapters=adapters,
         budget_s=budget_s,
     )
     if not as_json:

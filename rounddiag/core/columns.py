@@ -252,6 +252,24 @@ def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
     return {**counts, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
+def first_unequal(batch: Batch, diff: Array) -> Array:
+    """Position of each round's first token whose finite diff is not 0; else NaN.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> first_unequal(batch, np.zeros(batch.num_tokens))[:2]
+    array([nan, nan])
+    """
+    num = to_numpy(batch.rounds.num_tokens)
+    ends = np.cumsum(num)
+    unequal = np.flatnonzero(np.isfinite(diff) & (diff != 0))
+    place = np.searchsorted(unequal, ends - num)
+    found = np.append(unequal, len(diff))[place]
+    return np.where(found < ends, positions(batch) + found - (ends - num), np.nan)
+
+
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:

@@ -205,6 +205,15 @@ def _float64(
     return values
 
 
+_CLIP = math.log(0.8), math.log(1.2)  # PPO's usual range of the importance ratio
+
+
+def _is_clipped(difference: Array) -> Array:
+    low, high = _CLIP
+    outside: Array = (difference < low) | (difference > high)
+    return outside
+
+
 def _beyond(threshold: float) -> Callable[[Array], Array]:
     return _float64(lambda difference: beyond(difference, threshold))
 
@@ -219,6 +228,7 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "chi2": _float64(chi2),
     "beyond": _beyond(2.0),
     "share_equal": lambda difference: (difference == 0).astype(np.float64),
+    "clip_share": lambda difference: _is_clipped(difference).astype(np.float64),
     "train_rollout_logprob_abs_diff": np.abs,
     "mismatch_kl": _float64(k3),
     "token_mult_prob_error": _float64(mult_prob_error),

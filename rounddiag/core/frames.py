@@ -13,6 +13,7 @@ from rounddiag import schema
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
+    first_unequal,
     plain_columns,
     positions,
     round_values,
@@ -21,6 +22,7 @@ from rounddiag.core.columns import (
 )
 from rounddiag.core.scores import select_scores, tag_pair
 from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds, take_runs
+from rounddiag.errors import FrameError
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
@@ -82,7 +84,9 @@ def token_frame(
     return tokens_of(batch, diffs(batch), columns)
 
 
-def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+def round_frame(
+    batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     """Return one row per sample and round, with the columns of `schema.ROUNDS`.
 
     Aggregates are over the tokens whose diff is finite; `num_nonfinite` counts the
@@ -92,6 +96,9 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     Parameters
     ----------
     batch : Batch
+    columns : sequence of str
+        More columns: `first_unequal`, the position in the response of the first token
+        whose log-probs differ at all, NaN if none does.
     a, b : str
         The scores to compare.
 
@@ -101,6 +108,8 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
 
     Raises
     ------
+    FrameError
+        If a column is unknown.
     BatchError
         If `batch` is not a Batch, or has no such score.
 
@@ -112,7 +121,23 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     True
     """
     batch = select_scores(batch, a, b)
-    return _rounds(batch, sum_rounds(batch))
+    _check_requested(columns)
+    if not columns:
+        return _rounds(batch, sum_rounds(batch))
+    frame, diff = round_frame_and_diffs(batch)
+    return frame.assign(first_unequal=first_unequal(batch, diff))
+
+
+def _check_requested(columns: Sequence[str]) -> None:
+    """Raise a FrameError for a column that rounds and samples do not have."""
+    unknown = [name for name in columns if name != "first_unequal"]
+    if unknown:
+        raise FrameError.build(
+            key="columns",
+            expected="['first_unequal']",
+            found=repr(columns),
+            advice="The other columns are always there.",
+        )
 
 
 def round_and_token_frames(
@@ -145,7 +170,9 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     return tag_pair(frame, tokens)
 
 
-def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+def sample_frame(
+    batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
     """Return one row per sample, with the columns of `schema.SAMPLES`.
 
     A sample in which nothing was generated has a row too, with 0 tokens and NaN. The
@@ -154,6 +181,9 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     Parameters
     ----------
     batch : Batch
+    columns : sequence of str
+        More columns: `first_unequal`, the position in the response of the first token
+        whose log-probs differ at all, NaN if none does.
     a, b : str
         The scores to compare.
 
@@ -163,6 +193,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
 
     Raises
     ------
+    FrameError
+        If a column is unknown.
     BatchError
         If `batch` is not a Batch, or has no such score.
 
@@ -176,6 +208,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     import pandas as pd
 
     batch = select_scores(batch, a, b)
+    _check_requested(columns)
     of_sample = to_numpy(batch.rounds.sample)
     totals = sum_rounds(batch).sum_by_group(of_sample, batch.num_samples)
     num_tokens = np.bincount(
@@ -191,10 +224,14 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
         "num_rounds": np.bincount(of_sample, minlength=batch.num_samples),
         **aggregates(totals, num_tokens.astype(np.int64)),
     }
-    columns = {name: values for name, values in known.items() if values is not None}
+    own = {name: values for name, values in known.items() if values is not None}
+    if columns:
+        first = np.full(batch.num_samples, np.nan)
+        np.fmin.at(first, of_sample, first_unequal(batch, diffs(batch)))
+        own["first_unequal"] = first
     open_columns = plain_columns(batch.sample_columns)
-    others = {k: v for k, v in open_columns.items() if k not in columns}
-    return tag_pair(pd.DataFrame({**columns, **others}), batch)
+    others = {k: v for k, v in open_columns.items() if k not in own}
+    return tag_pair(pd.DataFrame({**own, **others}), batch)
 
 
 def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:

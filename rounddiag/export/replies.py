@@ -229,11 +229,8 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
                 num = rows["num_rows"] = PAGE
             yield f"list {name} {start}", rows
             start += PAGE
-    few = session.batch.num_tokens <= _FEW_TOKENS
-    common = _no_rows("What tokens have in common is not in the report of so many")
-    if few:
-        common = {**ask("list", list="common"), "conditions": []}
-    yield "list common 0", common
+    # A report has no filter.
+    yield "list common 0", {**ask("list", list="common"), "conditions": []}
     yield "list selection 0", _no_rows("A selection needs Python")
     yield "list hits 0", _no_rows("A search in all samples needs Python")
 

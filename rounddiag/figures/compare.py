@@ -10,7 +10,7 @@ import pandas as pd
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError, warn_renamed
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.axes import choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
     TOP,
     colorize,
@@ -303,7 +303,10 @@ def _explanation(
         count = rows.loc[rows["name"] == name, "num_pairs"].max()
         paired = f"paired, {pluralize(count, 'sample')}"
         lines.append(f"{text}: {paired if count > 0 else 'not paired by ids'}")
-    return lines + note_zeros(means, axis, "lower") + explain_marks(means)
+    lines += note_zeros(means, axis, "lower")
+    if comparison.inputs.layers["ci"]:
+        lines += note_cut(means, axis)
+    return lines + explain_marks(means)
 
 
 def _sign(line: RoundLine) -> str:

@@ -9,21 +9,34 @@ import plotly.graph_objects as go
 
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import new_figure, theme_of
+from rounddiag.figures._parts.canvas import colorize, new_figure, theme_of
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import hover_text, wrap
-from rounddiag.figures._parts.means import axis_title
+from rounddiag.figures._parts.labels import (
+    hover_text,
+    tick_step,
+    wrap,
+)
+from rounddiag.figures._parts.means import (
+    COUNT_PANELS,
+    HEIGHT,
+    MeanSeries,
+    add_counts,
+    axis_title,
+    explain_marks,
+    set_panels,
+)
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
-from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, TOKENS, Pair
+from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rounddiag.figures._parts.canvas import Theme, ThemeName
 
 _HEIGHT = 360
-# Width of a line of the caption, in small letters.
-_LINE = 60
-_KEY = "orange diamonds: the finding; grey circles: all other tokens"
+# Width of a line of the caption, and of the title, in small letters.
+_LINE, _TITLE = 60, 36
 
 
 def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figure:
@@ -47,13 +60,16 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
     Notes
     -----
-    How to read it: orange diamonds belong to the finding, grey circles do not. The axis
-    depends on the cause. Over rounds, samples or positions, the points are mean |diff|,
-    and a dotted line marks the round from which on the batch differs; in a healthy
-    batch orange would be as low as grey. Otherwise each point is a token: its diff over
-    the log-prob of the sampling engine. A healthy batch is a narrow band around 0 that
-    widens to the left. A different temperature tilts or bends the band, a truncated
-    distribution shifts it below 0, and a filled value is a vertical line.
+    How to read it: diamonds belong to the finding, grey circles do not. The title is
+    its most likely cause. The axis depends on that. Over rounds, samples or positions,
+    the points are mean |diff|, and a dotted line marks the round from which on the
+    batch differs; in a healthy batch diamonds would be as low as circles. Means of
+    rounds and positions have intervals, hollow ones fewer than 10 independent samples,
+    and bars count the samples and tokens of rounds, as in `plot_rounds`. Otherwise
+    each point is a token: its diff over the log-prob of the sampling engine. A healthy
+    batch is a narrow band around 0 that widens to the left. A different temperature
+    tilts or bends the band, a truncated distribution shifts it below 0, and a filled
+    value is a vertical line.
 
     Of more than 4,000 tokens, evenly spaced ones are drawn.
 
@@ -73,29 +89,100 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     colors = theme_of(theme)
     pair = Pair(finding.view.a, finding.view.b)
     evidence = exhibit(finding)
-    figure = new_figure(_safe(finding.cause), _caption(finding), colors, height=_HEIGHT)
-    figure.add_traces(_traces(evidence, colors, pair))
+    means = evidence.frame if "mean" in evidence.frame else None
+    lines = _caption(finding, colors) + ([] if means is None else explain_marks(means))
+    has_counts = evidence.axis == "round"
+    height = HEIGHT if has_counts else _HEIGHT
+    figure = new_figure(_title(finding), lines, colors, height=height)
+    if means is None:
+        figure.add_traces(_traces(evidence, colors, pair))
+    else:
+        _add_means(figure, evidence, colors)
+    if has_counts:
+        _add_counts(figure, evidence.frame, colors)
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
-        figure.update_yaxes(title_text=pair.label(DIFF))
+        figure.layout.yaxis.title.text = pair.label(DIFF)
     else:
         title = axis_title("abs_diff", pair)
-        figure.update_yaxes(title_text=title, rangemode="tozero")
+        figure.update_layout(yaxis={"title": {"text": title}, "rangemode": "tozero"})
     if evidence.onset is not None:
         line = {"dash": "dot", "color": colors.muted, "width": 1}
-        figure.add_vline(x=evidence.onset - 0.5, line=line)
+        at = evidence.onset - 0.5
+        figure.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line=line)
     return figure
 
 
-def _caption(finding: Finding) -> list[str]:
+def _title(finding: Finding) -> str:
+    """Return the most likely cause in words."""
+    is_known = finding.cause != "unknown"
+    words = CAUSES.get(finding.cause, finding.cause) if is_known else "cause unknown"
+    return wrap(_safe(words[:1].upper() + words[1:]), _TITLE)
+
+
+def _caption(finding: Finding, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
-    texts = filter(None, (CAUSES.get(finding.cause), finding.explanation))
-    lines = [line for text in texts for line in wrap(_safe(text), _LINE).split("<br>")]
-    return [*note_unknown_rounds(Measured.of(finding.view.batch)), *lines, _KEY]
+    likely = f"{_safe(finding.cause)}, {100 * finding.confidence:.0f} % likely"
+    lines = wrap(_safe(finding.explanation), _LINE).split("<br>")
+    mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
+    key = f"{mark} the finding {quiet} all other tokens"
+    unknown = note_unknown_rounds(Measured.of(finding.view.batch))
+    return [*unknown, likely, *filter(None, lines), key]
 
 
 def _safe(text: str) -> str:
     return " ".join(map(hover_text, text.split()))
+
+
+def _styles(theme: Theme) -> tuple[tuple[bool, str, str, str], ...]:
+    """Return how other tokens are drawn, and over them those of the finding."""
+    return (
+        (False, "others", theme.quiet, "circle"),
+        (True, "finding", theme.mark, "diamond"),
+    )
+
+
+def _add_means(figure: go.Figure, evidence: Exhibit, theme: Theme) -> None:
+    """Draw means with their intervals."""
+    place = "position" if evidence.axis == "step" else evidence.axis
+    for inside, name, color, symbol in _styles(theme):
+        points = evidence.frame[evidence.frame["inside"] == inside]
+        if points.empty:
+            continue
+        series = MeanSeries(
+            means=points,
+            names=[f"{name}, {place} {x:,.0f}" for x in points["x"]],
+            metric="abs_diff",
+            color=color,
+        )
+        series.add_to(
+            figure,
+            theme,
+            points["x"].to_numpy(),
+            points["y"].to_numpy(),
+            floor=0,
+            interval_color=color,
+            mode="lines+markers" if evidence.axis == "step" else "markers",
+            name=name,
+            line={"color": color, "width": 1},
+            marker={"size": 8, "symbol": symbol},
+            cliponaxis=False,
+        )
+
+
+def _add_counts(figure: go.Figure, means: pd.DataFrame, theme: Theme) -> None:
+    """Draw how many samples and tokens each round has, and label the rounds."""
+    first, last = int(means["x"].min()), int(means["x"].max())
+    colors = np.where(means["inside"], theme.mark, theme.quiet).tolist()
+    width = 0.6 * min(1, len(means) / 15)  # thin also when they are few
+    for axis, name in COUNT_PANELS.items():
+        label = SUMMARY[name].label
+        bar = {"x": means["x"], "y": means[name], "width": width}
+        hover = f"<b>round %{{x}}</b><br>{label}: %{{y:,}}<extra></extra>"
+        bar |= {"marker_color": colors, "hovertemplate": hover}
+        add_counts(figure, axis, SUMMARY[name], [bar], theme)
+    figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
+    set_panels(figure, means)
 
 
 def _x_title(axis: Axis, pair: Pair) -> str:
@@ -112,23 +199,18 @@ def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
     """Return the points of all other tokens, and over them those of the finding."""
     is_cloud = evidence.axis == "log_prob"
     dtype = np.float32 if is_cloud else np.float64  # half the size of a notebook
-    styles = (
-        (False, "others", theme.quiet, "circle"),
-        (True, "finding", theme.mark, "diamond"),
-    )
     return [
         go.Scatter(
             x=points["x"].to_numpy(dtype),
             y=points["y"].to_numpy(dtype),
-            mode="lines+markers" if evidence.axis == "step" else "markers",
+            mode="markers",
             name=name,
             marker={"color": color, "size": 4 if is_cloud else 8, "symbol": symbol},
-            line={"color": color, "width": 1.5},
             cliponaxis=is_cloud,  # a mean of 0 is drawn whole
             customdata=None if is_cloud else points[["num_tokens"]],
             hovertemplate=_hover(evidence.axis, name, pair),
         )
-        for inside, name, color, symbol in styles
+        for inside, name, color, symbol in _styles(theme)
         if len(points := evidence.frame[evidence.frame["inside"] == inside])
     ]
 
@@ -137,9 +219,6 @@ def _hover(axis: Axis, name: str, pair: Pair) -> str:
     if axis == "log_prob":
         rows = f"{pair.b} log-prob %{{x:.4g}} nat<br>diff %{{y:.4g}} nat"
     else:
-        place = "position" if axis == "step" else axis
-        rows = (
-            f"{place} %{{x}}<br>mean |diff| %{{y:.4g}} nat"
-            "<br>%{customdata[0]:,} tokens"
-        )
+        mean = "mean |diff| %{y:.4g} nat"
+        rows = f"{axis} %{{x}}<br>{mean}<br>%{{customdata[0]:,}} tokens"
     return f"<b>{name}</b><br>{rows}<extra></extra>"

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84
 # Names of lines must not touch.
 _NAME_HEIGHT = 15
+# Places at which the heights of lines are compared.
+_GRID = 200
 # Width of the stroke before a line's name, in pixels.
 _STROKE = 14
 _HOVER = (
@@ -258,10 +260,10 @@ def _add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
 
 
 def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> None:
-    """Write the name of each line where it ends, right of the plot."""
+    """Write the names of the lines right of the plot, in the order of the lines."""
     ends = pd.DataFrame([line.rows.iloc[-1] for line in lines])
-    order = np.lexsort((ends["abs_diff"], -ends["share"]))
     low, high = figure.layout.yaxis.range
+    order = _order_lines(lines, figure.layout.xaxis.range, low)
     scale = _PLOT_HEIGHT / (high - low)
     wanted = (np.log10(ends["share"].to_numpy()[order]) - low) * scale
     for index, place in zip(order, spread_apart(wanted, _NAME_HEIGHT), strict=True):
@@ -271,8 +273,24 @@ def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> N
     _add_label(figure, "round", theme, **over)
 
 
+def _order_lines(
+    lines: Sequence[RoundLine], x_range: Sequence[float], low: float
+) -> np.ndarray[Any, Any]:
+    """Return the lines from the highest to the lowest, by their mean height as drawn.
+
+    A line that has ended is as low as the plot.
+    """
+    left, right = x_range
+    grid = np.linspace(left, right, _GRID)
+    heights = []
+    for line in lines:
+        x, share = (np.log10(line.rows[name]) for name in ("abs_diff", "share"))
+        heights.append(np.interp(grid, x, share, right=low).mean())
+    return np.argsort(-np.array(heights), kind="stable")
+
+
 def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
-    """Move places upwards until neighbours are apart; the input descends."""
+    """Move places upwards until each is above the next one by a gap."""
     moved: list[float] = []
     for place in places[::-1].tolist():
         moved.insert(0, max(place, moved[0] + gap) if moved else place)

@@ -22,7 +22,8 @@ the range of the batch's kind:
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
 - `explanation`: the largest cause first, then what is left.
-- `correlates`: what |diff| does not follow; `onset`: the first round that differs.
+- `correlates`: what |diff| does not follow; `onset`: the first round that differs;
+  `equal_start`: samples that are bitwise equal up to a token.
 """
 
 from rounddiag.findings import detectors as detectors

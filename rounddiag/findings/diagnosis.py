@@ -19,6 +19,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.correlates import not_followed
+from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
@@ -67,6 +68,8 @@ class Diagnosis(Sequence[Finding]):
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
+    equal_start : str
+        Where samples are bitwise equal up to a token and then differ; empty if none.
     """
 
     verdict: Verdict
@@ -79,6 +82,7 @@ class Diagnosis(Sequence[Finding]):
     reason: str = ""
     is_thinned: bool = field(default=False)
     caveat: str = ""
+    equal_start: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -105,8 +109,9 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def headline(self) -> str:
-        """What differs and where, in one sentence."""
-        return f"{self.caveat}{write_headline(self)}"
+        """What differs and where, in one sentence or two."""
+        text = f"{self.caveat}{write_headline(self)}"
+        return f"{text} {self.equal_start}" if self.equal_start else text
 
     @property
     def advice(self) -> str:
@@ -160,7 +165,13 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
+        if first := self._first_certain:
+            lines += [f"Prove it: {first.prove_command}"] * bool(first.prove_command)
         return "\n".join(map(printable, lines))
+
+    @property
+    def _first_certain(self) -> Finding | None:
+        return next((one for one in self if one.is_certain), None)
 
     def _repr_html_(self) -> str:
         heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
@@ -176,7 +187,10 @@ class Diagnosis(Sequence[Finding]):
         # JupyterLab would typeset `$...$` in names of the file.
         text = "<br>".join(map(_cell, self.text.splitlines()))
         head = f"<p><b>{self.verdict}</b>: {text}</p>"
-        return f'<div class="mathjax_ignore">{head}{table}</div>'
+        first = self._first_certain
+        call = first.prove_call if first else ""
+        proof = f"<p>Prove it: <code>{_cell(call)}</code></p>" if call else ""
+        return f'<div class="mathjax_ignore">{head}{table}{proof}</div>'
 
 
 def _cell(text: str) -> str:
@@ -222,7 +236,7 @@ def diagnose(
         the range of the kind.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
-        guessed from `batch.meta` by default.
+        guessed from `batch.meta` by default; `update` for the pair `current`, `old`.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -249,6 +263,8 @@ def diagnose(
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
     batch = measure(batch).require_batch()
+    if kind is None and {a, b} == {"current", "old"}:
+        kind = "update"
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
@@ -270,6 +286,7 @@ def diagnose(
     )
     if result.reason:
         return result
+    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     explained, left = explain(view)
     # A place of the whole batch says where, whatever a detector says of why.
     is_whole = not any(one.stage == "exact" for one in explained)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import warn_renamed
 from rounddiag.findings.causes import PROVABLE
+from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -186,15 +190,41 @@ class Finding:
         `batch` is yours to put in, and so is the model where the batch does not name
         it: the checkpoint of this step, or the address of a server that has it.
         """
-        named = (self.cause, *(one.cause for one in self.alternatives))
-        causes = [one for one in dict.fromkeys(named) if one in PROVABLE]
+        causes = self._provable
         if not causes:
             return ""
+        model = self._model
+        first = repr(model) if model else "model"
+        return f"rd.prove(batch, {first}, hypotheses={causes})"
+
+    @property
+    def prove_command(self) -> str:
+        """The command that proves its cause; empty without a file, or a hypothesis.
+
+        `MODEL` is yours to put in where the batch does not name it.
+        """
+        file = self.view.batch.meta.get("source")
+        causes = self._provable
+        if not causes or not isinstance(file, str) or not Path(file).is_file():
+            return ""
+        model = shlex.quote(self._model or "MODEL")
+        return (
+            f"rounddiag prove {shlex.quote(file)} --model {model} --hypotheses"
+            f" {','.join(causes)}"
+        )
+
+    @property
+    def _provable(self) -> list[str]:
+        """Its causes that a proof has hypotheses for, the likeliest first."""
+        named = (self.cause, *(one.cause for one in self.alternatives))
+        return [one for one in dict.fromkeys(named) if one in PROVABLE]
+
+    @property
+    def _model(self) -> str:
+        """The model that the batch names by a path or as OWNER/NAME; else empty."""
         facts = self.view.batch.meta.get("facts")
         model = facts.get("model") if isinstance(facts, Mapping) else None
-        is_path = isinstance(model, str) and "/" in model
-        first = repr(model) if is_path else "model"
-        return f"rd.prove(batch, {first}, hypotheses={causes})"
+        return model if isinstance(model, str) and "/" in model else ""
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
@@ -219,12 +249,13 @@ class Finding:
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
         rank = f"confidence {self.confidence:.2f}, {self.share:.0%}"
+        call = self.prove_command or self.prove_call
         lines = (
             f"{self.cause} ({rank} of the sum of |diff|)",
             f"  {self.explanation}",
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
-            *([f"  prove: {self.prove_call}"] if self.prove_call else []),
+            *([f"  prove: {call}"] if call else []),
         )
         return "\n".join(map(printable, lines))
 
@@ -254,7 +285,8 @@ class Exhibit:
     axis : {"round", "sample", "step", "log_prob"}
     frame : DataFrame
         `x`, `y` and `inside` (whether the finding has it); `num_tokens` behind a mean.
-        `y` is mean |diff| in nats, or diff for `log_prob`.
+        `y` is mean |diff| in nats, or diff for `log_prob`. Over rounds and steps it has
+        the columns of `stats.cells.cell_means` too, with the interval of each mean.
     onset : float or None
         Where on the axis it begins.
     """
@@ -271,19 +303,26 @@ def exhibit(finding: Finding) -> Exhibit:
     inside[finding.indices] = True
     onset = finding.where.get("rounds_from")
     if finding.cause in _BY_ROUND or onset is not None:
-        return Exhibit("round", _means(view, view.round, inside), onset)
+        return Exhibit("round", _by_round(view, inside), onset)
     if finding.cause in _BY_SAMPLE:
         inside = np.isin(view.sample, finding.samples)
-        return Exhibit("sample", _means(view, view.sample, inside))
+        return Exhibit("sample", _by_sample(view, inside))
     if finding.cause in _BY_STEP:
         return Exhibit("step", _by_step(view, inside))
     return Exhibit("log_prob", _cloud(view, inside))
 
 
-def _means(view: View, by: Array, inside: Array) -> pd.DataFrame:
+def _by_round(view: View, inside: Array) -> pd.DataFrame:
+    """Return the mean of each round; the finding has rounds that are mostly its own."""
+    means = _means(view, view.round, np.ones(len(view), dtype=bool))
+    own = np.bincount(view.round, weights=inside)[means["x"]]
+    return means.assign(inside=own > means["num_tokens"] / 2)
+
+
+def _by_sample(view: View, inside: Array) -> pd.DataFrame:
     import pandas as pd
 
-    x, code = np.unique(by, return_inverse=True)
+    x, code = np.unique(view.sample, return_inverse=True)
     num = np.bincount(code)
     return pd.DataFrame(
         {
@@ -307,18 +346,17 @@ def _by_step(view: View, inside: Array) -> pd.DataFrame:
     parts = []
     for flag in (True, False):
         chosen = mine == flag
-        if not chosen.any():
-            continue
-        num = np.bincount(code[chosen], minlength=len(edges))
-        total = np.bincount(
-            code[chosen], weights=view.abs[chosen], minlength=len(edges)
-        )
-        has_tokens = num > 0
-        part = {"x": edges[has_tokens], "y": total[has_tokens] / num[has_tokens]}
-        parts.append(
-            pd.DataFrame({**part, "inside": flag, "num_tokens": num[has_tokens]})
-        )
+        if chosen.any():
+            means = _means(view, code, chosen)
+            parts.append(means.assign(x=edges[means["x"]], inside=flag))
     return pd.concat(parts, ignore_index=True)
+
+
+def _means(view: View, place: Array, chosen: Array) -> pd.DataFrame:
+    """Return the mean |diff| of the chosen tokens at each place, with its interval."""
+    values, at, sample = (x[chosen] for x in (view.abs, place, view.sample))
+    means = cell_means(values, at, sample, sample_clusters(view.batch))
+    return means.rename(columns={"cell": "x"}).assign(y=means["mean"])
 
 
 def _cloud(view: View, inside: Array) -> pd.DataFrame:

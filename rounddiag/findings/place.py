@@ -25,6 +25,7 @@ from rounddiag.findings.conditions import (
     token_id_column,
 )
 from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -91,7 +92,8 @@ class Place:
     num_samples : int
         Samples with tokens that exceed what is usual.
     share : float
-        Of the excess of the sum of |diff| over that of equally likely tokens.
+        Of the excess of the sum of |diff| over that of equally likely tokens; the
+        tokens of better places do not count.
     ratio, low, high : float
         Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
     p : float
@@ -153,10 +155,11 @@ def places(
     -------
     DataFrame
         A row per place: `conditions` as text; `num_tokens`, `num_large` (beyond a
-        factor of 2) and `num_samples`; `share` of the excess of sum |diff|; `ratio` of
-        |diff| to that of equally likely tokens elsewhere, with its 95 % interval `low`
-        to `high`; `p`, the probability that a sound batch has such a place. Empty for a
-        sound batch, and with fewer than five samples.
+        factor of 2) and `num_samples`; `share` of the excess of sum |diff| without the
+        tokens of the rows above; `ratio` of |diff| to that of equally likely tokens
+        elsewhere, with its 95 % interval `low` to `high`; `p`, the probability that a
+        sound batch has such a place. Empty for a sound batch, and with fewer than five
+        samples.
 
     Raises
     ------
@@ -173,7 +176,9 @@ def places(
 
     from rounddiag.findings.view import View
 
-    found = find_places(View.from_batch(measure(batch).require_batch(), a, b))
+    batch = measure(batch).require_batch()
+    usual = named_range(guess_kind(batch)[0])  # what `diagnose` judges by
+    found = find_places(View.from_batch(batch, a, b, usual))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]
     names += ["low", "high", "p"]
     rows = [

@@ -40,6 +40,8 @@ class Range:
     is_routed : bool
         Whether a router chooses experts: single tokens that are far off are then
         consistent with different routes.
+    is_drift : bool
+        Whether updates lie between the two scores: older weights are then no finding.
     """
 
     meaning: str
@@ -52,6 +54,7 @@ class Range:
     source: str
     is_quantized: bool = False
     is_routed: bool = False
+    is_drift: bool = False
 
 
 # Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
@@ -116,6 +119,14 @@ REFERENCE: dict[str, Range] = {
         usual=0.025, limit=0.06, kl=0.002, mult_prob_error=1.05, prob_diff=0.006,
         pearson=0.99,
         source="SkyRL PR 2128 and 2182",
+    ),
+    "update": Range(
+        meaning="policy before and after the updates of one step",
+        usual=0.05, limit=0.18, kl=0.02, mult_prob_error=1.2, prob_diff=0.05,
+        pearson=0.95,
+        source="PPO's target_kl of 0.02 and its clip range of 0.2 (log 1.2 is 0.18);"
+        " not measured",
+        is_drift=True,
     ),
 }  # fmt: skip
 

@@ -106,17 +106,20 @@ def write_headline(diagnosis: Diagnosis) -> str:
     level = diagnosis.level
     if diagnosis.verdict == "not_measurable":
         return f"The mismatch cannot be measured: {diagnosis.reason}."
+    is_drift = diagnosis.reference.is_drift
     if diagnosis.verdict == "identical":
+        reason = "no update yet" if is_drift else "true on-policy training"
         return (
-            f"All {level.num_tokens:,} tokens have bitwise equal log-probs: true "
-            "on-policy training, or a copy."
+            f"All {level.num_tokens:,} tokens have bitwise equal log-probs: {reason}, "
+            "or a copy."
         )
     certain = [one for one in diagnosis if one.is_certain]
     if certain:
         text = certain[0].location
         return f"{text[:1].upper()}{text[1:]}."
-    noise = {"healthy": "Noise", "noisy": "Noise above the usual range"}
-    opening = noise.get(diagnosis.verdict, "More than noise")
+    noise = "Drift within the step" if is_drift else "Noise"
+    openings = {"healthy": noise, "noisy": f"{noise} above the usual range"}
+    opening = openings.get(diagnosis.verdict, f"More than {noise.lower()}")
     mean = f"mean |diff| is {level.mean_abs_diff:.2g} nat"
     if level.num_samples < MIN_SAMPLES:
         number = {1: "one sample"}.get(
@@ -194,6 +197,14 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "." + _near_limit(diagnosis)
+    if usual.is_drift:
+        if diagnosis.verdict != "healthy":
+            text += (
+                " Next: compare the share of clipped tokens per round"
+                ' (`metric="clip_share"`), and the learning rate and the number of'
+                " updates of a step."
+            )
+        return text
     likely = [one for one in diagnosis if one.cause != "unknown"]
     if diagnosis.verdict != "healthy" and likely:
         text += f" {_probable(likely[0])}"

@@ -109,7 +109,9 @@ def judge(
     bugs = [
         one
         for one in findings
-        if one.is_certain and (one.looks or not _is_probably(one, NOISE))
+        if one.is_certain
+        and (one.looks or not _is_probably(one, NOISE))
+        and not (usual.is_drift and _is_probably(one, STALE))
     ]
     if bugs:
         if all(_is_probably(one, STALE) for one in bugs):

@@ -22,6 +22,7 @@ import numpy as np
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
+from rounddiag.loaders.frameworks.prime_rl_traces import PRIME_RL_TRACES
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK, RANK_COLUMNS, ROLLOUTS, SAMPLES
 from rounddiag.loaders.frameworks.trainer_fields import AREAL, OPENRLHF, TRL
@@ -292,6 +293,7 @@ FORMATS: tuple[Format, ...] = (
     PAYLOAD,
     NEMO_RL,
     PRIME_RL,
+    PRIME_RL_TRACES,
     SKYRL,
     SKYRL_0_1,
     TRL,

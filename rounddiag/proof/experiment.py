@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import RounddiagError
 from rounddiag.findings import diagnose
+from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_ids
 from rounddiag.proof.engines.http import ServerError
 from rounddiag.proof.engines.opening import open_engine
@@ -29,7 +30,11 @@ from rounddiag.proof.hypotheses.sampling import (
     bias_families,
     order_families,
 )
-from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
+from rounddiag.proof.hypotheses.weights import (
+    adapter_hypotheses,
+    weight_hypotheses,
+    weights_by_sample,
+)
 from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
@@ -305,13 +310,14 @@ def passes_gate(sheet: Sheet) -> bool:
     return min(scales) <= GATE * sheet.floor
 
 
-def prove(
+def prove(  # noqa: PLR0913 keywords only
     batch: Batch,
     engine: Any = None,  # noqa: ANN401 a name, an address or a function
     *,
     hypotheses: Iterable[str] | None = None,
     samples: int | Sequence[int] | None = None,
     checkpoints: Mapping[Any, str] | None = None,
+    adapters: Mapping[Any, str] | None = None,
     device: str = "auto",
     budget_s: float = 600.0,
     trust_remote_code: bool = False,
@@ -340,6 +346,10 @@ def prove(
     checkpoints : mapping of label to folder, optional
         Other weights that an engine may have had. Where the batch has
         `round_columns["weight_version"]`, the labels may be these versions.
+    adapters : mapping of label to folder, optional
+        LoRA adapters as peft saves them. A sound engine adds the first one to the
+        model, which is without it; it may have been left out, scaled otherwise, or be
+        one of the others. peft itself is not needed.
     device : str
         Of a model in this process; `auto` is a GPU if there is one.
     budget_s : float
@@ -357,8 +367,8 @@ def prove(
         If the batch has no token ids, or no sample can be scored; the message has the
         reason.
     LoadError
-        If the model cannot be opened, or the server fails before anything is known,
-        reads other ids than those sent, or changes meanwhile.
+        If the model or an adapter cannot be opened, or the server fails before anything
+        is known, reads other ids than those sent, or changes meanwhile.
     """
     require_batch(batch)
     require_ids(batch, "Prove with the batch that it was made of.")
@@ -371,9 +381,12 @@ def prove(
         opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
         scorer = Scorer(batch, opened.engine, opened.rough)
         other = weight_hypotheses(scorer, checkpoints)
+        other += adapter_hypotheses(scorer, adapters)
     return prove_with(
         scorer,
-        select_hypotheses(all_registered(), hypotheses),
+        select_hypotheses(
+            all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
+        ),
         other,
         samples=samples,
         begin=begin,
@@ -394,11 +407,12 @@ def prove_with(
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
     known = _first_the_likely([*known, *other], scorer.batch)
+    older = tuple(one for one in other if one.cause == "stale_weights")
     order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
         experiment = Experiment(
-            scorer, known, order, begin + budget_s, bar, most, tuple(other)
+            scorer, known, order, begin + budget_s, bar, most, older
         )
         first = order[: min(FIRST, most)]
         sheet = scorer.sheet(first)

@@ -124,7 +124,8 @@ def _memory(scorer: Scorer) -> int | None:
     device = local[0].model.device
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    weights = sum(one.model.get_memory_footprint() for one in local)
+    models = {id(one.model): one.model for one in local}
+    weights = sum(one.get_memory_footprint() for one in models.values())
     return int(weights) + _COPIES * CHUNK * local[0].vocabulary * 4
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.pictures import with_spans
 from rounddiag.proof.hypotheses.sampling import FAMILIES, Family
-from rounddiag.proof.hypotheses.weights import weight_hypothesis
+from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypothesis
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.trajectory import read_scores
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rounddiag.proof.trajectory import Pool, Request, Trajectory
 
 ROUGH = "rough"
-WEIGHTS = "weights_"
 
 
 def name_of(family: Family, value: float) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.vision import Screenshot
 
-Look: TypeAlias = Literal["seen", "grey", "pad", "zeros"]
+Look: TypeAlias = Literal["seen", "grey", "coarse", "pad", "zeros"]
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
 
@@ -35,9 +35,10 @@ class Picture:
     ----------
     sample, index : int
         The sample of the batch that has it, and its number there.
-    look : {"seen", "grey", "pad", "zeros"}
-        As it is; a uniform grey picture of the same size; no pixels, so that the
-        embeddings of the image tokens stand in; features of zeros.
+    look : {"seen", "grey", "coarse", "pad", "zeros"}
+        As it is; a uniform grey picture of the same size; reduced to half its width and
+        height and enlarged again, so that it has as many image tokens; no pixels, so
+        that the embeddings of the image tokens stand in; features of zeros.
     """
 
     sample: int

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.proof.hypotheses.weights import WEIGHTS
 from rounddiag.proof.proof import Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
@@ -259,8 +260,10 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
 
 def _list_skipped(scorer: Scorer) -> dict[str, str]:
     found = {}
-    if not scorer.weights:
+    if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         found["older weights"] = "no checkpoints given"
+    if scorer.has_pictures:
+        found["other resolutions"] = "the ids hold as many image tokens as there are"
     if scorer.unscored:
         sample, why = next(iter(scorer.unscored.items()))
         more = len(scorer.unscored) - 1

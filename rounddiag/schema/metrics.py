@@ -166,6 +166,11 @@ METRICS = {
             meaning="share of tokens whose {a} and {b} log-probs are bitwise equal",
             upper_bound=1,
         ),
+        Metric(
+            name="clip_share",
+            meaning="share of tokens whose {a} / {b} ratio is outside 0.8 to 1.2",
+            upper_bound=1,
+        ),
         # As trainers log them.
         Metric(
             name="train_rollout_logprob_abs_diff",

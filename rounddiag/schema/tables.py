@@ -79,6 +79,11 @@ _AGGREGATES = (
     *_ROUND_MEANS[2:],
 )
 
+# On request: the position of a token, or NaN.
+_FIRST_UNEQUAL = count(
+    "first_unequal", "position of the first token that is not bitwise equal", "float64"
+)
+
 TOKENS = TableSchema(
     one_row_per="generated token",
     built_by="token_frame",
@@ -102,18 +107,19 @@ TOKENS = TableSchema(
     ),
 )
 
+_OF_ROUNDS = (
+    SAMPLE,
+    ROUND,
+    count("start", "position of the first token", "int32"),
+    NUM_TOKENS,
+    NUM_NONFINITE,
+    *_AGGREGATES,
+)
 ROUNDS = TableSchema(
     one_row_per="sample and round",
     built_by="round_frame",
     keys=("sample", "round"),
-    columns=(
-        SAMPLE,
-        ROUND,
-        count("start", "position of the first token", "int32"),
-        NUM_TOKENS,
-        NUM_NONFINITE,
-        *_AGGREGATES,
-    ),
+    columns=(*_OF_ROUNDS, _FIRST_UNEQUAL),
 )
 
 # The cells of a heatmap: rounds of samples, with more columns than `round_frame` has.
@@ -122,7 +128,7 @@ CELLS = TableSchema(
     built_by="stats.cell_frame",
     keys=ROUNDS.keys,
     columns=(
-        *ROUNDS.columns,
+        *_OF_ROUNDS,
         *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
@@ -154,6 +160,7 @@ SAMPLES = TableSchema(
         NUM_TOKENS,
         NUM_NONFINITE,
         *_AGGREGATES,
+        _FIRST_UNEQUAL,
     ),
 )
 

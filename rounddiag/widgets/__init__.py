@@ -9,7 +9,7 @@ Five floors, from the top:
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `images` its screenshots and
   actions.
-- `lists`: the rows of the drawer; `in_common`: what some tokens share.
+- `lists`: the rows of the drawer.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
   columns, `filters` decides which tokens are kept, `pair` compares two batches;
   `value_means` has the mean |diff| of each value of a column.

@@ -149,6 +149,7 @@ def token_axes(
         layers={"log_probs": log_probs},
         theme=theme,
     )
+    figure.layout.annotations = ()  # of two rows of numbers: the page writes one
     fit_pane(figure)
     return {"figure": figure.to_json().encode()}
 

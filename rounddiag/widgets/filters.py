@@ -26,10 +26,11 @@ from rounddiag.stats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.findings.conditions import Condition
     from rounddiag.widgets.columns import BatchColumns
 
 
@@ -136,6 +137,27 @@ def filter_batch(
     if keep:
         tokens = tokens[kept_tokens(columns, keep)].reset_index(drop=True)
     return FilteredBatch(batch, tokens, is_all=not keep, by=name)
+
+
+def filter_of_place(
+    columns: BatchColumns, conditions: Iterable[Condition]
+) -> dict[str, Any] | None:
+    """Return the filter of these conditions; None if one is on no filtered column."""
+    keep: dict[str, Any] = {}
+    for one in conditions:
+        name, value = one.column, one.value
+        if name == "first_tokens" and isinstance(value, int):
+            name, value = "token", value - 1
+        elif name == "images_seen":
+            name = "num_images"
+        if name not in columns.names:
+            return None
+        if one.relation == "=":
+            keep[name] = [value]
+        else:
+            end = "from" if one.relation == ">=" else "to"
+            keep[name] = {**keep.get(name, {}), end: value}
+    return keep
 
 
 def nothing_kept(batch: Batch) -> FilteredBatch:

@@ -10,11 +10,11 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES
+from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
 from rounddiag.text import pieces
 from rounddiag.widgets.figures import empty_reason
-from rounddiag.widgets.filters import kept_tokens
-from rounddiag.widgets.in_common import shared_values, summary_of
-from rounddiag.widgets.session import evidence_place
+from rounddiag.widgets.filters import filter_of_place, kept_tokens
+from rounddiag.widgets.session import evidence_place, worst_of
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
-    from rounddiag.findings import Finding
+    from rounddiag.findings import Finding, View
     from rounddiag.widgets.columns import BatchColumns
     from rounddiag.widgets.session import Session
 
@@ -198,35 +198,50 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
 
 
 def _common(session: Session, start: int) -> dict[str, Any]:
-    """List what the selected tokens share, or else those beyond the threshold."""
-    columns, tokens = session.own_columns, session.filtered_batch.tokens
-    threshold = session.state.threshold
-    is_chosen = session.state.cells is not None
-    chosen = (
-        session.selection if is_chosen else tokens[tokens["diff"].abs() > threshold]
-    )
-    some = columns.flat_index(chosen)
-    found = shared_values(columns, columns.flat_index(tokens), some)
-    rows = found[start : start + PAGE]
-    which = "selected" if is_chosen else f"beyond {threshold:.3g} nat"
-    summary = summary_of(found, chosen, columns.batch.num_samples)
-    listed: list[tuple[str, str, Any]] = [
-        ("column", "text", [one.column for one in rows]),
-        ("value", "wide", [one.text for one in rows]),
-        ("tokens", "text", [f"{one.num:,} of {one.num_some:,}" for one in rows]),
-        ("share", "share", [one.share for one in rows]),
-        ("of all tokens", "share", [one.share_of_all for one in rows]),
+    """List the places of the batch: what tokens that differ have in common."""
+    view = session.view
+    found = find_places(view)
+    rows = found[start:]
+    num_large, num_samples = int((view.abs > FACTOR_2).sum()), len(view.num_per_sample)
+    columns: list[tuple[str, str, Any]] = [
+        ("where", "wide", [one.text for one in rows]),
+        ("tokens", "count", [one.num_tokens for one in rows]),
+        (
+            "> factor 2",
+            "text",
+            [f"{one.num_large:,} of {num_large:,}" for one in rows],
+        ),
+        (
+            "samples",
+            "text",
+            [f"{one.num_samples:,} of {num_samples:,}" for one in rows],
+        ),
+        ("times the usual", "number", [one.ratio for one in rows]),
+        (
+            "of sum |diff|",
+            "share",
+            [view.abs[one.tokens].sum() / view.abs.sum() for one in rows],
+        ),
     ]
+    part = "; counts are of the tokens that were judged" if view.is_thinned else ""
     return _payload(
         len(found),
-        listed,
-        caption=f"Tokens {which}: {summary} A row filters by its value.",
-        empty=f"No token is {which}.",
+        columns,
+        caption="where tokens differ more than equally likely tokens elsewhere, best"
+        f" first{part}; a row goes to its evidence",
+        empty=_no_place(view),
+        places=[vars(worst_of(view, np.flatnonzero(one.over))) for one in rows],
         conditions=[
-            {one.column: one.value if isinstance(one.value, dict) else [one.value]}
-            for one in rows
+            filter_of_place(session.own_columns, one.conditions) for one in rows
         ],
     )
+
+
+def _no_place(view: View) -> str:
+    """Say why there is no place."""
+    if len(np.unique(clusters(view))) < MIN_CLUSTERS:
+        return f"Fewer than {MIN_CLUSTERS} samples or groups: nothing to compare with."
+    return "Tokens differ nowhere more than equally likely tokens elsewhere."
 
 
 def _hits(

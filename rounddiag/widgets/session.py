@@ -13,7 +13,7 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.findings import diagnose, round_onset
+from rounddiag.findings import View, diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis, Finding, Onset
+    from rounddiag.findings import Diagnosis, Finding, Onset, Range
     from rounddiag.widgets.filters import FilteredBatch
 
 
@@ -77,6 +77,7 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        self._read_view = lru_cache(partial(_read_view, self.batches))
         self._find_onset = lru_cache(partial(_find_onset, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
@@ -133,12 +134,21 @@ class Session:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
         self._diagnose.cache_clear()
+        self._read_view.cache_clear()
         self._find_onset.cache_clear()
 
     @property
     def diagnosis(self) -> Diagnosis:
         """What is wrong with the active batch, for the chosen pair of scores."""
         return self._diagnosis_for(self.state)
+
+    @property
+    def view(self) -> View:
+        """The tokens that the diagnosis has read, with the places found in them."""
+        found, state = self.diagnosis, self.state
+        if len(found):
+            return found[0].view
+        return self._read_view(state.batch, state.a, state.b, found.reference)
 
     @property
     def onset(self) -> Onset | None:
@@ -367,6 +377,12 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
+def _read_view(
+    batches: Sequence[Batch], batch: int, a: str, b: str, usual: Range
+) -> View:
+    return View.from_batch(batches[batch], a, b, usual)
+
+
 def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset | None:
     return round_onset(batches[batch], a, b)
 
@@ -376,14 +392,17 @@ _TIED = 0.5
 
 
 def evidence_place(finding: Finding) -> Place | None:
-    """Return the token of a finding with the largest |diff|.
+    """Return the token of a finding to look at first; None without tokens."""
+    if not len(finding.indices):
+        return None
+    return worst_of(finding.view, finding.indices)
+
+
+def worst_of(view: View, index: Array) -> Place:
+    """Return the token with the largest |diff| of some tokens of a view.
 
     Among those with at least half of it, one of a sample with screenshots comes first.
     """
-    index = finding.indices
-    if not len(index):
-        return None
-    view = finding.view
     worst = index[_most(view.abs[index], view.sample[index], view.batch)]
     return Place(
         sample=int(view.sample[worst]),

@@ -286,16 +286,20 @@ def test_roles_are_chosen(explored: Explored, tokens: pd.DataFrame) -> None:
         expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
 
 
-def test_a_value_that_tokens_share_is_a_click_from_being_the_filter(
+def test_a_place_is_a_click_from_being_the_filter(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     explored.open_list("In common")
-    row = explored.find(".rdx-list-rows button").first
-    column, value = row.locator(".rdx-cell").all_text_contents()[:2]
+    row = explored.find(".rdx-list-common .rdx-list-rows button").first
+    expect(row).to_contain_text("from round 3 on")
     row.click()
-    expect(explored.find(".rdx-filter-chips")).to_contain_text(f"{column}: {value}")
-    num = explored.lab.value("len(ex._session.filtered_batch.tokens)")
-    assert 0 < num < len(tokens)
+    explored.knows("filter", {"round": {"from": 3}})
+    expect(row).to_have_attribute("aria-current", "true")
+    later = tokens[tokens["round"] >= 3]
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(later))
+    worst = later.iloc[int(later["diff"].abs().to_numpy().argmax())]
+    place = {key: int(worst[key]) for key in ("sample", "round", "token")}
+    explored.knows("current", place)
 
 
 def ordered(samples: pd.DataFrame, *keys: str) -> list[int]:

@@ -79,19 +79,17 @@ def test_one_click_tells_rank_role_round_and_samples(
     lab: LabNotebook, page: Locator
 ) -> None:
     page.get_by_role("tab", name="In common", exact=True).click()
-    caption = page.locator(".rdx-list-what")
+    row = page.locator(".rdx-list-common .rdx-list-rows button").first
     faulty = (
         f"(tokens['sample'] % {NUM_RANKS} == {RANK}) & (tokens['diff'].abs() > 0.6931)"
     )
     num = lab.value(f"(lambda tokens: int(({faulty}).sum()))(rd.token_frame(batch))")
     for text in (
-        f"{num} of {num} tokens: ",
-        "role = coordinates",
-        f"rank = {RANK}",
-        f"all in 8 of {NUM_SAMPLES} samples",
-        f"none before round {FIRST_ROUND}",
+        f"coordinates, on rank {RANK}, from round {FIRST_ROUND} on",
+        f"{num} of {num}",
+        f"8 of {NUM_SAMPLES}",
     ):
-        expect(caption).to_contain_text(text)
+        expect(row).to_contain_text(text)
     lab.screenshot("explorer_step_in_common")
     page.get_by_role("tab", name="In common", exact=True).click()
 

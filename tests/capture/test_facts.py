@@ -34,7 +34,13 @@ CONFIG: dict[str, Any] = {
             "tensor_model_parallel_size": 2,
             "expert_parallel_size": 1,
             "enable_rollout_routing_replay": False,
-            "engine_kwargs": {"vllm": {"kv_cache_dtype": "fp8_e4m3"}, "sglang": {}},
+            "engine_kwargs": {
+                "vllm": {
+                    "kv_cache_dtype": "fp8_e4m3",
+                    "mm_processor_kwargs": {"max_pixels": 1_003_520},
+                },
+                "sglang": {},
+            },
         },
         "actor": {
             "strategy": "fsdp",
@@ -51,7 +57,12 @@ CONFIG: dict[str, Any] = {
             "rollout_rs": None,
         }
     },
-    "trainer": {"use_v1": True, "nnodes": 1, "n_gpus_per_node": 8},
+    "trainer": {
+        "use_v1": True,
+        "nnodes": 1,
+        "n_gpus_per_node": 8,
+        "default_local_dir": "/data/checkpoints",
+    },
 }
 FACTS = {
     "model": "Qwen/Qwen2.5-VL-7B-Instruct",
@@ -65,6 +76,8 @@ FACTS = {
     "training_dtype": "bfloat16",
     "training_parameter_dtype": "fp32",
     "trainer_v1": True,
+    "checkpoints": "/data/checkpoints",
+    "max_pixels": 1_003_520,
     "sampling": {
         "temperature": 0.7,
         "top_p": 1.0,

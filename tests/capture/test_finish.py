@@ -55,6 +55,18 @@ def test_what_came_after_the_log_probs_is_added(
         assert [len(row) for row in both.images] == [1, 1]
 
 
+def test_log_probs_after_the_update_are_the_score_current(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    with Recorder(tmp_path, diagnose=False) as recorder:
+        recorder.step(0, proto)
+        proto.batch["current_log_probs"] = torch.full((2, 12), -0.625)
+        recorder.finish(0, proto)
+    batch = load_parquet(tmp_path / "step_0.parquet")
+    assert recorder.errors == 0
+    assert token_frame(batch, a="current", b="old")["diff"].tolist() == [0.125] * 7
+
+
 def test_weights_are_a_score_whose_diff_is_their_logarithm(
     proto: DataProto, tmp_path: Path
 ) -> None:

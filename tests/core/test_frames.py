@@ -95,7 +95,7 @@ def test_another_pair_of_scores(device: torch.device) -> None:
 
 
 def test_one_row_per_sample_and_round(device: torch.device) -> None:
-    frame = round_frame(hand_batch(device))
+    frame = round_frame(hand_batch(device), ["first_unequal"])
     assert frame["sample"].tolist() == [0, 0, 1, 1, 2]
     assert frame["round"].tolist() == [0, 1, 0, 1, 0]
     assert frame["start"].tolist() == [0, 3, 1, 5, 0]
@@ -131,6 +131,52 @@ def test_one_row_per_sample_also_where_nothing_was_generated(
     assert (
         frame[["mean_abs_diff", "mean_diff", "max_abs_diff", "k3"]].iloc[1].isna().all()
     )
+
+
+@given(masks(), st.integers(0, 2**32))
+def test_the_first_unequal_token_equals_a_loop(
+    mask: list[list[int]], seed: int
+) -> None:
+    shape = len(mask), len(mask[0]) if mask else 0
+    old = random_log_probs(shape, seed)
+    rng = np.random.default_rng(seed)
+    keep = torch.from_numpy(rng.random(shape) < 0.8)
+    rollout = torch.where(keep, old, random_log_probs(shape, seed + 1))
+    rollout[torch.from_numpy(rng.random(shape) < 0.05)] = NAN
+    tensor = torch.tensor(mask, dtype=torch.int64).reshape(shape)
+    batch = padded(tensor, old, rollout)
+
+    def first(row: int, places: list[int]) -> float:
+        for place in places:
+            d = float(old[row, place].double()) - float(rollout[row, place].double())
+            if math.isfinite(d) and d != 0:
+                return place
+        return NAN
+
+    places = [oracle.rounds_of(row) for row in mask]
+    of_rounds = [first(i, one) for i, rows in enumerate(places) for one in rows]
+    of_samples = [
+        first(i, [place for one in rows for place in one])
+        for i, rows in enumerate(places)
+    ]
+    rounds = round_frame(batch, ["first_unequal"])["first_unequal"]
+    samples = sample_frame(batch, ["first_unequal"])["first_unequal"]
+    np.testing.assert_array_equal(rounds.to_numpy(), np.array(of_rounds, float))
+    np.testing.assert_array_equal(samples.to_numpy(), np.array(of_samples, float))
+
+
+def test_the_first_unequal_token_by_hand(device: torch.device) -> None:
+    batch = hand_batch(device)
+    rounds = round_frame(batch, ["first_unequal"])["first_unequal"]
+    samples = sample_frame(batch, ["first_unequal"])["first_unequal"]
+    # Sample 1 begins at 1, and its first token is equal.
+    assert rounds.tolist() == [0, 3, 2, 5, 0]
+    assert samples.tolist() == [0, 2, 0]
+    assert "first_unequal" not in round_frame(batch)
+    with pytest.raises(FrameError, match="first_unequal"):
+        round_frame(batch, ["first"])
+    with pytest.raises(FrameError, match="first_unequal"):
+        sample_frame(batch, ["text"])
 
 
 def test_columns_of_rounds_are_joined_where_the_file_had_them() -> None:

@@ -214,11 +214,6 @@ def test_what_takes_long_of_many_tokens_is_left_out(
     monkeypatch.setattr("rounddiag.export.replies._FEW_TOKENS", 1)
     page = page_of(hand_batch(), tmp_path)
     assert "rounds abs_diff 0" not in page.replies
-    common = page.replies["list common 0"]
-    assert common["empty"] == (
-        "What tokens have in common is not in the report of so many:"
-        " open the batch in a notebook with rounddiag.explore."
-    )
 
 
 def test_dates_of_a_file_are_text(tmp_path: Path) -> None:

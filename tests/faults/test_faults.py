@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+import rounddiag as rd
 from tests.faults import arrays, fixed
 from tests.faults.bench import run
 from tests.faults.rows import Rows
@@ -17,6 +19,9 @@ from tests.faults.severity import ratio, severity_of
 from tests.faults.truth import alike
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faults.bench import Outcome
     from tests.faults.cases import Case
 
 EXPECTED = {
@@ -136,11 +141,26 @@ def test_the_file_has_exactly_the_batches_below(cases: dict[str, Case]) -> None:
     assert sorted(cases) == sorted(EXPECTED)
 
 
+@pytest.fixture(scope="module")
+def outcome_of(cases: dict[str, Case]) -> Callable[[str], Outcome]:
+    return cache(lambda name: run(cases[name]))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_nothing_stands_out_only_where_the_finder_found_nothing(
+    name: str, cases: dict[str, Case], outcome_of: Callable[[str], Outcome]
+) -> None:
+    case = cases[name]
+    found = rd.places(case.batch(), **case.call)
+    if len(found):
+        assert outcome_of(name).verdict not in ("healthy", "noisy"), found
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
-    name: str, cases: dict[str, Case]
+    name: str, cases: dict[str, Case], outcome_of: Callable[[str], Outcome]
 ) -> None:
-    outcome = run(cases[name])
+    outcome = outcome_of(name)
     assert cases[name].causes == (EXPECTED[name],)
     if EXPECTED[name] == "healthy":
         assert not outcome.is_alarm, outcome.text

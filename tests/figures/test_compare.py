@@ -50,6 +50,18 @@ def test_the_title_says_who_is_paired() -> None:
     assert f"{'z' * 28}…: not paired by ids" in text
 
 
+def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() -> None:
+    # The interval of six samples whose |diff| is 0 but one reaches down to 0.
+    diff = [[-1.0]] + [[-1e-6]] * 5
+    batch = padded([[1]] * 6, diff, [[0.0]] * 6)
+    mean = round_summary(batch).iloc[0]
+    assert mean["ci_low"] < mean["mean"] / 10
+    note = "2 intervals reach beyond the axis"
+    assert note in plot_compare([batch, batch]).layout.title.text
+    plain = plot_compare([batch, batch], layers={"ci": False}).layout.title.text
+    assert "beyond the axis" not in plain
+
+
 def test_batches_differ_in_colour_and_in_shape() -> None:
     figure = plot_compare([hand_batch()] * 8)
     means = figure.data[:16:2]

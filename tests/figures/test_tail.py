@@ -47,9 +47,18 @@ def test_a_line_is_the_tail_of_its_group_without_the_zeros() -> None:
 def test_lines_are_named_where_they_end() -> None:
     frame = pd.DataFrame({"round": [0, 0, 2, 3], "diff": [0.5, 0.1, 0.9, 0.1]})
     figure = plot_tail(frame)
-    assert texts(figure)[-3:] == ["━ 0", "━ 2 to 3", "round"]
+    assert texts(figure)[-3:] == ["━ 2 to 3", "━ 0", "round"]
     ends = [trace for trace in figure.data if trace.mode == "lines+markers"]
-    assert [end.x[0] for end in ends] == [0.5, 0.9]
+    assert [end.x[0] for end in ends] == [0.9, 0.5]
+
+
+def test_names_have_the_order_of_the_lines_not_of_their_ends() -> None:
+    low, high = [1e-3, 0.4, 0.5, 0.6], [0.01, 0.5, 0.6, 0.55]
+    frame = pd.DataFrame({"round": [0] * 4 + [1] * 4, "diff": [*high, *low]})
+    figure = plot_tail(frame)
+    assert texts(figure)[-3:-1] == ["━ 0", "━ 1"]
+    upper, lower = (note.y for note in figure.layout.annotations[-3:-1])
+    assert upper > lower
 
 
 def test_a_name_of_a_score_is_no_html() -> None:

@@ -46,6 +46,7 @@ def test_axes_and_ticks_tell_round_and_real_position() -> None:
     assert layout.yaxis.title.text == "old - rollout log-prob [nat]"
     assert layout.xaxis.tickvals == (0, 4)
     assert layout.xaxis.ticktext == ("<b>0</b><br>1", "<b>1</b><br>5")
+    assert [note.text for note in layout.annotations] == ["<b>round</b><br>position"]
     assert [(band.x0, band.x1) for band in layout.shapes] == [(-0.5, 2.5), (3.5, 4.5)]
 
 

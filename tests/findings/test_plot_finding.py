@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
+from rounddiag.figures._parts.canvas import LIGHT
 from rounddiag.findings.finding import exhibit
 from tests.findings.small import arrays, made, rounds_of, shaken
 
@@ -25,8 +27,43 @@ def test_rounds_show_their_means_and_the_onset() -> None:
     assert chart.frame["inside"].tolist() == [False, False, True, True]
     figure = rd.plot_finding(finding)
     assert figure.layout.shapes[0].x0 == 1.5
-    assert [trace.name for trace in figure.data] == ["others", "finding"]
-    assert figure.data[1].x.tolist() == [2, 3]
+    means = {trace.name: trace for trace in figure.data if trace.name}
+    assert [*means] == ["others", "finding"]
+    assert means["finding"].x.tolist() == [2, 3]
+
+
+def test_means_of_rounds_have_the_intervals_and_counts_of_the_summary() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    batch = made(parts)
+    figure = rd.plot_finding(rd.diagnose(batch)[0])
+    summary = rd.round_summary(batch)
+    means = next(trace for trace in figure.data if trace.name == "finding")
+    for bars, end in (("array", "ci_high"), ("arrayminus", "ci_low")):
+        width = np.abs(summary[end] - summary["mean"])[2:]
+        np.testing.assert_allclose(means.error_y[bars], width, rtol=1e-3)
+    counts = [trace for trace in figure.data if trace.type == "bar"]
+    assert [bar.y.tolist() for bar in counts] == [[32] * 4, [640] * 4]
+    others, own = LIGHT.quiet, LIGHT.mark
+    assert list(counts[0].marker.color) == [others, others, own, own]
+
+
+def test_the_title_says_the_cause_in_words_and_how_likely_it_is() -> None:
+    diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
+    title, *lines = rd.plot_finding(diagnosis[0]).layout.title.text.split("</b>")
+    assert title == "<b>Older images that one engine no<br>longer sees"
+    assert f">image_window, {100 * diagnosis[0].confidence:.0f} % likely<" in lines[0]
+    assert f'<span style="color:{LIGHT.mark}">◆</span> the finding' in lines[0]
+
+
+def test_a_finding_without_a_cause_says_so() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    finding = rd.diagnose(made(parts))[0]
+    causes = finding.causes.drop("unknown")
+    unknown = replace(finding, causes=pd.concat([finding.causes[["unknown"]], causes]))
+    title = rd.plot_finding(unknown).layout.title.text
+    assert title.startswith("<b>Cause unknown</b><br>")
 
 
 def test_unknown_rounds_are_said_before_the_finding_and_the_verdict() -> None:

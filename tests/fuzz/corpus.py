@@ -15,6 +15,7 @@ import torch
 
 from tests.loaders import (
     nemo_rl_writer,
+    prime_rl_traces_writer,
     prime_rl_writer,
     slime_writer,
     verl_writer,
@@ -104,6 +105,10 @@ def _prime_rl(folder: Path) -> Path:
     return prime_rl_writer.write(folder / "rank_0.jsonl", prime_rl_writer.small_step())
 
 
+def _prime_rl_traces(folder: Path) -> Path:
+    return prime_rl_traces_writer.write(folder, prime_rl_traces_writer.updates())
+
+
 def _tensors(folder: Path) -> Path:
     folder.mkdir()
     path = folder / "batch.safetensors"
@@ -175,6 +180,7 @@ _WRITERS = {
     "miles": _miles,
     "nemo-rl": _nemo_rl,
     "prime-rl": _prime_rl,
+    "prime-rl-traces": _prime_rl_traces,
     "safetensors": _tensors,
     "npz": _arrays,
     "dictionary": _dictionary,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -194,6 +195,15 @@ def check(sound: Path, planted: Path) -> None:
     assert ONSET in found, found
 
 
+def watch(folder: Path) -> int:
+    """Judge the files of a run in another process, as a scheduler does."""
+    options = ["--once", "--fail-on", "suspicious"]
+    command = [sys.executable, "-m", "rounddiag", "watch", str(folder), *options]
+    done = subprocess.run(command, check=False)
+    print(f"rounddiag watch {folder.name}: exit code {done.returncode}", flush=True)
+    return done.returncode
+
+
 def main() -> None:
     home = Path(sys.argv[1])
     home.mkdir(parents=True, exist_ok=True)
@@ -209,6 +219,8 @@ def main() -> None:
     loop.restore(state)
     spoken += loop.run(range(ONSET, STEPS), sound, is_synced=True)
     check(sound, planted)
+    codes = watch(planted), watch(sound)
+    assert codes == (1, 0), codes
     print(f"the Recorder spoke of the sound run: {spoken}, of the planted: {alarms}")
     assert not spoken
     assert alarms

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 OF_COLUMNS = {
     *("shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"),
-    "stale_weights",
+    *("stale_weights", "lora_mismatch"),
 }
 
 
@@ -69,6 +71,19 @@ def test_findings_name_the_call_that_proves_them() -> None:
     assert finding.prove_call.startswith(
         "rd.prove(batch, model, hypotheses=['image_window'"
     )
+    command = (
+        "rounddiag prove sample_data/image_window.parquet --model MODEL"
+        " --hypotheses image_window,dropped_image"
+    )
+    assert finding.prove_command.startswith(command)
+    assert f"prove: {finding.prove_command}" in repr(finding)
+    diagnosis = rd.diagnose(batch)
+    assert repr(diagnosis).endswith(f"\nProve it: {finding.prove_command}")
+    assert escape(finding.prove_call) in diagnosis._repr_html_()
+    assert "Prove it" not in diagnosis.text
+    moved = replace(batch, meta={**batch.meta, "source": "no such file"})
+    finding = rd.diagnose(moved).findings[0]
+    assert finding.prove_command == ""
     assert f"prove: {finding.prove_call}" in repr(finding)
 
 

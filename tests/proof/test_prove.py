@@ -170,6 +170,13 @@ def test_unknown_names_are_errors_that_say_what_to_do() -> None:
         rd.prove(batch, 3)
 
 
+def test_causes_of_what_is_always_tested_may_be_named() -> None:
+    """Findings print such calls: a temperature needs no hypothesis of its own."""
+    batch = make_batch(without_system)
+    proof = rd.prove(batch, score, hypotheses=["temperature", "stale_weights"])
+    assert (proof.verdict, proof.side) == ("none_of_these", "old")
+
+
 def test_a_function_that_returns_too_few_values_is_an_error() -> None:
     with pytest.raises(BatchError, match="one for each id"):
         rd.rescore(make_batch(without_system), lambda ids, _: ids[1:])

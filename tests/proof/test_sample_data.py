@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import rounddiag as rd
+from rounddiag.proof.engines.pictures import draw
+from rounddiag.vision.screenshots import EncodedScreenshot
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 
@@ -26,6 +31,24 @@ def test_the_model_gives_old_log_probs(name: str) -> None:
     batch = rd.load(SAMPLE_DATA / f"{name}.parquet")[::6]
     diff = rd.token_frame(scored(batch, "model"), a="rescored", b="old")["diff"]
     assert float(diff.abs().max()) < 1e-4
+
+
+def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
+    """A checkerboard of single pixels becomes grey; the model sees the difference."""
+    board = Image.fromarray(np.indices((56, 56)).sum(0).astype(np.uint8) % 2 * 255)
+    data = io.BytesIO()
+    board.save(data, format="PNG")
+    found = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse"))
+    assert found.shape == (56, 56, 3)
+    assert np.abs(found[8:-8, 8:-8].astype(int) - 127).max() <= 1
+    batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:2]
+    model = str(SAMPLE_DATA / "model")
+    changed = rd.rescore(scored(batch, "model"), model, "half_resolution")
+    diff = rd.token_frame(changed, a="half_resolution", b="rescored")["diff"]
+    assert np.isfinite(diff).all()
+    assert float(diff.abs().max()) > 1e-5
+    proof = rd.prove(batch, model, hypotheses=["half_resolution"])
+    assert proof.not_tested["other resolutions"].startswith("the ids hold")
 
 
 def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:

@@ -11,10 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rounddiag import Batch, token_frame
+from rounddiag import Batch, load, token_frame
 from rounddiag.errors import FrameError
+from rounddiag.findings.conditions import Condition
 from rounddiag.widgets.columns import BatchColumns
-from rounddiag.widgets.filters import kept_tokens, match_spans, tokens_matching
+from rounddiag.widgets.filters import (
+    filter_of_place,
+    kept_tokens,
+    match_spans,
+    tokens_matching,
+)
 from tests.batches import hand_batch
 from tests.widgets.samples import worded
 
@@ -81,6 +87,26 @@ def test_a_filter_keeps_what_all_of_it_holds_for(
         },
     )
     assert cells(kept(batch, **keep)) == expected
+
+
+def test_the_conditions_of_a_place_are_a_filter() -> None:
+    batch = batch_of_three(sample_columns={"rank": np.array([4, 5, 5])})
+
+    def found(*conditions: tuple[str, Any, Any]) -> dict[str, Any] | None:
+        made = [Condition(*one, text="") for one in conditions]
+        return filter_of_place(BatchColumns(batch), made)
+
+    keep = found(("rank", "=", 5), ("round", ">=", 1), ("first_tokens", "<=", 1))
+    assert keep == {"rank": [5], "round": {"from": 1}, "token": {"to": 0}}
+    tokens = kept(batch, **keep)
+    assert tokens[["sample", "round", "token"]].to_numpy().tolist() == [[1, 1, 0]]
+    within = found(("round", ">=", 1), ("round", "<=", 3))
+    assert within == {"round": {"from": 1, "to": 3}}
+    assert found(("rank", "=", 5), ("last_tokens", "<=", 2)) is None
+    assert found(("images_seen", ">=", 1)) is None  # a batch without screenshots
+    shown = BatchColumns(load("sample_data/image_window.parquet"))
+    after = filter_of_place(shown, [Condition("images_seen", ">=", 3, text="")])
+    assert after == {"num_images": {"from": 3}}
 
 
 def test_a_filter_marks_all_tokens_of_the_batch() -> None:

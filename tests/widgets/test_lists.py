@@ -1,8 +1,7 @@
-"""The lists of the drawer, and what tokens have in common."""
+"""The lists of the drawer."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.figures.colored_text import NO_TEXT
-from rounddiag.widgets.columns import BatchColumns
-from rounddiag.widgets.in_common import shared_values, summary_of
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
@@ -123,62 +120,46 @@ def test_without_cells_the_selection_is_what_the_filter_keeps(window: rd.Batch) 
     assert drawer_list(looked_at, "selection")["num_rows"] == size
 
 
-def test_what_tokens_share_is_counted() -> None:
-    batch = hand_batch(sample_columns={"rank": np.array([7, 8, 8])})
-    # Of 8 tokens 5 are of rank 8; of the three chosen ones all.
-    found = shared_values(BatchColumns(batch), np.arange(8), np.array([3, 4, 7]))
-    rank = next(one for one in found if one.column == "rank")
-    assert (rank.value, rank.num, rank.num_some) == (8, 3, 3)
-    assert rank.share_of_all == 5 / 8
-    first = next(one for one in found if one.column == "round")
-    assert (first.value, first.num) == (0, 3)
+def test_in_common_has_the_places_of_the_finder(window: rd.Batch) -> None:
+    found = drawer_list(session(window), "common")
+    places = rd.places(window)
+    assert column(found, "where") == places["conditions"].tolist()
+    assert column(found, "where") == ["from round 3 on", "in round 2"]
+    assert column(found, "tokens") == places["num_tokens"].tolist()
+    assert column(found, "times the usual") == places["ratio"].tolist()
+    tokens = rd.token_frame(window)
+    size, rounds = tokens["diff"].abs().astype(float), tokens["round"]
+    own = [rounds >= 3, rounds == 2]
+    all_large = int((size > np.log(2)).sum())
+    large = [f"{(size[one] > np.log(2)).sum()} of {all_large}" for one in own]
+    assert column(found, "> factor 2") == large
+    shares = [size[one].sum() / size.sum() for one in own]
+    assert column(found, "of sum |diff|") == pytest.approx(shares)
+    num = [f"{one} of {window.num_samples}" for one in places["num_samples"]]
+    assert column(found, "samples") == num
+    worst = [tokens.iloc[int(np.argmax(size.where(one, 0)))] for one in own]
+    keys = ("sample", "round", "token")
+    assert found["places"] == [{key: int(one[key]) for key in keys} for one in worst]
 
 
-def test_a_number_is_not_found_again_as_a_range_of_itself(window: rd.Batch) -> None:
-    rank = np.arange(64) % 16
-    batch = replace(window, sample_columns={"rank": rank})
-    tokens = rd.token_frame(batch)["sample"].to_numpy()
-    found = shared_values(
-        BatchColumns(batch), np.arange(len(tokens)), np.flatnonzero(rank[tokens] == 3)
-    )
-    assert [one.value for one in found if one.column == "rank"] == [3]
-
-
-def test_what_all_have_is_said_in_one_sentence() -> None:
-    batch = rd.load("sample_data/stale.parquet")
-    tokens = rd.token_frame(batch, ["weight_version"])
-    some = np.flatnonzero((tokens["weight_version"] == 1544) & (tokens["round"] == 0))
-    found = shared_values(BatchColumns(batch), np.arange(len(tokens)), some)
-    text = summary_of(found, tokens.iloc[some], batch.num_samples)
-    samples = tokens["sample"].to_numpy()[some]
-    num = len(some)
-    assert text.startswith(f"{num} of {num} tokens: ")
-    assert "weight_version = 1544" in text
-    assert "round = 0" in text
-    assert text.endswith(f"all in {len(np.unique(samples))} of 64 samples.")
-
-
-def test_in_common_is_of_what_is_beyond_the_threshold_or_selected(
+def test_a_row_in_common_filters_by_the_conditions_of_its_place(
     window: rd.Batch,
 ) -> None:
-    found = drawer_list(session(window), "common")
-    beyond = int((rd.token_frame(window)["diff"].abs() > np.log(2)).sum())
-    assert found["caption"].startswith(f"Tokens beyond 0.693 nat: {beyond} ")
-    assert column(found, "tokens")[0].endswith(f" of {beyond}")
-    share, base = column(found, "share"), column(found, "of all tokens")
-    assert all(one > other for one, other in zip(share, base, strict=True))
-    ((name, value),) = found["conditions"][0].items()
-    assert name == column(found, "column")[0]
-    kept = session(window, filter={name: value}).filtered_batch.tokens
-    assert 0 < len(kept) < window.num_tokens
-    chosen = session(window, cells={"samples": [3], "rounds": [0, 0]})
-    assert drawer_list(chosen, "common")["caption"].startswith("Tokens selected: ")
+    looked_at = session(window)
+    found = drawer_list(looked_at, "common")
+    assert found["conditions"] == [{"round": {"from": 3}}, {"round": [2]}]
+    looked_at.change({"filter": found["conditions"][0], "current": found["places"][0]})
+    num = column(found, "tokens")[0]
+    assert len(looked_at.filtered_batch.tokens) == num
+    assert drawer_list(looked_at, "common") == found  # they are those of all tokens
 
 
-def test_where_nothing_is_beyond_the_list_says_so(window: rd.Batch) -> None:
-    found = drawer_list(session(window, threshold=99.0), "common")
-    assert found["num_rows"] == 0
-    assert found["empty"] == "No token is beyond 99 nat."
+def test_in_common_says_why_it_is_empty(window: rd.Batch) -> None:
+    sound = drawer_list(session(rd.load("sample_data/healthy.parquet")), "common")
+    assert sound["num_rows"] == 0
+    assert sound["empty"].startswith("Tokens differ nowhere more than")
+    few = drawer_list(session(window[:4]), "common")
+    assert few["empty"].startswith("Fewer than 5 samples or groups")
 
 
 def test_hits_are_of_all_samples_a_row_for_each_match() -> None:

@@ -171,3 +171,19 @@ def note_zeros(means: pd.DataFrame, axis: MeanAxis, edge: str) -> list[str]:
     count = 0 if isinstance(axis, LinearAxis) else int((means["mean"] == 0).sum())
     size = pluralize(count, "mean")
     return [f"{size} exactly 0, drawn at the {edge} edge"] if count else []
+
+
+def note_cut(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
+    """State how many intervals reach beyond the axis, if any.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = {"mean": [0.1, 0.1], "ci_low": [1e-5, 0.05], "ci_high": [0.2, 0.2]}
+    >>> note_cut(pd.DataFrame(rows), LogAxis(low=1e-3, high=1))
+    ['1 interval reaches beyond the axis']
+    """
+    is_cut = (means["ci_low"] < axis.low) | (means["ci_high"] > axis.high)
+    count = int((is_cut & means["mean"].notna()).sum())
+    verb = "reaches" if count == 1 else "reach"
+    return [f"{pluralize(count, 'interval')} {verb} beyond the axis"] if count else []

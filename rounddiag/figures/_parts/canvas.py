@@ -232,7 +232,7 @@ def new_figure(
     about 60 characters.
     """
     text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
-    above = round(_LINE_HEIGHT * len(lines))
+    above = round(_LINE_HEIGHT * (len(lines) + title.count("<br>")))
     kind = PageFigure if theme.follows_page else Figure
     return kind(
         layout={

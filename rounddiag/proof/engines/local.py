@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,12 @@ from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
     from rounddiag._typing import Array
+    from rounddiag.proof.engines.adapters import Adapter
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
     from rounddiag.vision import Screenshot
@@ -57,12 +59,15 @@ class LocalEngine:
         As `from_pretrained` gives it.
     processor : object or None
         The image processor of a vision-language model.
+    adapter : Adapter or None
+        Added to the model in every pass.
     """
 
     name: str
     model: Any = field(repr=False)
     processor: Any = field(repr=False)
     trust_remote_code: bool = False
+    adapter: Adapter | None = None
     _pixels: dict[tuple[object, ...], _Pixels] = field(default_factory=dict, repr=False)
     _features: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
 
@@ -137,6 +142,10 @@ class LocalEngine:
         found._pixels = self._pixels  # noqa: SLF001 the same processor
         return found
 
+    def adapted(self, adapter: Adapter | None) -> LocalEngine:
+        """Return the same model with another adapter, or none; nothing is copied."""
+        return replace(self, adapter=adapter, _features={})
+
     def prepare(self, one: Trajectory) -> Trajectory:
         """Check the ids of a sample, and find the image tokens of its pictures."""
         highest = int(one.ids.max()) if len(one.ids) else 0
@@ -202,7 +211,7 @@ class LocalEngine:
         scored = request.is_scored.clone()
         scored[0] = False
         at = scored.nonzero()[:, 0]
-        with self._setting(request.setting):
+        with self._setting(request.setting), self._adapted():
             hidden = self._run(request, pool)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
@@ -217,7 +226,8 @@ class LocalEngine:
         return Readout(hidden, self._head, request.ids[at], seen)
 
     def _head(self, hidden: Tensor) -> Tensor:
-        logits = self.model.get_output_embeddings()(hidden)
+        with self._adapted():
+            logits = self.model.get_output_embeddings()(hidden)
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
@@ -309,7 +319,7 @@ class LocalEngine:
         )
 
     def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
-        look = "grey" if picture.look == "grey" else "seen"
+        look = picture.look if picture.look in {"grey", "coarse"} else "seen"
         return self._process(pool[picture.sample], picture.index, look)
 
     def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
@@ -418,6 +428,9 @@ class LocalEngine:
     def forget(self) -> None:
         """Free the features of pictures."""
         self._features.clear()
+
+    def _adapted(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.adapter is None else self.adapter.on(self.model)
 
     def _rotaries(self) -> list[Any]:
         return [

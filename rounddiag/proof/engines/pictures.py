@@ -25,12 +25,16 @@ _LEAST = 4  # image tokens of one picture
 
 
 def draw(shot: Screenshot, look: str) -> Image:
-    """Return a picture at the size at which the model saw it, or a grey one."""
+    """Return a picture at the size at which the model saw it, or a changed one."""
     from PIL import Image as Pillow
 
     image: Image = shot.image().convert("RGB")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
+    if look == "coarse":
+        width, height = image.size
+        half = image.resize((max(width // 2, 1), max(height // 2, 1)))
+        return half.resize(image.size)
     return Pillow.new("RGB", image.size, (GREY,) * 3) if look == "grey" else image
 
 

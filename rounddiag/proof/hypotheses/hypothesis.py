@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -129,16 +129,24 @@ def all_registered() -> tuple[Hypothesis, ...]:
 
 
 def select_hypotheses(
-    known: Sequence[Hypothesis], names: Iterable[str] | None
+    known: Sequence[Hypothesis],
+    names: Iterable[str] | None,
+    always: Collection[str] = (),
 ) -> list[Hypothesis]:
-    """Return the hypotheses of some names or causes; all by default."""
+    """Return the hypotheses of some names or causes; all by default.
+
+    Those of `always` need no selection: they are tested in any case, or with what they
+    need, such as other checkpoints.
+    """
     if names is None:
         return list(known)
     found: list[Hypothesis] = []
     for name in names:
         mine = [one for one in known if name in (one.name, one.cause)]
-        if not mine:
-            every = sorted({one.name for one in known} | {one.cause for one in known})
+        if not mine and name not in always:
+            every = sorted(
+                {one.name for one in known} | {one.cause for one in known} | {*always}
+            )
             raise BatchError.build(
                 key="hypotheses",
                 expected="names of hypotheses, or causes that have some",

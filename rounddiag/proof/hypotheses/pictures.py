@@ -66,6 +66,12 @@ register(
     says="grey pictures",
     needs=("pictures",),
 )(_look("grey"))
+register(
+    "half_resolution",
+    cause="wrong_image",
+    says="pictures of half the width and height, enlarged to as many image tokens",
+    needs=("pictures",),
+)(_look("coarse"))
 
 
 def _without(first: int, stop: int | None, *, markers: bool = True) -> Edit:

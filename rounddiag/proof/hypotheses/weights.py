@@ -1,4 +1,4 @@
-"""Older checkpoints: of all samples, of some, or one for each."""
+"""Older checkpoints, of all samples or of each; an adapter that is off or scaled."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import BatchError
+from rounddiag.proof.engines.adapters import open_adapter
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
@@ -14,8 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.proof.engines import Engine
+    from rounddiag.proof.engines.adapters import Adapter
     from rounddiag.proof.judge import Sheet
     from rounddiag.proof.scorer import Scorer
+
+WEIGHTS = "weights_"  # the names of hypotheses about checkpoints begin so
+_FACTORS = (0.25, 0.5, 2.0, 4.0)  # of an adapter's strength
 
 
 def weight_hypotheses(
@@ -24,31 +30,68 @@ def weight_hypotheses(
     """Load checkpoints beside the engine; return a hypothesis for each."""
     if not checkpoints:
         return []
-    if not isinstance(scorer.engine, LocalEngine):
-        raise BatchError.build(
-            key="checkpoints",
-            expected="a model in this process, to load other weights beside it",
-            found=f"the engine {scorer.engine.name}",
-            advice="Pass the folder of the checkpoint as the engine.",
-        )
+    model = _require_local(scorer.engine, "checkpoints")
     found = []
     for label, folder in checkpoints.items():
-        name = f"weights_{label}"
-        scorer.weights[name] = scorer.engine.beside(
-            str(folder), dtype=scorer.engine.dtype
-        )
+        name = f"{WEIGHTS}{label}"
+        scorer.weights[name] = model.beside(str(folder), dtype=model.dtype)
         found.append(weight_hypothesis(str(label)))
     return found
 
 
 def weight_hypothesis(label: str) -> Hypothesis:
     """Return the hypothesis that an engine had the weights of a label."""
-    name = f"weights_{label}"
+    name = f"{WEIGHTS}{label}"
     return Hypothesis(
         name=name,
         cause="stale_weights",
         says=f"the weights of {label}",
         weights=name,
+    )
+
+
+def adapter_hypotheses(
+    scorer: Scorer, adapters: Mapping[Any, str] | None
+) -> list[Hypothesis]:
+    """Add the first adapter to the engine; return hypotheses about it, and others."""
+    if not adapters:
+        return []
+    plain = _require_local(scorer.engine, "adapters")
+    opened = {
+        str(label): open_adapter(str(folder), plain.model)
+        for label, folder in adapters.items()
+    }
+    (label, mine), *others = opened.items()
+    scorer.engine = plain.adapted(mine)
+    if isinstance(scorer.rough, LocalEngine):
+        scorer.rough = scorer.rough.adapted(mine)
+    changed: list[tuple[str, str, Adapter | None]] = [
+        ("adapter_off", f"without the adapter {label}", None)
+    ]
+    scale = next(iter(mine.updates.values())).scale
+    for factor in dict.fromkeys((*_FACTORS, 1 / scale)):
+        if factor != 1:
+            says = f"the adapter {label} {factor:.3g} times as strong"
+            if factor == 1 / scale:
+                says += ": its lora_alpha / r was left out"
+            changed.append((f"adapter_times_{factor:.3g}", says, mine.times(factor)))
+    changed += [(f"adapter_{name}", f"the adapter {name}", one) for name, one in others]
+    for name, _, one in changed:
+        scorer.weights[name] = plain.adapted(one)
+    return [
+        Hypothesis(name=name, cause="lora_mismatch", says=says, weights=name)
+        for name, says, _ in changed
+    ]
+
+
+def _require_local(engine: Engine, key: str) -> LocalEngine:
+    if isinstance(engine, LocalEngine):
+        return engine
+    raise BatchError.build(
+        key=key,
+        expected="a model in this process, whose weights can be others",
+        found=f"the engine {engine.name}",
+        advice="Pass the folder of the checkpoint as the engine.",
     )
 
 

@@ -1,6 +1,6 @@
 // @ts-check
 // The drawer: its lists, of which Python sends some rows at a time. A click on a row goes
-// to its token, to the evidence of its finding, or filters by its value.
+// to its token, or to the evidence of its finding or place, by which it filters.
 
 const LISTS = {
   findings: "Findings",
@@ -155,7 +155,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     if (top < scroller.scrollTop || top > scroller.scrollTop + room) scroller.scrollTop = Math.max(top - room / 2, 0);
     await draw();
     const own = at % PAGE_ROWS;
-    onRow({ place: page.places?.[own], condition: page.conditions?.[own], finding: page.findings?.[own] });
+    onRow({ place: page.places?.[own], condition: page.conditions?.[own], finding: page.findings?.[own], at });
   }
 
   // The next row of the list; the first one after the last.

@@ -264,10 +264,13 @@ class ExplorerPage {
   }
 
   /** Go to what a row of a list is about.
-   * @param {{ place?: any, condition?: any, finding?: number }} row */
-  goToRow({ place, condition, finding }) {
+   * @param {{ place?: any, condition?: any, finding?: number, at?: number }} row */
+  async goToRow({ place, condition, finding, at }) {
     if (finding !== undefined) return this.select({ finding });
-    if (condition) return this.setFilter(condition);
+    if (condition) {
+      await this.set({ filter: condition, current: place });
+      return this.drawer.reach("common", at); // the places of a batch are those of all filters
+    }
     return place && this.goTo(place);
   }
 
@@ -428,7 +431,7 @@ class ExplorerPage {
     const { current } = this.state;
     [this.state, this.selection] = [result.state, result];
     if (changes.finding !== undefined) this.drawer.reach("findings", changes.finding);
-    if (["common", "selection"].includes(this.drawer.open()) && "cells" in changes) this.drawer.refresh();
+    if (this.drawer.open() === "selection" && "cells" in changes) this.drawer.refresh();
     if (move === this.numMoves) return this.goTo(this.state.current, { isKnown: true });
     this.state = { ...this.state, current }; // superseded by a later request
     return this.showChoice();

@@ -1,0 +1,64 @@
+"""Samples whose log-probs are bitwise equal up to a token, and then no longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.core.columns import first_unequal, positions, to_numpy
+from rounddiag.core.scores import select_scores
+from rounddiag.core.sums import diffs, pack_tokens
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+# Uncertain tokens that a sample needs on either side. A certain token is 0 in both.
+MIN_TOKENS = 8
+_SURE = -1e-3  # nats: 99.9 % likely
+# Share of uncertain tokens that may be equal after the first that is not.
+_MAX_AGAIN = 0.02
+# It is the pattern of a batch if this share of the samples that differ has it.
+_MIN_SHARE = 0.5
+
+
+def describe_equal_start(batch: Batch, a: str, b: str) -> str:
+    """Return a sentence about the samples that are equal up to a token; else empty."""
+    batch = select_scores(batch, a, b)
+    diff = diffs(batch)
+    equal = diff == 0
+    if equal.all() or not equal.any():
+        return ""
+    num_tokens = to_numpy(batch.rounds.num_tokens)
+    of_round, num = to_numpy(batch.rounds.sample), batch.num_samples
+    first = np.full(num, np.nan)
+    np.fmin.at(first, of_round, first_unequal(batch, diff))
+    sample = np.repeat(of_round, num_tokens)
+    begins = np.cumsum(num_tokens) - num_tokens
+    position = np.arange(len(diff)) + np.repeat(positions(batch) - begins, num_tokens)
+    after = position >= first[sample]
+    scores = batch.rollout_log_probs, batch.old_log_probs
+    unsure = np.minimum(*(pack_tokens(batch, score) for score in scores)) < _SURE
+
+    def count(tokens: Array) -> Array:
+        return np.bincount(sample[tokens], minlength=num)
+
+    later = count(unsure & after)
+    found = (count(unsure & ~after) >= MIN_TOKENS) & (later >= MIN_TOKENS)
+    found &= count(unsure & after & equal) <= _MAX_AGAIN * later
+    if found.sum() < max(1, _MIN_SHARE * np.isfinite(first).sum()):
+        return ""
+    numbers, again = np.flatnonzero(found), count(after & equal)[found]
+    rest = f"equal at {again[0]:,} of {count(after)[found][0]:,} from there on"
+    text = (
+        f"Log-probs are bitwise equal before token {first[found][0]:,.0f} of sample"
+        f" {numbers[0]}, and {rest if again[0] else 'not once from there on'}"
+    )
+    if len(numbers) > 1:
+        others = first[found][1:]
+        low, high = f"{others.min():,.0f}", f"{others.max():,.0f}"
+        where = f"token {low}" if low == high else f"tokens {low} to {high}"
+        text += f"; likewise {pluralize(len(others), 'more sample')}, at {where}"
+    return f"{text}."

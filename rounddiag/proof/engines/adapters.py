@@ -1,0 +1,142 @@
+"""A LoRA adapter in the format of peft, added to a model without peft."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+_PREFIX = "base_model.model."
+_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """The change of one linear layer: `scale * up @ down` is added to its weight."""
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """The changes of a model's layers.
+
+    Attributes
+    ----------
+    name : str
+        Its folder.
+    updates : mapping of str to Update
+        By the name of the layer.
+    factor : float
+        All updates are multiplied by it.
+    """
+
+    name: str
+    updates: Mapping[str, Update] = field(repr=False)
+    factor: float = 1.0
+
+    def times(self, factor: float) -> Adapter:
+        """Return the same adapter, so many times as strong."""
+        return replace(self, factor=self.factor * factor)
+
+    @contextmanager
+    def on(self, model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
+        """Add it to a model for a while: the weights themselves are left alone."""
+        handles = []
+        try:
+            for name, update in self.updates.items():
+                layer = model.get_submodule(name)
+                handles.append(layer.register_forward_hook(self._hook(update)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, update: Update) -> Any:  # noqa: ANN401 torch's own type
+        def add(layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:  # noqa: ANN401 linear
+            like = layer.weight
+            found = inputs[0].to(like.dtype) @ update.down.to(like).T
+            return output + self.factor * update.scale * (found @ update.up.to(like).T)
+
+        return add
+
+
+def open_adapter(folder: str, model: Any) -> Adapter:  # noqa: ANN401 of transformers
+    """Read a folder that peft's `save_pretrained` wrote, for a model."""
+    path = Path(folder)
+    try:
+        config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+        from safetensors.torch import load_file
+
+        tensors = load_file(path / "adapter_model.safetensors")
+    except (OSError, ValueError, ImportError) as error:
+        raise _error(
+            folder,
+            "`adapter_config.json` and `adapter_model.safetensors`, as peft's"
+            " `save_pretrained` writes them",
+            f"{type(error).__name__}: {error!s:.200}",
+        ) from error
+    _refuse_others(folder, config)
+    sides: dict[str, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        match = _KEY.fullmatch(key.removeprefix(_PREFIX))
+        if match is None:
+            raise _error(folder, "LoRA matrices of linear layers only", repr(key))
+        sides.setdefault(match["module"], {})[match["side"]] = value
+    updates = {}
+    for name, pair in sides.items():
+        try:
+            layer = model.get_submodule(name)
+            shape = (pair["B"].shape[0], pair["A"].shape[1])
+        except (AttributeError, KeyError) as error:
+            raise _error(
+                folder, "two matrices for layers of the model", name
+            ) from error
+        if not isinstance(layer, torch.nn.Linear) or layer.weight.shape != shape:
+            found = f"{name}, of {shape[0]} x {shape[1]}"
+            raise _error(folder, "the shapes of the model's linear layers", found)
+        updates[name] = Update(pair["A"], pair["B"], _scale(config, name, pair["A"]))
+    return Adapter(folder, updates)
+
+
+def _refuse_others(folder: str, config: Mapping[str, Any]) -> None:
+    for name, off in (("use_dora", False), ("fan_in_fan_out", False), ("bias", "none")):
+        if config.get(name, off) not in (off, None):
+            raise _error(folder, f"an adapter with {name}={off}", f"{config[name]!r}")
+    if config.get("peft_type", "LORA") != "LORA":
+        raise _error(folder, "an adapter of type LORA", repr(config["peft_type"]))
+
+
+def _scale(config: Mapping[str, Any], name: str, down: Tensor) -> float:
+    """Return lora_alpha / r of a layer; over the root of r for rank-stabilised LoRA."""
+    rank = down.shape[0]
+    alpha = float(config.get("lora_alpha") or rank)
+    for pattern, value in (config.get("alpha_pattern") or {}).items():
+        if name == pattern or name.endswith(f".{pattern}"):
+            alpha = float(value)
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _error(folder: str, expected: str, found: str) -> LoadError:
+    return LoadError.build(
+        file=folder,
+        expected=expected,
+        found=found,
+        advice="Merge the adapter into the model with peft, and pass the merged folders"
+        " as the engine and as `checkpoints=`.",
+    )
