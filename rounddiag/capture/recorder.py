@@ -263,7 +263,9 @@ class Recorder:
         the mask after rejection: the current `response_mask`, saved as `loss_mask`.
         `rollout_is_weights` become the score `rollout_is`, the log-probability whose
         difference to the sampler's is the log of the weight:
-        `token_frame(batch, a="rollout_is")`. Nothing happens for any other step.
+        `token_frame(batch, a="rollout_is")`. `current_log_probs`, of the policy after
+        the updates, become the score `current`: `diagnose(batch, a="current", b="old")`
+        judges the drift within the step. Nothing happens for any other step.
 
         Parameters
         ----------

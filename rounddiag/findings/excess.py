@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
+from rounddiag.findings.bins import bins, quantile_edges
 from rounddiag.findings.level import MIN_SAMPLES
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def excess(view: View) -> Array:
     values = np.log(size + floor)
     values = values - mean_by_bin(view.r, values, view.r)
     if not view.batch.is_redacted:
-        values = values - _mean_by_id(view.id, values)
+        values = values - _mean_by_id(view, values)
     return values
 
 
@@ -53,9 +54,9 @@ def _floor(view: View) -> float:
     return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, least)
 
 
-def _mean_by_id(ids: Array, values: Array) -> Array:
+def _mean_by_id(view: View, values: Array) -> Array:
     """Return the mean of the values of each id, shrunk towards 0 for rare ids."""
-    known, code = np.unique(ids, return_inverse=True)
+    known, code = view.distinct_ids
     total = np.bincount(code, weights=values, minlength=len(known))
     num = np.bincount(code, minlength=len(known))
     mean: Array = (total / (num + _RARE))[code]
@@ -71,13 +72,13 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
     >>> mean_by_bin(by, np.array([1.0, 3.0, 5.0, 7.0]), np.array([-2.0, -1.0]))
     array([2., 6.])
     """
-    edges = np.unique(np.quantile(by, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    code = np.searchsorted(edges, by)
+    edges = quantile_edges(by, _BINS)
+    code = bins(edges, by)
     count = np.bincount(code, minlength=len(edges) + 1)
     total = np.bincount(code, weights=values, minlength=len(edges) + 1)
     overall = values.mean() if len(values) else 0.0
     mean = np.where(count > 0, total / np.maximum(count, 1), overall)
-    result: Array = mean[np.searchsorted(edges, at)]
+    result: Array = mean[code if at is by else bins(edges, at)]
     return result
 
 
@@ -154,6 +155,11 @@ class ExcessCells:
         return self.view.segment[self.first]
 
     @cached_property
+    def num_samples(self) -> int:
+        """Number of samples with a token."""
+        return int((np.bincount(self.sample) > 0).sum())
+
+    @cached_property
     def mean(self) -> float:
         """Mean excess of all tokens."""
         return float(self.total.sum() / self.num.sum())
@@ -187,10 +193,10 @@ class ExcessCells:
         With n / (n - 1), and as the normal quantile of Student's t: a few samples that
         agree by chance are no evidence. 0 for fewer than five samples.
         """
-        by_sample = np.bincount(self.sample, weights=influence)
-        num = int((np.bincount(self.sample) > 0).sum())
+        num = self.num_samples
         if num < MIN_SAMPLES:
             return 0.0
+        by_sample = np.bincount(self.sample, weights=influence)
         error = float(np.sqrt((by_sample**2).sum() * num / (num - 1)))
         t = abs(value) / max(error, 1e-9)
         z = -float(stats.norm.ppf(max(stats.t.sf(t, num - 1), 1e-300)))

@@ -56,7 +56,14 @@ class Level:
 
     @classmethod
     def from_view(cls, view: View) -> Level:
-        """Measure the tokens of a view."""
+        """Measure the tokens of a view, once."""
+        if "level" not in view.memo:
+            view.memo["level"] = cls._measure(view)
+        level: Level = view.memo["level"]
+        return level
+
+    @classmethod
+    def _measure(cls, view: View) -> Level:
         nan = float("nan")
         if len(view) == 0:
             return cls(
@@ -91,8 +98,7 @@ class Level:
 def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
     """Return the mean of values and its standard error, clustered."""
     mean = float(values.mean())
-    codes = np.unique(cluster, return_inverse=True)[1] if cluster.size else cluster
-    sums = np.bincount(codes, weights=values - mean)
+    sums = np.bincount(cluster, weights=values - mean)[np.bincount(cluster) > 0]
     num = len(sums)
     if num == 1:
         return mean, float("nan")

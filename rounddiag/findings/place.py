@@ -10,13 +10,14 @@ or groups of samples, are the units of evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special, stats
 
+from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
@@ -38,7 +39,7 @@ from rounddiag.findings.slices import (
 from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from os import PathLike
 
     import pandas as pd
@@ -200,7 +201,7 @@ def _search(view: View) -> Iterator[Place]:
     if len(view) == 0 or not view.abs.any():
         return
     cluster = clusters(view)
-    if len(np.unique(cluster)) < MIN_CLUSTERS:
+    if (np.bincount(cluster) > 0).sum() < MIN_CLUSTERS:
         return
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
@@ -234,14 +235,10 @@ def _excesses(view: View) -> list[Array]:
     """
     weight = np.sqrt(np.expm1(np.minimum(view.r, 0.0)) ** 2 + _SOFT**2)
     size = np.minimum(view.abs, 2 * _LARGEST) / weight
-    code = _bins(view.r)
-    order = np.argsort(code, kind="stable")
-    edges = np.searchsorted(code[order], np.arange(code.max() + 2))
+    code = _bins(view)
+    groups = group_by_bin(code, int(code.max()) + 1)
     low, middle = np.array(
-        [
-            np.quantile(size[order[begin:stop]], (0.1, 0.5))
-            for begin, stop in pairwise(edges)
-        ]
+        [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
     ).T
     found = [size > level * _bound_units(middle)[code] for level in LEVELS]
     quiet = _NORMAL * low
@@ -257,13 +254,15 @@ def _bound_units(units: Array) -> Array:
     return bounded
 
 
-def _bins(values: Array) -> Array:
-    """Return the bin of each value; the bins have about as many values each."""
-    sample = values[:: max(1, len(values) // 50_000)]
-    edges = np.unique(np.quantile(sample, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    codes = np.searchsorted(edges, values)
-    result: Array = np.unique(codes, return_inverse=True)[1]
-    return result
+def _bins(view: View) -> Array:
+    """Return each token's bin of log-prob; the bins have about as many tokens each."""
+    if "bins" not in view.memo:
+        few = view.r[:: max(1, len(view) // 50_000)]
+        sparse = bins(quantile_edges(few, _BINS), view.r)
+        is_used = np.bincount(sparse) > 0
+        view.memo["bins"] = (np.cumsum(is_used) - 1).astype(np.uint8)[sparse]
+    codes: Array = view.memo["bins"]
+    return codes
 
 
 def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
@@ -273,7 +272,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     """
     if view.batch.is_redacted:
         return []
-    known, code = np.unique(view.id, return_inverse=True)
+    known, code = view.distinct_ids
     num = np.bincount(code)
     size = np.minimum(view.abs, _LARGEST)
     usual = np.bincount(code, weights=mean_by_bin(view.r, size, view.r))
@@ -300,7 +299,7 @@ def _best(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
-    code = _bins(view.r)
+    code = _bins(view)
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
     for exceeding in excesses:
@@ -318,7 +317,10 @@ def _best(
             (one.gain / spread, one, counts) for one in find_slices(cells, counts)
         ]
     return _first_proved(
-        _judge(view, cells, there, one, counts, worth)
+        (
+            _probability(cells, one, counts),
+            partial(_place, view, cells, there, one, counts, worth),
+        )
         for worth, one, counts in _plainest_first(found, cells)
     )
 
@@ -343,20 +345,24 @@ def _plainest_first(
     return list(seen.values())[:_TRIED]
 
 
-def _first_proved(found: Iterable[Place | None]) -> Place | None:
-    """Return the first place that is none by chance.
+def _first_proved(
+    found: Iterable[tuple[float, Callable[[float], Place | None]]],
+) -> Place | None:
+    """Return the first place that is none by chance, of probabilities and places.
 
     A better one of the same tokens says the same more exactly: its own probability does
     not count.
     """
-    better: list[Place] = []
-    for one in found:
-        if one is None:
+    better: list[Callable[[float], Place | None]] = []
+    for p, measure_place in found:
+        if p > LEVEL:
+            better.append(measure_place)
             continue
-        if one.p <= LEVEL:
-            same = (other for other in better if _is_same(one, other))
-            return replace(next(same, one), p=one.p)
-        better.append(one)
+        one = measure_place(p)
+        if one is not None:
+            others = (measure_other(p) for measure_other in better)
+            same = (other for other in others if other and _is_same(one, other))
+            return next(same, one)
     return None
 
 
@@ -365,17 +371,17 @@ def _is_same(one: Place, other: Place) -> bool:
     return bool(2 * both > max(one.over.sum(), other.over.sum()))
 
 
-def _judge(
+def _place(
     view: View,
     cells: Cells,
     there: Array,
     one: Slice,
     counts: Counts,
     worth: float,
+    p: float,
 ) -> Place | None:
     """Return the place of a slice; None if it is no larger than sound ones."""
     inside = inside_of(cells, one.parts)
-    p = _probability(cells, inside, counts, one)
     if one.hits < MIN_HITS:
         return None
     tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
@@ -404,7 +410,7 @@ def _judge(
         over=over,
         num_tokens=int(tokens.sum()),
         num_large=int((view.abs[tokens] > FACTOR_2).sum()),
-        num_samples=len(np.unique(view.sample[over])),
+        num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
         share=excess / whole if whole > 0 else 0.0,
         ratio=ratio,
         low=low,
@@ -431,8 +437,9 @@ def _nature(column: ColumnOfTokens) -> str:
     return "round" if column.name == "num_rounds" else column.scope
 
 
-def _probability(cells: Cells, inside: Array, counts: Counts, one: Slice) -> float:
+def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
+    inside = inside_of(cells, one.parts)
     size = int(cells.cluster.max()) + 1
     out = [
         np.bincount(cells.cluster[~inside], weights=values[~inside], minlength=size)
@@ -457,8 +464,8 @@ def _probability(cells: Cells, inside: Array, counts: Counts, one: Slice) -> flo
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:
     """Return the ratio of |diff| to the usual, with its interval over clusters."""
     ratio = float(size.sum() / usual.sum())
-    codes = np.unique(cluster, return_inverse=True)[1]
-    rest = np.bincount(codes, weights=size - ratio * usual)
+    rest = np.bincount(cluster, weights=size - ratio * usual)
+    rest = rest[np.bincount(cluster) > 0]
     num = len(rest)
     if num < MIN_CLUSTERS:
         return ratio, float("nan"), float("nan")

@@ -35,8 +35,9 @@ class Cells:
     ----------
     columns : list of ColumnOfTokens
     first : int64 array, one a cell
-    codes : list of int32 array, one a column
-        Code of each cell.
+    codes : list of int64 array, one a column
+        Code of each cell plus 1; 0 where the value is missing. `bincount` would copy
+        codes of another type.
     cluster : int64 array, one a cell
     num_conditions : int
         How many conditions there are, which is the price of the search.
@@ -61,7 +62,7 @@ class Cells:
         return cls(
             columns,
             first,
-            [one.codes[first] for one in columns],
+            [one.codes[first].astype(np.int64) + 1 for one in columns],
             cluster[first],
             sum(len(one.values) * len(one.relations) for one in columns),
         )
@@ -156,16 +157,18 @@ def _extend(
     cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float]
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
-    chosen = np.flatnonzero(inside_of(cells, base.parts))
+    inside = inside_of(cells, base.parts)
+    # Few cells have hits, and few of a longer slice have anything.
+    chosen = np.flatnonzero(inside) if base.parts else slice(None)
+    hot = np.flatnonzero((counts.hits > 0) & inside)
     used = {part[0] for part in base.parts}
-    hits, expected = counts.hits[chosen], counts.expected[chosen]
+    hits, expected = counts.hits[hot], counts.expected[chosen]
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
-        codes = cells.codes[index][chosen] + 1
-        size = len(column.values) + 1
-        h = np.bincount(codes, weights=hits, minlength=size)[1:]
-        e = np.bincount(codes, weights=expected, minlength=size)[1:]
+        codes, size = cells.codes[index], len(column.values) + 1
+        h = np.bincount(codes[hot], weights=hits, minlength=size)[1:]
+        e = np.bincount(codes[chosen], weights=expected, minlength=size)[1:]
         for relation in column.relations:
             rh, re = h, e
             if relation == ">=":
@@ -190,9 +193,9 @@ def inside_of(cells: Cells, parts: Sequence[tuple[int, str, int]]) -> Array:
     for index, relation, code in parts:
         codes = cells.codes[index]
         if relation == "=":
-            inside &= codes == code
+            inside &= codes == code + 1
         elif relation == ">=":
-            inside &= codes >= code
+            inside &= codes >= code + 1
         else:
-            inside &= (codes <= code) & (codes >= 0)
+            inside &= (codes <= code + 1) & (codes > 0)
     return inside

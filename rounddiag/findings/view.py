@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core.columns import plain_columns, round_values, sample_clusters
+from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
 if TYPE_CHECKING:
@@ -159,6 +160,11 @@ class View:
     def abs(self) -> Array:
         """`|o - r|`, in nats."""
         return np.abs(self.d)
+
+    @cached_property
+    def distinct_ids(self) -> tuple[Array, Array]:
+        """The distinct ids, sorted, and which of them each token has."""
+        return distinct(self.id)
 
     @cached_property
     def follows(self) -> Array:

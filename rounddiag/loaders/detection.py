@@ -317,7 +317,8 @@ def formats() -> pd.DataFrame:
     DataFrame
         One row per format: its name, what writes it, the names of its files, and the
         files on which the reader was tested. *unverified* says that the test file was
-        made from the writer's source code, because the writer could not be run.
+        made from the writer's source code, because the writer could not be run. Files
+        of known frameworks that cannot be opened follow, with the reason.
 
     Examples
     --------
@@ -327,8 +328,13 @@ def formats() -> pd.DataFrame:
     """
     import pandas as pd
 
+    from rounddiag.loaders.unsupported import UNSUPPORTED_FILES
+
     rows = [
         (form.name, form.framework, ", ".join(form.files), form.verified or UNVERIFIED)
         for form in FORMATS
     ]
+    for file in UNSUPPORTED_FILES:
+        name, _, reason = file.description.partition(": ")
+        rows.append((name, file.framework, file.files, f"cannot be opened: {reason}"))
     return pd.DataFrame(rows, columns=["format", "framework", "files", "checked on"])

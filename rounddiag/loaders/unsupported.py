@@ -50,11 +50,17 @@ class UnsupportedFile:
         What it is, and what it lacks.
     advice : str
         What to add to the trainer.
+    framework : str
+        What writes it.
+    files : str
+        A pattern of its file names.
     """
 
     keys: tuple[str, ...]
     description: str
     advice: str
+    framework: str
+    files: str
 
 
 UNSUPPORTED_FILES = (
@@ -62,31 +68,59 @@ UNSUPPORTED_FILES = (
         ("input", "output", "gts", "score", "step"),
         "what verl writes to `rollout_data_dir`: texts and scores, without log-probs",
         _RECIPE.format("verl"),
+        framework="verl",
+        files="*.jsonl",
     ),
     UnsupportedFile(
         ("step", "prompt", "completion", "advantage"),
         "TRL's log of completions: texts and rewards, without log-probs",
         _RECIPE.format("trl"),
+        framework="TRL",
+        files="completions_*.parquet",
     ),
     UnsupportedFile(
         ("task_id", "seqlen", "prompt_len", "head_version", "tail_version"),
         "AReaL's dump of rollouts: texts and versions, without log-probs",
         _RECIPE.format("areal"),
+        framework="AReaL",
+        files="*.jsonl",
     ),
     UnsupportedFile(
         ("training_step", "episode_id", "task_hash", "trajectories"),
         "an episode of rLLM: texts and rewards, without log-probs",
         _RECIPE.format("rllm"),
+        framework="rLLM",
+        files="episode_*.json",
     ),
     UnsupportedFile(
         ("steps", "trajectory_metrics", "final_ob_len"),
         "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
         _RECIPE.format("tinker"),
+        framework="Tinker",
+        files="*_rollout_summaries.jsonl",
     ),
     UnsupportedFile(
         ("logp", "token_ids", "prompt_token_ids"),
         "a step of DART-GUI: the sampler's log-probs, without the trainer's",
         _RECIPE.format("verl"),
+        framework="DART-GUI",
+        files="data_for_step_*.pt",
+    ),
+    UnsupportedFile(
+        ("env", "traces"),
+        "episodes of verifiers: the sampler's log-probs, without the trainer's",
+        "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder `stream`.",
+        framework="verifiers, prime-rl",
+        files="traces.jsonl, stream/*.jsonl",
+    ),
+    UnsupportedFile(
+        ("schema_version", "agent", "steps"),
+        "an ATIF trajectory: texts, and at most the sampler's log-probs, without the"
+        " trainer's",
+        "Save the batch of the trainer that learns from it: `rounddiag recipe` lists"
+        " trainers.",
+        framework="Harbor, NeMo Gym",
+        files="trajectory.json",
     ),
 )
 

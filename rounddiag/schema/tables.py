@@ -73,7 +73,7 @@ class TableSchema:
 # An aggregate has one name and one meaning in every table: it is over the tokens of the
 # row whose diff is finite.
 _ROUND_MEANS = tuple(m.mean_column for m in METRICS.values() if m.in_rounds)
-_AGGREGATES = (
+AGGREGATE_COLUMNS = (
     *_ROUND_MEANS[:2],
     nat("max_abs_diff", "largest |{a} - {b}| log-prob", "float64"),
     *_ROUND_MEANS[2:],
@@ -113,7 +113,7 @@ _OF_ROUNDS = (
     count("start", "position of the first token", "int32"),
     NUM_TOKENS,
     NUM_NONFINITE,
-    *_AGGREGATES,
+    *AGGREGATE_COLUMNS,
 )
 ROUNDS = TableSchema(
     one_row_per="sample and round",
@@ -159,7 +159,7 @@ SAMPLES = TableSchema(
         NUM_ROUNDS,
         NUM_TOKENS,
         NUM_NONFINITE,
-        *_AGGREGATES,
+        *AGGREGATE_COLUMNS,
         _FIRST_UNEQUAL,
     ),
 )
@@ -209,7 +209,7 @@ STEPS = TableSchema(
         NUM_ROUNDS,
         NUM_TOKENS,
         NUM_NONFINITE,
-        *_AGGREGATES,
+        *AGGREGATE_COLUMNS,
         number("reward", "mean reward"),
         nat("entropy", "mean entropy of the training engine", "float64"),
         number("length", "mean number of generated tokens per sample"),

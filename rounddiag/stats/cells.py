@@ -10,6 +10,7 @@ import pandas as pd
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
+from rounddiag.schema.tables import AGGREGATE_COLUMNS
 from rounddiag.stats.inputs import measure
 from rounddiag.stats.intervals import Estimator, Resampling
 
@@ -82,7 +83,7 @@ def _run_means(values: Array, num: Array) -> Array:
 
 
 # Aggregates of diffs in a round frame: means, except `_LARGEST`.
-AGGREGATES = tuple(c.name for c in ROUNDS.columns if c.dtype == "float64")
+AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _LARGEST = ("max_abs_diff",)
 # The means that `stats.cell_frame` and `stats.paired_cells` add.
 CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rounddiag.loaders import load
+from rounddiag.loaders import formats, load
 from tests.loaders.table_cases import says
 from tests.loaders.wide_files import ROWS
 
@@ -53,6 +53,24 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             },
             "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
             RECIPE.format("tinker"),
+        ),
+        (
+            {"id": "e1", "env": {"id": "gui"}, "task": {}, "traces": [{"nodes": []}]},
+            "episodes of verifiers: the sampler's log-probs, without the trainer's",
+            "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder"
+            " `stream`.",
+        ),
+        (
+            {
+                "schema_version": "ATIF-v1.7",
+                "session_id": "s",
+                "agent": {"name": "a"},
+                "steps": [{"step_id": 1, "source": "user", "message": "x"}],
+            },
+            "an ATIF trajectory: texts, and at most the sampler's log-probs, without"
+            " the trainer's",
+            "Save the batch of the trainer that learns from it: `rounddiag recipe`"
+            " lists trainers.",
         ),
     ],
 )
@@ -159,3 +177,16 @@ def test_a_step_of_dart_gui_is_recognised(tmp_path: Path) -> None:
     )
     with says(message):
         load(path)
+
+
+def test_formats_end_with_what_cannot_be_opened() -> None:
+    found = formats().iloc[-1].tolist()
+
+    assert found == [
+        "an ATIF trajectory",
+        "Harbor, NeMo Gym",
+        "trajectory.json",
+        "cannot be opened: texts, and at most the sampler's log-probs, without the"
+        " trainer's",
+    ]
+    assert (formats()["format"] == "trace annotations").sum() == 1

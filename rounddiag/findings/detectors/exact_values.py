@@ -125,7 +125,7 @@ def _zero_tails(view: View, values: Array) -> Array | None:
     tail = _tail(view, values)
     others = view.o if values is view.r else view.r
     unsure = others < -FAR / 10
-    known, code = np.unique(view.id, return_inverse=True)
+    known, code = view.distinct_ids
     outside = unsure & ~tail
     num = np.bincount(code, weights=outside, minlength=len(known))
     hits = np.bincount(code, weights=outside & zero, minlength=len(known))

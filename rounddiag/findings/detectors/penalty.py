@@ -124,16 +124,19 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
         return None
     x = _log_prob(view)
     d = np.clip(view.d, -LARGE, LARGE)
-    fitted = np.zeros(len(view))
-    for part in (old, new):
-        fitted[part] = mean_by_bin(x[part], d[part], x[part])
-    matched = d - mean_by_bin(x[new], d[new], x)
-    gap, error = clustered_mean(matched[old], view.sample[old])
-    _, other = clustered_mean(matched[new], view.sample[new])
+    x_new = x[new]
+    of_new = mean_by_bin(x_new, d[new], x_new)
+    of_old = mean_by_bin(x_new, d[new], x[old])
+    gap, error = clustered_mean(d[old] - of_old, view.sample[old])
+    _, other = clustered_mean(d[new] - of_new, view.sample[new])
     error = float(np.hypot(error, other))
     if gap < MIN_Z * error:
         return None
-    alone = d[chosen] - mean_by_bin(x[chosen], d[chosen], x[chosen])
+    fitted = np.zeros(len(view))
+    fitted[new] = of_new
+    x_old, x = x[old], x[chosen]
+    fitted[old] = mean_by_bin(x_old, d[old], x_old)
+    alone = d[chosen] - mean_by_bin(x, d[chosen], x)
     left = float(((d - fitted)[chosen] ** 2).sum())
     partial = 1 - left / max(float((alone**2).sum()), 1e-300)
     return SeenSplit(
@@ -149,16 +152,14 @@ def _log_prob(view: View) -> Array:
 def seen_in_context(view: View) -> Array:
     """Return whether a token's id occurs before it, in the prompt or the response."""
     memo = view.facts.memo
-    if "first_in_context" not in memo:
-        memo["first_in_context"] = _first_in_context(view.batch)
-    known, first, num_before = memo["first_in_context"]
-    at = np.searchsorted(known, view.sample * _VOCABULARY + view.id)
-    again: Array = first[at] < view.flat + num_before
+    if "seen_in_context" not in memo:
+        memo["seen_in_context"] = _seen_in_context(view.batch)
+    again: Array = memo["seen_in_context"][view.flat]
     return again
 
 
-def _first_in_context(batch: Batch) -> tuple[Array, Array, int]:
-    """Return the ids of each sample, their first positions, and the prompts' size."""
+def _seen_in_context(batch: Batch) -> Array:
+    """Return, for each position of the responses, whether its id occurs before it."""
     ids = batch.response_ids.cpu().numpy().astype(np.int64)
     sizes = np.diff(batch.offsets.cpu().numpy())
     owner = np.repeat(np.arange(batch.num_samples), sizes)
@@ -174,16 +175,19 @@ def _first_in_context(batch: Batch) -> tuple[Array, Array, int]:
         )
         keys.insert(0, mine * _VOCABULARY + prompt)
         num_before = len(prompt)
-    known, first = np.unique(np.concatenate(keys), return_index=True)
-    return known, first, num_before
+    return _repeats(np.concatenate(keys))[num_before:]
 
 
 def seen_before(view: View) -> Array:
     """Return whether a token's id was generated earlier in its sample."""
     if len(view) == 0:
         return np.zeros(0, dtype=bool)
-    key = view.sample * (int(view.id.max()) + 1) + view.id
-    order = np.argsort(key, kind="stable")
-    again = np.zeros(len(view), dtype=bool)
-    again[order[1:]] = key[order[1:]] == key[order[:-1]]
+    return _repeats(view.sample * (int(view.id.max()) + 1) + view.id)
+
+
+def _repeats(keys: Array) -> Array:
+    """Return whether each key occurs before it."""
+    order = np.argsort(keys, kind="stable")
+    again = np.zeros(len(keys), dtype=bool)
+    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     return again

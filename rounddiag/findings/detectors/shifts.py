@@ -35,6 +35,7 @@ MIN_GAIN_SAME_LAG = 0.5
 # too, it may leave a little more, up to about what they have.
 MAX_LEFT, MAX_USUAL_LEFT, AS_USUAL = 0.2, 0.3, 1.3
 MIN_ALL = 8
+_ROUNDING = 1e-9  # of sums in another order
 # Tokens at the start of a stretch that may fit without the shift by chance.
 SLACK = 3
 
@@ -50,15 +51,15 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     suspects = view.abs > MIN_DIFF
     if suspects.sum() < MIN_TOKENS:
         return []
-    gains = {lag: _gain(view, lag) for lag in LAGS}
-    return _shifted_ends(view, gains) or _shifted_starts(view, gains)
+    return _shifted_ends(view) or _shifted_starts(view)
 
 
-def _shifted_ends(view: View, gains: dict[int, tuple[Array, Array]]) -> list[Evidence]:
+def _shifted_ends(view: View) -> list[Evidence]:
     """Find rounds that are shifted from some token on to their end."""
-    tokens, lags, starts = _stretches(view, gains, MIN_TOKENS, MIN_GAIN)
-    controls = {lag: _gain(view, lag) for lag in CONTROLS}
-    by_chance = _stretches(view, controls, MIN_TOKENS, MIN_GAIN)[2]
+    tokens, lags, starts = _stretches(view, LAGS, MIN_TOKENS, MIN_GAIN)
+    if not tokens.any():
+        return []
+    by_chance = _stretches(view, CONTROLS, MIN_TOKENS, MIN_GAIN)[2]
     others = (by_chance >= 0) & (starts < 0)
     segment = np.cumsum(_begins(view)) - 1
     size = np.bincount(segment, weights=view.abs)
@@ -66,7 +67,7 @@ def _shifted_ends(view: View, gains: dict[int, tuple[Array, Array]]) -> list[Evi
         return []
     known, num = np.unique(lags[tokens], return_counts=True)
     lag = int(known[num.argmax()])
-    more = _stretches(view, {lag: gains[lag]}, MIN_TOKENS_SAME_LAG, MIN_GAIN_SAME_LAG)
+    more = _stretches(view, (lag,), MIN_TOKENS_SAME_LAG, MIN_GAIN_SAME_LAG)
     new = more[0] & (starts < 0)[segment]
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
@@ -81,15 +82,14 @@ def _shifted_ends(view: View, gains: dict[int, tuple[Array, Array]]) -> list[Evi
     return [_evidence(view, tokens, lags, starts, (here, left))]
 
 
-def _shifted_starts(
-    view: View, gains: dict[int, tuple[Array, Array]]
-) -> list[Evidence]:
+def _shifted_starts(view: View) -> list[Evidence]:
     """Find samples in which the first tokens of every round are shifted."""
-    at = np.flatnonzero(view.token < MAX_START)
-    if not (view.abs[at] > MIN_DIFF).any():
+    near = view.keep(view.token < MAX_START + max(CONTROLS))
+    at = near.token < MAX_START
+    if not (near.abs[at] > MIN_DIFF).any():
         return []
-    starts = view.keep(view.token < MAX_START)
-    rests = {lag: shifted[at] for lag, (shifted, _) in gains.items()}
+    starts = near.keep(at)
+    rests = {lag: _gain(near, lag)[0][at] for lag in LAGS}
     gain, chosen, lag, width = max(
         (
             (*_gain_of_starts(starts, rest, width, MIN_GAIN / 2), lag, width)
@@ -100,7 +100,7 @@ def _shifted_starts(
     )
     if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
-    controls = (_gain(view, control)[0][at] for control in CONTROLS)
+    controls = (_gain(near, control)[0][at] for control in CONTROLS)
     by_chance = max(
         _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
     )
@@ -168,12 +168,30 @@ def _gain(view: View, lag: int) -> tuple[Array, Array]:
 
 
 def _stretches(
-    view: View,
-    gains: dict[int, tuple[Array, Array]],
-    min_tokens: int,
-    min_gain: float,
+    view: View, searched: tuple[int, ...], min_tokens: int, min_gain: float
 ) -> tuple[Array, Array, Array]:
-    """Return the tokens of the shifted end of each round, their lag, and its start."""
+    """Return the tokens of the shifted end of each round, their lag, and its start.
+
+    A lag removes no more than a round has: rounds that have too little are left out.
+    """
+    begins = np.flatnonzero(_begins(view))
+    size = np.add.reduceat(view.abs, begins)
+    is_large = size > min_gain * (1 - _ROUNDING)
+    large = np.repeat(is_large, np.diff(np.r_[begins, len(view)]))
+    tokens = np.zeros(len(view), dtype=bool)
+    lags = np.zeros(len(view), dtype=int)
+    starts = np.full(len(begins), -1)
+    if is_large.any():
+        tokens[large], lags[large], starts[is_large] = _stretches_of(
+            view.keep(large), searched, min_tokens, min_gain
+        )
+    return tokens, lags, starts
+
+
+def _stretches_of(
+    view: View, searched: tuple[int, ...], min_tokens: int, min_gain: float
+) -> tuple[Array, Array, Array]:
+    """Return the stretches of a view of which every round is searched."""
     begins = np.flatnonzero(_begins(view))
     ends = np.r_[begins[1:], len(view)]
     index = np.arange(len(view))
@@ -182,7 +200,8 @@ def _stretches(
     tokens = np.zeros(len(view), dtype=bool)
     lags = np.zeros(len(view), dtype=int)
     starts = np.full(len(begins), -1)
-    for lag, (shifted, known) in gains.items():
+    for lag in searched:
+        shifted, known = _gain(view, lag)
         gain = np.where(known, view.abs - shifted, 0.0)
         total = np.cumsum(gain)
         before = total - gain

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.pattern import at_limit, strong_patterns
@@ -117,14 +117,12 @@ def high_by_bin(view: View) -> Array:
     choose what it is compared with.
     """
     likely = np.maximum(view.o, view.r)
-    edges = np.unique(np.quantile(likely, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    code = np.searchsorted(edges, likely)
-    order = np.argsort(code, kind="stable")
-    stops = np.searchsorted(code[order], np.arange(len(edges) + 2))
+    edges = quantile_edges(likely, _BINS)
+    code = bins(edges, likely)
     high = np.zeros(len(edges) + 1)
-    for k, (begin, stop) in enumerate(itertools.pairwise(stops)):
-        if stop > begin:
-            high[k] = np.quantile(view.abs[order[begin:stop]], 0.9)
+    for k, tokens in enumerate(group_by_bin(code, len(high))):
+        if len(tokens):
+            high[k] = np.quantile(view.abs[tokens], 0.9)
     floor = max(0.02 * float(view.abs.mean()), 1e-6)
     result: Array = np.maximum(high, floor)[code]
     return result
