@@ -239,10 +239,10 @@ def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
         expect(title).not_to_have_text(seen[-1] or "")
         expect(opened.find(".rdx-text pre span").first).to_be_visible()
         seen.append(title.text_content())
-    # The evidence, four worst, of which it is none, and two drawn.
+    # Of the evidence, four worst, two drawn, and attempts beside them.
     assert len({*seen}) == 7
     note = opened.find(".rdx-overview > .rdx-note")
-    expect(note).to_contain_text("7 of 64 samples are in this file")
+    expect(note).to_contain_text("9 of 64 samples are in this file")
     expect(opened.find(".rdx-in-file").first).to_be_visible()
 
 
@@ -272,7 +272,7 @@ def test_a_sample_that_is_not_there_says_how_to_see_it(opened: Opened) -> None:
     expect(missing).to_be_visible()
     sample = (opened.find(".rdx-title").text_content() or "").split()[-1]
     words = missing.text_content() or ""
-    assert f"Sample {sample} is not in this file, which has 7 of 64 samples." in words
+    assert f"Sample {sample} is not in this file, which has 9 of 64 samples." in words
     assert f"rounddiag report image_window.parquet --samples {sample}" in words
     expect(opened.region("Text")).to_be_hidden()
     opened.region("rounddiag explorer").focus()
@@ -329,7 +329,7 @@ def test_the_label_of_the_token_plot_is_not_covered(opened: Opened, width: int) 
     opened.resize(width, 700)
     opened.find(".rdx-plot-choices [value=log_probs]").check(force=True)
     tokens = opened.region("Tokens")
-    expect(tokens.locator(".annotation-text")).to_have_count(2)
+    expect(tokens.locator(".annotation-text")).to_have_count(3)
     opened.settle()
     choices = opened.find(".rdx-plot-choices").bounding_box()
     assert choices is not None

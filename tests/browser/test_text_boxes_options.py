@@ -42,8 +42,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "k3": ("plot_heatmap", {"metric": "k3", "pooling": "mean", "order": "rounds"}),
     "log-probs": ("plot_probabilities", {"axes": "log_prob"}),
     "diffs": ("plot_probabilities", {"axes": "diff"}),
-    "along the response": ("plot_positions", {"by": "response"}),
-    "to the end": ("plot_positions", {"by": "end"}),
+    "along the response": ("plot_positions", {"along": "response"}),
+    "to the end": ("plot_positions", {"along": "end"}),
 }
 # These need groups, rewards or values.
 NAMED_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -30,7 +30,7 @@ class ExplorerPage {
       onSet: (changes) => this.set(changes),
       onThreshold: (threshold) => this.sample.setThreshold(threshold),
       onFindings: () => this.drawer.toggle(true, "findings"),
-      askValues: (name) => this.kernel.request("values", { name }),
+      askValues: this.kernel.isStored ? undefined : (name) => this.kernel.request("values", { name }),
       buttons: [
         this.button("?", "Keys (?)", () => this.sheet.show("Keys", keyHelp())),
         this.button(fullWindowIcon(), "Full window (F)", () => this.fillWindow()),
