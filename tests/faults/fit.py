@@ -15,10 +15,9 @@ of a bench add to it; a fault of many batches counts as `CAP`, so that no bench 
 by its size. The weights of the measures maximise the likelihood of the true causes,
 with tables that lack the agent they are asked about.
 
-Right first, of faults named from their looks, with all of `tune-0`, and of `test-0` and
-`test-1` those of some kinds: fitted here, 60 % on a bench of three other models (80
-batches) and 72 % on `vllm` (29); fitted there, 64 % here (505) and 66 % on `vllm`;
-fitted on both, 66 % on `vllm`.
+Right first, of faults named from their looks, with all agents but `test-5`: fitted
+here, 59 % on a bench of three other models (80 batches) and 79 % on `vllm` (29); fitted
+there, 62 % here (719) and 66 % on `vllm`; fitted on both, 69 % on `vllm`.
 
 `--other` names a bench with `truth.json` (cause, also_acceptable, severity, model,
 variant) and its batches in `data`. The batches of `vllm` are never fitted on.
