@@ -92,7 +92,7 @@ def test_a_link_to_no_environment_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("failing", "code"), [("", 0), ("ruff", 1), ("mypy", 1), ("pytest", 1)]
+    ("failing", "code"), [("", 0), ("ruff", 1), ("tsc", 1), ("mypy", 1), ("pytest", 1)]
 )
 def test_the_checks_fail_exactly_when_one_of_them_fails(
     checkout: Path, tmp_path: Path, failing: str, code: int
@@ -104,14 +104,21 @@ def test_the_checks_fail_exactly_when_one_of_them_fails(
     python.write_text(
         f'#!/bin/sh\n[ "$1" = -c ] || echo "$2"\n[ "$2" != "{failing}" ]\n'
     )
-    python.chmod(0o755)
+    compiler = theirs / "typescript" / "node_modules" / ".bin" / "tsc"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text(f'#!/bin/sh\necho tsc\n[ tsc != "{failing}" ]\n')
+    npm = tmp_path / "npm"  # where there is one, the compiler is used
+    npm.touch()
+    for file in (python, compiler, npm):
+        file.chmod(0o755)
     (checkout / ".venv").symlink_to(theirs)
     done = subprocess.run(
         [checkout / "tests" / "run", "--quick"],
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
     )
     assert done.returncode == code
     # mypy runs beside the others; its output comes last.
-    assert done.stdout.split() == ["ruff", "ruff", "pytest", "mypy"]
+    assert done.stdout.split() == ["ruff", "ruff", "tsc", "pytest", "mypy"]

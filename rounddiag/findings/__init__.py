@@ -19,6 +19,7 @@ the range of the batch's kind:
   finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one module per cause.
+- `bins`: quantiles, bins and groups of millions of values.
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
 - `explanation`: the largest cause first, then what is left.

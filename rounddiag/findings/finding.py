@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -208,10 +209,9 @@ class Finding:
         if not causes or not isinstance(file, str) or not Path(file).is_file():
             return ""
         model = shlex.quote(self._model or "MODEL")
-        return (
-            f"rounddiag prove {shlex.quote(file)} --model {model} --hypotheses"
-            f" {','.join(causes)}"
-        )
+        # As it is named from here: a notebook that is shared says nothing of a machine.
+        near = shlex.quote(os.path.relpath(file))
+        return f"rounddiag prove {near} --model {model} --hypotheses {','.join(causes)}"
 
     @property
     def _provable(self) -> list[str]:

@@ -224,8 +224,8 @@ def test_each_row_of_a_list_leads_somewhere(page: PartsPage) -> None:
     page.run("await lists.next(); await lists.next();")
     first, second = TOKENS["places"]
     assert page.said == [
-        ["row", {"place": place, "condition": None, "finding": None}]
-        for place in (second, first, second, first)
+        ["row", {"place": place, "condition": None, "finding": None, "at": at}]
+        for place, at in ((second, 1), (first, 0), (second, 1), (first, 0))
     ]
     assert rows.nth(0).get_attribute("aria-current") == "true"
 
