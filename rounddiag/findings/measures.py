@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SOFT = 0.02  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST, _LARGEST = 1e-3, 5.0  # of a size, and of |diff| in nats
-_MANY = 200_000  # tokens that are looked at: evenly spaced ones of a longer view
+_MANY = 200_000  # tokens that are read: evenly spaced ones of a longer view
 _FEW = 8  # tokens of which there is no mean
 _START = 3  # tokens at the start of a round
 _ENDS = (3, 12)  # tokens at the end of samples

@@ -78,8 +78,9 @@ class Sheet:
     def floor(self) -> float:
         """The scale of the scorer's own noise, in nats of logits."""
         noise = scale_residuals(self.rough - self.base, self.spread)
-        told = self.spread >= LEAST_SPREAD
-        return max(fit_scale(noise[told] if told.any() else noise), 1e-5)
+        is_uncertain = self.spread >= LEAST_SPREAD
+        kept = noise[is_uncertain] if is_uncertain.any() else noise
+        return max(fit_scale(kept), 1e-5)
 
     @cached_property
     def informs(self) -> Array:

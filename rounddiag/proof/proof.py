@@ -144,12 +144,12 @@ class Proof:
         if self.verdict == "none_of_these":
             who = ENGINE_NAMES.get(self.side or "", "one of the engines")
             return f"no hypothesis reproduces {who}."
-        told = [
+        by_engine = [
             f"{ENGINE_NAMES[one.engine]} ({one.engine}): {' and '.join(one.causes)}"
             for one in self.conclusions
         ]
         rest = " explains a part" if self.verdict == "partly" else ""
-        return f"{'; '.join(told)}{rest}."
+        return f"{'; '.join(by_engine)}{rest}."
 
 
 def _describe(one: Conclusion) -> str:
