@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 _ROUND_COLUMNS = frozenset(
     {
         *("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"),
-        *("group_id", "sample:picked"),
+        "group_id",
     }
 )
 _STEP_COLUMNS = frozenset({"reward", "entropy"})
@@ -103,9 +102,7 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # For a partial capture, means are over the randomly drawn samples.
-    drawn = Measured.of(batch).drawn.require_batch()
-    means: dict[str, Any] = {"num_samples": num_samples, **step_means(drawn)}
+    means: dict[str, Any] = {"num_samples": num_samples, **step_means(batch)}
     means["weight_version"] = weight_version(batch)
     return _tables(step, rounds, means, batch.meta)
 

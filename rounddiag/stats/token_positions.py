@@ -48,7 +48,6 @@ def position_means(
     Parameters
     ----------
     data : Batch or path-like
-        For a partial capture, only the randomly drawn samples are used.
     along : {"round", "response", "end", "image", "images", "context"}
         Index in the round; position in the response; number of tokens to the end of the
         round; number of tokens since the last screenshot before the round began; number
@@ -88,7 +87,7 @@ def position_means(
     1  1.0   1.0         256
     2  2.0   3.0         512
     """
-    data, how = measure(data, a, b).drawn, get_measure(metric)
+    data, how = measure(data, a, b), get_measure(metric)
     batch = data.require_batch()
     along, by = read_along(data, along, by)
     tokens, rounds = data.tokens(), data.rounds
