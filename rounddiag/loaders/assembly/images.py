@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
@@ -252,11 +254,16 @@ def _shorten(facts: list[str]) -> list[str]:
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
-    """Return a picture: encoded bytes, a struct with `bytes`, or an image of Pillow.
+    """Return a picture: bytes, a struct with `bytes`, a data URL, an image of Pillow.
 
     None for anything else, such as a path: a file must not make us read other files.
     """
     match value:
+        case str() if found := _DATA_URL.match(value):
+            try:
+                return EncodedScreenshot(data=b64decode(value[found.end() :]))
+            except ValueError:
+                return None
         case Mapping():
             return read_picture(value.get("bytes"))
         case bytes():
@@ -281,6 +288,9 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
         data=read,
         palette=palette if isinstance(palette, list) else None,
     )
+
+
+_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,")
 
 
 def _pixels(data: bytes | Span | TextBytes) -> bytes:
