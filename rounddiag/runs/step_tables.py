@@ -19,7 +19,7 @@ from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.totals import read_totals, step_means
+from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
@@ -96,13 +96,14 @@ def measure_step(
 
 def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
     """Compute both tables from the columns."""
-    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=False)
+    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
     rounds = round_summary(batch)
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    means = {"num_samples": num_samples, **step_means(batch)}
+    means: dict[str, Any] = {"num_samples": num_samples, **step_means(batch)}
+    means["weight_version"] = weight_version(batch)
     return _tables(step, rounds, means, batch.meta)
 
 
@@ -134,6 +135,7 @@ def _tables(
     row = {
         "step": step.step,
         **{name: means[name] for name in _MEANS},
+        "weight_version": means.get("weight_version", ""),
         "facts": json.dumps(facts, sort_keys=True),
     }
     return {"rounds": rounds, "steps": pd.DataFrame([row])}
