@@ -161,8 +161,10 @@ class Scorer:
         for request in requests:
             one: Any = self.weights.get(request.weights, engine)
             # Only engines that have other weights beside them take a third.
-            kept = [self.weights[request.kept_weights]] if request.kept else []
-            readouts.append(one.read(request, self.pool, *kept))
+            others: list[Any] = []
+            if request.kept:
+                others = [self.weights[request.kept_weights]]
+            readouts.append(one.read(request, self.pool, *others))
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts

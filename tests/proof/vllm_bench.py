@@ -58,7 +58,7 @@ class Bench:
         if knob.startswith("young-"):
             name = f"older-{knob.removeprefix('young-')}"
         elif "adapter" in case.name:
-            name, adapters = "older-60", {"policy": self.folder / "adapter"}
+            name, adapters = "older-60", {"policy": str(self.folder / "adapter")}
         others = {
             f"lag {lag}": str(self.folder / f"older-{lag}")
             for lag in self.agent.older
