@@ -102,16 +102,16 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     """Return the image tokens: runs of one id in observations."""
     if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
         return None
-    ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask)
+    ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
     offsets = to_numpy(batch.offsets)
-    change = (np.diff(ids) != 0) | (np.diff(mask) != 0)
+    change = (np.diff(ids) != 0) | np.diff(mask)
     is_first = np.r_[True, change][: len(ids)]
     is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
     begins = np.flatnonzero(is_first)
     size = np.diff(np.r_[begins, len(ids)])
     ends = offsets[:-1] + to_numpy(batch.lengths)
     row = np.searchsorted(offsets, begins, side="right") - 1
-    inside = (size >= _IMAGE_RUN) & (mask[begins] == 0)
+    inside = (size >= _IMAGE_RUN) & ~mask[begins]
     inside &= begins + size <= ends[row]  # not the padding at the end
     if inside.sum() < _MIN_IMAGES:
         return None

@@ -23,7 +23,7 @@ def long_batch(**fields: Any) -> Batch:
     zeros = torch.zeros(2, len(SAMPLE))
     return Batch.from_padded(
         response_ids=torch.tensor([SAMPLE] * 2),
-        response_mask=torch.tensor([MASK] * 2),
+        response_mask=torch.tensor([MASK] * 2, dtype=torch.bfloat16),  # any dtype
         old_log_probs=zeros,
         rollout_log_probs=zeros,
         **fields,
