@@ -118,6 +118,10 @@ class Request:
         Changes the positions; by default they are those of these ids.
     setting : str
         A setting of the engine for this pass, such as `rotary_bfloat16`.
+    weights : str
+        The name of the weights, where they are not the given ones.
+    kept : int
+        The keys and values of so many first tokens are those of `kept_weights`.
     """
 
     sample: int
@@ -127,6 +131,9 @@ class Request:
     pictures: tuple[Picture, ...] = ()
     places: Places | None = None
     setting: str = ""
+    weights: str = ""
+    kept: int = 0
+    kept_weights: str = ""
 
     @classmethod
     def of_sample(cls, one: Trajectory) -> Request:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from rounddiag.proof.engines.engine import (
 )
 from rounddiag.proof.engines.loading import load_model
 from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
+from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
     from rounddiag.vision import Screenshot
+
+
+Layers: TypeAlias = dict[int, "tuple[Tensor, Tensor]"]
+"""Keys and values of each layer, of shape (1, heads, length, width)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +102,7 @@ class LocalEngine:
         seen: set[Need] = {"logits", "positions"}
         if self.processor is not None:
             seen |= {"pictures", "features"}
-        if self._rotaries():
-            seen.add("rotary")
-        return frozenset(seen)
+        return frozenset(seen | model_abilities(self.model))
 
     @property
     def dtype(self) -> str:
@@ -205,14 +208,26 @@ class LocalEngine:
         return [self.read(request, pool).log_probs() for request in requests]
 
     @torch.inference_mode()
-    def read(self, request: Request, pool: Pool) -> Readout:
-        """Run one pass; return what logits follow from."""
+    def read(
+        self, request: Request, pool: Pool, filled_by: LocalEngine | None = None
+    ) -> Readout:
+        """Run one pass; return what logits follow from.
+
+        The keys and values of the first `request.kept` tokens are those of `filled_by`.
+        """
         one = pool[request.sample]
         scored = request.is_scored.clone()
         scored[0] = False
         at = scored.nonzero()[:, 0]
-        with self._setting(request.setting), self._adapted():
-            hidden = self._run(request, pool)[at - 1]
+        cache = None
+        if filled_by is not None:
+            filled: Layers = {}
+            with filled_by.adapted_model():
+                filled_by._run(request, pool, _cache(filled))  # noqa: SLF001 of this class
+            cache = _cache({}, filled, request.kept)
+        change = SETTINGS.get(request.setting, _unchanged)
+        with change(self.model), self.adapted_model():
+            hidden = self._run(request, pool, cache)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
         mine = begin[np.searchsorted(begin, source, side="right") - 1]
@@ -226,18 +241,18 @@ class LocalEngine:
         return Readout(hidden, self._head, request.ids[at], seen)
 
     def _head(self, hidden: Tensor) -> Tensor:
-        with self._adapted():
+        with self.adapted_model():
             logits = self.model.get_output_embeddings()(hidden)
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
         return logits.float()  # type: ignore[no-any-return]
 
-    def _run(self, request: Request, pool: Pool) -> Tensor:
+    def _run(self, request: Request, pool: Pool, cache: Any = None) -> Tensor:  # noqa: ANN401 of transformers
         """Run a pass; once more without the features of pictures if memory is short."""
         for is_last in (False, True):
             try:
-                return self._hidden(request, pool)
+                return self._hidden(request, pool, cache)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -249,7 +264,7 @@ class LocalEngine:
                 torch.cuda.empty_cache()
         raise AssertionError
 
-    def _hidden(self, request: Request, pool: Pool) -> Tensor:
+    def _hidden(self, request: Request, pool: Pool, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
         device = self.model.device
         ids = request.ids[None].to(device)
         positions = self.positions(request, pool)
@@ -258,6 +273,10 @@ class LocalEngine:
             "attention_mask": torch.ones_like(ids),
             "use_cache": False,
         }
+        if cache is not None:
+            # Its name before transformers 5.24 was the longer one.
+            names = inspect.signature(type(self.model.base_model).forward).parameters
+            arguments["cache" if "cache" in names else "past_key_values"] = cache
         if len(positions) == 1:
             arguments["position_ids"] = positions.to(device)
         else:
@@ -401,7 +420,7 @@ class LocalEngine:
                 embedded = torch.zeros_like(embedded)
             return embedded.expand(size, -1), ()
         pixels = self._pixels_of(picture, pool)
-        key = (id(pixels), setting)
+        key = (id(pixels), setting == "rotary_bfloat16")
         if key not in self._features:
             values = {
                 name: value.to(self.model.device)
@@ -429,30 +448,37 @@ class LocalEngine:
         """Free the features of pictures."""
         self._features.clear()
 
-    def _adapted(self) -> AbstractContextManager[None]:
+    def adapted_model(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its adapter."""
         return nullcontext() if self.adapter is None else self.adapter.on(self.model)
 
-    def _rotaries(self) -> list[Any]:
-        return [
-            module
-            for module in self.model.modules()
-            if isinstance(getattr(module, "inv_freq", None), torch.Tensor)
-        ]
 
-    @contextmanager
-    def _setting(self, setting: str) -> Iterator[None]:
-        """Run with rotary frequencies in bfloat16, where that is asked for."""
-        if setting != "rotary_bfloat16":
-            yield
-            return
-        kept = [(module, module.inv_freq) for module in self._rotaries()]
-        try:
-            for module, values in kept:
-                module.inv_freq = values.bfloat16().to(values.dtype)
-            yield
-        finally:
-            for module, values in kept:
-                module.inv_freq = values
+def _unchanged(model: Any) -> AbstractContextManager[None]:  # noqa: ANN401 of transformers
+    del model
+    return nullcontext()
+
+
+def _cache(found: Layers, kept: Mapping[int, Any] | None = None, size: int = 0) -> Any:  # noqa: ANN401 of transformers
+    """Return a cache that notes the keys and values of each layer of one pass.
+
+    The first `size` of them are taken of `kept`.
+    """
+    from transformers import DynamicCache
+
+    cache: Any = DynamicCache()
+
+    def update(keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> Any:  # noqa: ANN401 of the base
+        found[layer] = keys, values
+        if kept is None:
+            return keys, values
+        pairs = zip(kept[layer], (keys, values), strict=True)
+        return tuple(
+            torch.cat([old[:, :, :size].to(new), new[:, :, size:]], 2)
+            for old, new in pairs
+        )
+
+    cache.update = update
+    return cache
 
 
 def _level(found: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
