@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -259,11 +260,8 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     None for anything else, such as a path: a file must not make us read other files.
     """
     match value:
-        case str() if found := _DATA_URL.match(value):
-            try:
-                return EncodedScreenshot(data=b64decode(value[found.end() :]))
-            except ValueError:
-                return None
+        case str():
+            return read_picture(_data_of_url(value))
         case Mapping():
             return read_picture(value.get("bytes"))
         case bytes():
@@ -288,6 +286,14 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
         data=read,
         palette=palette if isinstance(palette, list) else None,
     )
+
+
+def _data_of_url(text: str) -> bytes | None:
+    """Return the bytes in a data URL, None for any other text."""
+    head = _DATA_URL.match(text)
+    with suppress(ValueError):
+        return b64decode(text[head.end() :]) if head else None
+    return None
 
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,")

@@ -258,7 +258,7 @@ def _join_nodes(
 
 def _pictures(nodes: Iterable[Mapping[str, Any]], mask: Array) -> list[Screenshot]:
     """Return the pictures in the messages of a branch, with the round that follows."""
-    found: list[Screenshot] = []
+    found: list[tuple[Screenshot, int]] = []
     start = num_rounds = 0
     for node in nodes:
         message = node.get("message")
@@ -267,12 +267,13 @@ def _pictures(nodes: Iterable[Mapping[str, Any]], mask: Array) -> list[Screensho
             url = part.get("image_url")
             picture = read_picture(url.get("url") if isinstance(url, dict) else None)
             if picture is not None:
-                found.append(replace(picture, round=num_rounds))
+                found.append((picture, num_rounds))
         stop = start + len(node["token_ids"])
         num_rounds += bool(mask[start:stop].any())
         start = stop
     return [
-        one if one.round < num_rounds else replace(one, round=None) for one in found
+        replace(picture, round=after if after < num_rounds else None)
+        for picture, after in found
     ]
 
 
@@ -323,7 +324,7 @@ PRIME_RL_TRACES = Format(
     ),
     keys=("version", "trace_id", "branches"),
     read=read_annotations,
-    verified="written by prime-rl's AnnotationWriter, on a micro batch made by hand, beside"
-    " episodes of verifiers",
+    verified="written by prime-rl's AnnotationWriter, on a micro batch made by hand,"
+    " beside episodes of verifiers",
     in_parts=True,
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rounddiag.core import token_frame
 from rounddiag.loaders import load
 
 DATA = Path(__file__).parents[2] / "data"
