@@ -260,18 +260,15 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     None for anything else, such as a path: a file must not make us read other files.
     """
     match value:
-        case str():
-            return read_picture(_data_of_url(value))
-        case Mapping():
-            return read_picture(value.get("bytes"))
-        case bytes():
-            return EncodedScreenshot(data=value)
-        case Span() | TextBytes():
-            return EncodedScreenshot(data=value.read())
+        case str() | Mapping():
+            is_url = isinstance(value, str)
+            return read_picture(_data_of_url(value) if is_url else value.get("bytes"))
+        case bytes() | Span() | TextBytes():
+            return EncodedScreenshot(data=_bytes_of(value))
         case Node(
             name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
         ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
-            read = partial(_pixels, data)
+            read = partial(_bytes_of, data)
         case _ if type(value).__module__.startswith("PIL."):
             mode, (width, height), read = value.mode, value.size, value.tobytes
             palette = value.getpalette()
@@ -299,7 +296,7 @@ def _data_of_url(text: str) -> bytes | None:
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,")
 
 
-def _pixels(data: bytes | Span | TextBytes) -> bytes:
+def _bytes_of(data: bytes | Span | TextBytes) -> bytes:
     return data if isinstance(data, bytes) else data.read()
 
 
