@@ -261,8 +261,7 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     """
     match value:
         case str() | Mapping():
-            is_url = isinstance(value, str)
-            return read_picture(_data_of_url(value) if is_url else value.get("bytes"))
+            return read_picture(_encoded_in(value))
         case bytes() | Span() | TextBytes():
             return EncodedScreenshot(data=_bytes_of(value))
         case Node(
@@ -285,11 +284,13 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     )
 
 
-def _data_of_url(text: str) -> bytes | None:
-    """Return the bytes in a data URL, None for any other text."""
-    head = _DATA_URL.match(text)
+def _encoded_in(value: str | Mapping[Any, Any]) -> object:
+    """Return the bytes in a data URL or in a struct; None for any other text."""
+    if isinstance(value, Mapping):
+        return value.get("bytes")
+    head = _DATA_URL.match(value)
     with suppress(ValueError):
-        return b64decode(text[head.end() :]) if head else None
+        return b64decode(value[head.end() :]) if head else None
     return None
 
 
