@@ -3,6 +3,7 @@
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
+`llama_vision`  what that architecture reads besides ids
 `loading`       a model and its image processor, from a folder or a name
 `settings`      what a model computes otherwise for one pass
 `adapters`      a LoRA adapter, added to a model without peft
