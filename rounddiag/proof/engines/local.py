@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,7 @@ import torch
 
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines import llama_vision
+from rounddiag.proof.engines.chat import Chat
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,
@@ -104,12 +106,19 @@ class LocalEngine:
         )
         return cls(name, model, processor, trust_remote_code)
 
+    @cached_property
+    def chat(self) -> Chat | None:
+        """Its tokenizer, with a chat template."""
+        return Chat.open(self.name, trust_remote_code=self.trust_remote_code)
+
     @property
     def abilities(self) -> frozenset[Need]:
         """What hypotheses may ask of it."""
         seen: set[Need] = {"logits", "positions"}
         if self.processor is not None:
             seen |= {"pictures", "features"}
+        if self.chat is not None:
+            seen.add("chat")
         return frozenset(seen | model_abilities(self.model))
 
     @property
