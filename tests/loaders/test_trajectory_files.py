@@ -19,6 +19,7 @@ from tests.loaders.verifiers_writer import episode
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from rounddiag import Batch
 
 
