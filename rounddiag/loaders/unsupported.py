@@ -107,13 +107,6 @@ UNSUPPORTED_FILES = (
         files="data_for_step_*.pt",
     ),
     UnsupportedFile(
-        ("env", "traces"),
-        "episodes of verifiers: the sampler's log-probs, without the trainer's",
-        "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder `stream`.",
-        framework="verifiers, prime-rl",
-        files="traces.jsonl, stream/*.jsonl",
-    ),
-    UnsupportedFile(
         ("schema_version", "agent", "steps"),
         "an ATIF trajectory: texts, and at most the sampler's log-probs, without the"
         " trainer's",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.proof.engines.chat import Chat
     from rounddiag.vision import Screenshot
 
 Look: TypeAlias = Literal["seen", "grey", "coarse", "pad", "zeros"]
@@ -190,10 +191,13 @@ class Pool:
     batch : Batch
     prepare : callable
         Completes a trajectory with what only the engine knows: the image tokens.
+    chat : Chat or None
+        The tokenizer of the engine's model.
     """
 
     batch: Batch
     prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
+    chat: Chat | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:

@@ -55,12 +55,6 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             RECIPE.format("tinker"),
         ),
         (
-            {"id": "e1", "env": {"id": "gui"}, "task": {}, "traces": [{"nodes": []}]},
-            "episodes of verifiers: the sampler's log-probs, without the trainer's",
-            "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder"
-            " `stream`.",
-        ),
-        (
             {
                 "schema_version": "ATIF-v1.7",
                 "session_id": "s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.engines import llama_vision
+from rounddiag.proof.engines.chat import Chat
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
+# What the configurations of Qwen, GLM and Gemma call the tokens around a picture.
+_MARKERS = (
+    *("vision_start_token_id", "vision_end_token_id"),
+    *("image_start_token_id", "image_end_token_id"),
+    *("boi_token_index", "eoi_token_index"),
+)
+
 Layers: TypeAlias = dict[int, "tuple[Tensor, Tensor]"]
 """Keys and values of each layer, of shape (1, heads, length, width)."""
 
@@ -48,7 +58,7 @@ class _Pixels:
     """
 
     shot: Screenshot
-    values: dict[str, Tensor]
+    values: dict[str, Any]
     num_tokens: int
 
 
@@ -96,12 +106,19 @@ class LocalEngine:
         )
         return cls(name, model, processor, trust_remote_code)
 
+    @cached_property
+    def chat(self) -> Chat | None:
+        """Its tokenizer, with a chat template."""
+        return Chat.open(self.name, trust_remote_code=self.trust_remote_code)
+
     @property
     def abilities(self) -> frozenset[Need]:
         """What hypotheses may ask of it."""
         seen: set[Need] = {"logits", "positions"}
         if self.processor is not None:
             seen |= {"pictures", "features"}
+        if self.chat is not None:
+            seen.add("chat")
         return frozenset(seen | model_abilities(self.model))
 
     @property
@@ -166,7 +183,7 @@ class LocalEngine:
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
-            for key in ("vision_start_token_id", "vision_end_token_id")
+            for key in _MARKERS
             if (value := getattr(self.model.config, key, None)) is not None
         }
         spans = self._spans(one, at)
@@ -363,8 +380,10 @@ class LocalEngine:
             self._pixels[key] = _Pixels(shot, values, self._count(values))
         return self._pixels[key]
 
-    def _count(self, values: dict[str, Tensor]) -> int:
+    def _count(self, values: dict[str, Any]) -> int:
         """Return how many image tokens a picture has."""
+        if self.model.config.model_type == llama_vision.MODEL_TYPE:
+            return 1
         grid = values.get("image_grid_thw")
         if grid is not None:
             merge = getattr(self.model.config.vision_config, "spatial_merge_size", 2)
@@ -383,22 +402,28 @@ class LocalEngine:
         return int(length) * len(values["pixel_values"])
 
     def _pictures(self, request: Request, pool: Pool) -> dict[str, Any]:
+        config = self.model.config
+        if config.model_type == llama_vision.MODEL_TYPE:
+            shown = [self._pixels_of(one, pool).values for one in request.pictures]
+            tiles = config.vision_config.max_num_tiles
+            found = llama_vision.cross_attention(request, self._pad, shown, tiles)
+            return {name: one.to(self.model.device) for name, one in found.items()}
         sizes = self._sizes(request, pool)
-        found = [
+        encoded = [
             self._encode(picture, size, request.setting, pool)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
-        features = tuple(one[0] for one in found)
+        features = tuple(one[0] for one in encoded)
         # Families with grids take one entry for each picture, others all in one.
         by_picture = hasattr(self.model.model, "get_rope_index")
         outputs = SimpleNamespace(
             pooler_output=features if by_picture else torch.cat(features)
         )
-        eyes = self.model.config.vision_config
+        eyes = config.vision_config
         levels = len(getattr(eyes, "deepstack_visual_indexes", None) or ())
         if levels:
             outputs.deepstack_features = [
-                tuple(_level(one, level) for one in found) for level in range(levels)
+                tuple(_level(one, level) for one in encoded) for level in range(levels)
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.model).forward).parameters

@@ -23,6 +23,7 @@ Need: TypeAlias = Literal[
     "rotary",
     "weights",
     "experts",
+    "chat",
     "decoding",
 ]
 NEEDS: dict[Need, str] = {
@@ -33,6 +34,7 @@ NEEDS: dict[Need, str] = {
     "rotary": "the rotary frequencies, which this engine does not let change",
     "weights": "the weights, which this engine does not let change",
     "experts": "a mixture of experts",
+    "chat": "the tokenizer of the model",
     "decoding": "a vLLM server with --enable-trace-replay",
 }
 
@@ -101,7 +103,7 @@ def register(
         What the engine did, as it is printed.
     needs : iterable of str
         What the engine must be able to do: `positions`, `pictures`, `features`,
-        `rotary`, `weights`, `experts`.
+        `rotary`, `weights`, `experts`, `chat`.
 
     Returns
     -------
