@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.conditions import CACHES, PACKS, POWERS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.weights import id_correlation, log_odds_tail
-from rounddiag.findings.detectors.workers import PACKS, WORKERS
-from rounddiag.findings.excess import decoding_step
-from rounddiag.findings.pattern_candidates import CACHES, POWERS, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -257,7 +255,7 @@ class _Shape:
     def _step(self) -> tuple[float, float]:
         """Return the best step over the decoding steps, and the part before it."""
         size = self.size[self.tokens]
-        order = np.argsort(decoding_step(self.view)[self.tokens], kind="stable")
+        order = np.argsort(self.view.num_before[self.tokens], kind="stable")
         rest = size[order] - size.mean()
         num = len(rest)
         edge = num // 20

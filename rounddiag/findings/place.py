@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special, stats
 
-from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
+from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
@@ -25,8 +25,8 @@ from rounddiag.findings.conditions import (
     in_order_of_speech,
     token_id_column,
 )
-from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.reference import guess_kind, named_range
+from rounddiag.findings.sample_sets import columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -126,9 +126,9 @@ class Place:
 
     @property
     def is_of_text(self) -> bool:
-        """Whether a condition is about what was written."""
+        """Whether all conditions are about what was written."""
         names = {one.column for one in self.conditions}
-        return bool(names & {"role", "token_id", "application"})
+        return names <= {"role", "token_id", "application"}
 
     @property
     def is_of_rounds(self) -> bool:
@@ -206,6 +206,7 @@ def _search(view: View) -> Iterator[Place]:
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
     columns += _columns_of_ids(view, excesses)
+    columns += columns_of_sets(view, excesses, _bins(view))
     cells = Cells.from_columns(columns, view, cluster)
     inside = np.zeros(len(view), dtype=bool)
     for _ in range(MAX_PLACES):
@@ -314,7 +315,8 @@ def _best(
         )
         spread = counts.spread(cells.cluster, num_clusters)
         found += [
-            (one.gain / spread, one, counts) for one in find_slices(cells, counts)
+            (one.gain / spread, one, counts)
+            for one in find_slices(cells, counts, spread)
         ]
     return _first_proved(
         (
@@ -388,9 +390,7 @@ def _place(
     outside = there & ~tokens
     if outside.sum() < (1 - MOST) * there.sum():
         return None
-    size = np.minimum(view.abs, _LARGEST)
-    usual = mean_by_bin(view.r[outside], size[outside], view.r)
-    usual = np.maximum(usual, _LEAST)
+    size, usual = usual_size(view, outside)
     ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
     scopes = {_nature(cells.columns[index]) for index, _, _ in one.parts}
     if ratio < max(MIN_RATIO[scope] for scope in scopes):
@@ -418,6 +418,13 @@ def _place(
         p=p,
         worth=worth,
     )
+
+
+def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
+    """Return |diff| of each token, and that of equally likely tokens outside."""
+    size = np.minimum(view.abs, _LARGEST)
+    usual = mean_by_bin(view.r[outside], size[outside], view.r)
+    return size, np.maximum(usual, _LEAST)
 
 
 def _is_small(view: View, scopes: set[str], tokens: Array, outside: Array) -> bool:
@@ -457,8 +464,10 @@ def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     error = np.sqrt(spread * expected * (1 + one.expected / out[1].sum()))
     by_t = float(stats.t.sf((one.hits - expected) / max(error, 1e-9), num - 1))
     by_count = float(special.gammainc(one.hits / spread, expected / spread))
-    price = float(special.binom(cells.num_conditions, len(one.parts)))
-    return min(max(by_t, by_count) * price * len(LEVELS), 1.0)
+    log_p = np.log(max(by_t, by_count, 1e-300))
+    price = np.log(len(LEVELS) * special.binom(cells.num_conditions, len(one.parts)))
+    price += sum(cells.columns[index].log_price for index, _, _ in one.parts)
+    return float(np.exp(min(log_p + price, 0.0)))
 
 
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:

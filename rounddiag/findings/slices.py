@@ -109,15 +109,23 @@ class Counts:
         """Return the variance between clusters over that of independent tokens."""
         hits = np.bincount(cluster, weights=self.hits, minlength=size)
         expected = np.bincount(cluster, weights=self.expected, minlength=size)
-        use = expected > 0
-        z = (hits[use] - expected[use]) / np.sqrt(expected[use])
-        # Robust: a fault in some clusters is no spread of all.
-        middle = np.median(np.abs(z - np.median(z))) / _MAD
-        return float(max(middle**2, 1.0))
+        return overdispersion(hits, expected)
 
 
-def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
-    """Return conjunctions of which every condition is needed, best first."""
+def overdispersion(hits: Array, expected: Array) -> float:
+    """Return the variance between units over that of independent tokens; at least 1."""
+    use = expected > 0
+    z = (hits[use] - expected[use]) / np.sqrt(expected[use])
+    # Robust: a fault in some units is no spread of all.
+    middle = np.median(np.abs(z - np.median(z))) / _MAD
+    return float(max(middle**2, 1.0))
+
+
+def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
+    """Return conjunctions of which every condition is needed, best first.
+
+    A set of samples that the data chose costs its price times the spread.
+    """
     whole = (float(counts.hits.sum()), float(counts.expected.sum()))
     base = Slice((), 0.0, *whole)
     beam = [base]
@@ -125,7 +133,7 @@ def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
     for _ in range(_DEPTH):
         longer: dict[tuple[int, int], Slice] = {}
         for shorter in beam:
-            for one in _extend(cells, counts, shorter, whole):
+            for one in _extend(cells, counts, shorter, whole, spread):
                 # Of slices of the same tokens, the plainest.
                 key = (round(one.hits), round(10 * one.expected))
                 if one.gain > shorter.gain and (
@@ -154,7 +162,11 @@ def _needs_all(cells: Cells, counts: Counts, one: Slice) -> bool:
 
 
 def _extend(
-    cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float]
+    cells: Cells,
+    counts: Counts,
+    base: Slice,
+    whole: tuple[float, float],
+    spread: float,
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
     inside = inside_of(cells, base.parts)
@@ -163,6 +175,7 @@ def _extend(
     hot = np.flatnonzero((counts.hits > 0) & inside)
     used = {part[0] for part in base.parts}
     hits, expected = counts.hits[hot], counts.expected[chosen]
+    paid = spread * sum(cells.columns[index].log_price for index in used)
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
@@ -175,7 +188,7 @@ def _extend(
                 rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
             elif relation == "<=":
                 rh, re = h.cumsum(), e.cumsum()
-            gain = scan(rh, re, *whole)
+            gain = scan(rh, re, *whole) - paid - spread * column.log_price
             gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
             gain[re > MOST * whole[1]] = 0.0
             for code in np.argsort(-gain)[:_BEAM]:
