@@ -227,11 +227,7 @@ def _place_evidence(view: View, place: Place) -> Evidence:
         score=1.0,
         gain=place.worth,
         tokens=tokens,
-        where={
-            "found": place,
-            "samples": np.unique(view.sample[tokens]),
-            **where,
-        },
+        where={"found": place, **where},
         measures=(
             Measure(name="tokens", value=place.num_tokens, unit="tokens"),
             Measure(

@@ -86,9 +86,11 @@ def round_onset(batch: Batch, a: str = "old", b: str = "rollout") -> Onset | Non
 def find_onset(view: View, place: Place) -> Onset | None:
     """Return the change point of a place that is "from round k on"; else None."""
     only = place.conditions[0]
-    if len(place.conditions) > 1 or (only.column, only.relation) != ("round", ">="):
+    if len(place.conditions) > 1 or only.column != "round":
         return None
-    latest = int(str(only.value))
+    latest, last = int(str(only.value)), int(view.round.max())
+    if only.relation == "<=" or (only.relation == "=" and latest < last):
+        return None
     totals, counts = _by_owner(view, place)
     draws = np.random.default_rng(_SEED).multinomial(
         len(totals), np.full(len(totals), 1 / len(totals)), size=_NUM_DRAWS

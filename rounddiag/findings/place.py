@@ -71,6 +71,11 @@ SURE_WORTH = 100.0
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere. Roles, ids
 # and rounds differ by nature; ranks and samples do not: at most 1.28 in sound batches.
 MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
+# A place along samples counts too from this ratio on, the lower end of its interval.
+# Sound batches have such places up to 1.7, and small ones, of 10 nats, up to 3.8.
+ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
+ALONG |= {"context_length"}
+FAR, FAR_WORTH = 2.0, 20.0
 MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
@@ -395,7 +400,10 @@ def _place(
     scopes = {_nature(cells.columns[index]) for index, _, _ in one.parts}
     if ratio < max(MIN_RATIO[scope] for scope in scopes):
         return None
-    if worth < SURE_WORTH and _is_small(view, scopes, tokens, outside):
+    names = {cells.columns[index].name for index, _, _ in one.parts}
+    is_far = names <= ALONG and worth > FAR_WORTH and low > FAR
+    is_sure = worth > SURE_WORTH or is_far
+    if not is_sure and _is_small(view, scopes, tokens, outside):
         return None
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
