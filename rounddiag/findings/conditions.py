@@ -31,8 +31,10 @@ _STEPS = 32
 _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
 # Columns in the order in which a sentence says them; others are between the two parts.
 _SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
-_SAID_LAST = ("num_rounds", "round", "last_round", "images_seen", "decoding_step")
-_SAID_LAST += ("context_length", "last_of_longest")
+_SAID_LAST = (
+    *("num_rounds", "round", "last_round", "images_seen", "decoding_step"),
+    *("context_length", "last_of_longest"),
+)
 _ENDS = range(1, 17)  # first and last tokens of a round
 # Context positions from which a cast to bfloat16 rounds, coarser at each.
 POWERS = 2 ** np.arange(8, 17)

@@ -17,7 +17,12 @@ from rounddiag.findings.naming import rank_causes
 from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
-from rounddiag.findings.sample_sets import ALL_BUT_EVERY_NTH, EVERY_NTH, SETS
+from rounddiag.findings.sample_sets import (
+    ALL_BUT_EVERY_NTH,
+    EVERY_NTH,
+    OWN_START,
+    SETS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -216,7 +221,7 @@ def _with_place(view: View, place: Place, best: Evidence | None) -> Evidence:
 
 def _place_evidence(view: View, place: Place) -> Evidence:
     """Return a place as evidence whose cause is open."""
-    tokens, where = place.tokens, _where(place)
+    tokens, where = place.tokens, _where(view, place)
     onset = find_onset(view, place)
     if onset is not None:
         tokens = view.round >= onset.round
@@ -246,11 +251,13 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     )
 
 
-def _where(place: Place) -> dict[str, object]:
+def _where(view: View, place: Place) -> dict[str, object]:
     """Return what the measures read of the conditions of a place."""
     found: dict[str, object] = {}
     for one in place.conditions:
-        if one.column in (EVERY_NTH, ALL_BUT_EVERY_NTH):
+        if one.column == OWN_START:
+            found["samples"] = np.unique(view.sample[place.tokens])
+        elif one.column in (EVERY_NTH, ALL_BUT_EVERY_NTH):
             found["period"] = int(str(one.value))
             found |= {"all_but": 0} if one.column == ALL_BUT_EVERY_NTH else {}
         elif len(place.conditions) > 1 or one.column in SETS or one.relation == "<=":

@@ -122,7 +122,8 @@ def _known_samples(view: View, evidence: Evidence) -> Array:
     size = view.batch.num_samples
     rows = np.zeros(size, dtype=bool)
     place = evidence.where.get("found")
-    if place is None or place.tokens is not evidence.tokens:
+    is_known = place is None or "samples" in evidence.where
+    if is_known or place.tokens is not evidence.tokens:
         rows[np.asarray(evidence.where.get("samples", ()), dtype=int)] = True
         return rows
     hit = np.bincount(view.sample[place.tokens], minlength=size)

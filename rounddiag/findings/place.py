@@ -326,6 +326,7 @@ def _best(
     return _first_proved(
         (
             _probability(cells, one, counts),
+            cells.log_price(one.parts) > 0,
             partial(_place, view, cells, there, one, counts, worth),
         )
         for worth, one, counts in _plainest_first(found, cells)
@@ -353,17 +354,18 @@ def _plainest_first(
 
 
 def _first_proved(
-    found: Iterable[tuple[float, Callable[[float], Place | None]]],
+    found: Iterable[tuple[float, bool, Callable[[float], Place | None]]],
 ) -> Place | None:
-    """Return the first place that is none by chance, of probabilities and places.
+    """Return the first place that is none by chance.
 
     A better one of the same tokens says the same more exactly: its own probability does
-    not count.
+    not count, unless the data chose its samples.
     """
     better: list[Callable[[float], Place | None]] = []
-    for p, measure_place in found:
+    for p, is_chosen, measure_place in found:
         if p > LEVEL:
-            better.append(measure_place)
+            if not is_chosen:
+                better.append(measure_place)
             continue
         one = measure_place(p)
         if one is not None:
@@ -456,26 +458,47 @@ def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     inside = inside_of(cells, one.parts)
     size = int(cells.cluster.max()) + 1
-    out = [
-        np.bincount(cells.cluster[~inside], weights=values[~inside], minlength=size)
-        for values in (counts.hits, counts.expected)
-    ]
-    use = out[1] > 0
-    num = int(use.sum())
+    (h_in, e_in), (h_out, e_out) = (
+        [
+            np.bincount(cells.cluster[part], weights=values[part], minlength=size)
+            for values in (counts.hits, counts.expected)
+        ]
+        for part in (inside, ~inside)
+    )
+    num = int((e_out > 0).sum())
     if num < MIN_CLUSTERS - 1:
         return 1.0
-    rate = max(float(out[0].sum()), 0.5) / float(out[1].sum())
-    z = out[0][use] - rate * out[1][use]
-    spread = float((z**2 / np.maximum(rate * out[1][use], 1e-9)).sum()) / (num - 1)
-    spread = max(spread, 1.0)
+    rate = max(float(h_out.sum()), 0.5) / float(e_out.sum())
+    z = _sum_of_squares(h_out, rate * e_out)
+    tests = [(max(z / (num - 1), 1.0), num - 1)]
+    num_in = int((e_in > 0).sum())
+    if num_in >= MIN_CLUSTERS and not ((e_in > 0) & (e_out > 0)).any():
+        # Whole clusters: those inside tell of the spread as well.
+        z += _sum_of_squares(h_in, float(h_in.sum() / e_in.sum()) * e_in)
+        tests.append((max(z / (num + num_in - 2), 1.0), num + num_in - 2))
     expected = rate * one.expected
-    error = np.sqrt(spread * expected * (1 + one.expected / out[1].sum()))
-    by_t = float(stats.t.sf((one.hits - expected) / max(error, 1e-9), num - 1))
-    by_count = float(special.gammainc(one.hits / spread, expected / spread))
-    log_p = np.log(max(by_t, by_count, 1e-300))
-    price = np.log(len(LEVELS) * special.binom(cells.num_conditions, len(one.parts)))
-    price += sum(cells.columns[index].log_price for index, _, _ in one.parts)
-    return float(np.exp(min(log_p + price, 0.0)))
+    log_p = min(
+        _log_p(one.hits, expected, one.expected / e_out.sum(), spread, free)
+        for spread, free in tests
+    )
+    price = np.log(len(tests) * len(LEVELS))
+    price += np.log(special.binom(cells.num_conditions, len(one.parts)))
+    return float(np.exp(min(log_p + price + cells.log_price(one.parts), 0.0)))
+
+
+def _sum_of_squares(hits: Array, expected: Array) -> float:
+    use = expected > 0
+    return float(((hits[use] - expected[use]) ** 2 / expected[use]).sum())
+
+
+def _log_p(
+    hits: float, expected: float, ratio: float, spread: float, free: int
+) -> float:
+    """Return the larger of the probabilities by Student's t and by Poisson counts."""
+    error = np.sqrt(spread * expected * (1 + ratio))
+    by_t = float(stats.t.sf((hits - expected) / max(error, 1e-9), free))
+    by_count = float(special.gammainc(hits / spread, expected / spread))
+    return float(np.log(max(by_t, by_count, 1e-300)))
 
 
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:

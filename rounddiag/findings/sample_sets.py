@@ -242,6 +242,4 @@ def _own_starts(
     cost += float(_log_binom(len(counts.there), np.array(len(chosen))))
     whole = float(scan(over[tokens].sum(), expected[tokens].sum(), *counts.whole))
     worth = whole / counts.spread - cost
-    yield _Candidate(
-        OWN_START, "round", tokens, Named(len(chosen), text), cost, worth
-    )
+    yield _Candidate(OWN_START, "round", tokens, Named(len(chosen), text), cost, worth)

@@ -71,6 +71,10 @@ class Cells:
         """Return how far down a slice is among those that describe the same tokens."""
         return len(parts), sum(self.columns[index].rank for index, _, _ in parts)
 
+    def log_price(self, parts: Sequence[tuple[int, str, int]]) -> float:
+        """Return the price of the sets of samples that the data chose for a slice."""
+        return sum(self.columns[index].log_price for index, _, _ in parts)
+
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
         result: Array = np.add.reduceat(values.astype(np.float64), self.first)
@@ -183,7 +187,7 @@ def _extend(
     hot = np.flatnonzero((counts.hits > 0) & inside)
     used = {part[0] for part in base.parts}
     hits, expected = counts.hits[hot], counts.expected[chosen]
-    paid = spread * sum(cells.columns[index].log_price for index in used)
+    paid = spread * cells.log_price(base.parts)
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
