@@ -122,8 +122,8 @@ def _known_samples(view: View, evidence: Evidence) -> Array:
     size = view.batch.num_samples
     rows = np.zeros(size, dtype=bool)
     place = evidence.where.get("found")
-    is_known = place is None or "samples" in evidence.where
-    if is_known or place.tokens is not evidence.tokens:
+    is_place = place is not None and place.tokens is evidence.tokens
+    if place is None or not is_place or "samples" in evidence.where:
         rows[np.asarray(evidence.where.get("samples", ()), dtype=int)] = True
         return rows
     hit = np.bincount(view.sample[place.tokens], minlength=size)

@@ -72,7 +72,8 @@ SURE_WORTH = 100.0
 # and rounds differ by nature; ranks and samples do not: at most 1.28 in sound batches.
 MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
 # A place along samples counts too from this ratio on, the lower end of its interval.
-# Sound batches have such places up to 1.7, and small ones, of 10 nats, up to 3.8.
+# Sound batches have such places up to 1.7, and small ones, of 10 nats, up to 3.8. A set
+# of samples that the data choose must be as far: rounded values have one at 1.3.
 ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
 FAR, FAR_WORTH = 2.0, 20.0
@@ -176,7 +177,7 @@ def places(
     --------
     >>> import rounddiag as rd
     >>> rd.places(rd.load("sample_data/image_window.parquet"))["conditions"].tolist()
-    ['from round 3 on', 'in round 2']
+    ['from round 2 on']
     """
     import pandas as pd
 
@@ -403,7 +404,10 @@ def _place(
     if ratio < max(MIN_RATIO[scope] for scope in scopes):
         return None
     names = {cells.columns[index].name for index, _, _ in one.parts}
-    is_far = names <= ALONG and worth > FAR_WORTH and low > FAR
+    least = low if np.isfinite(low) else ratio
+    if least < FAR and cells.log_price(one.parts) > 0:
+        return None
+    is_far = names <= ALONG and worth > FAR_WORTH and least > FAR
     is_sure = worth > SURE_WORTH or is_far
     if not is_sure and _is_small(view, scopes, tokens, outside):
         return None

@@ -28,7 +28,8 @@ _MIN_ROWS = 4
 _LISTED = 3  # samples that a sentence lists
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
-BLOCK, SAMPLES, GROUPS, OWN_START = "block", "samples", "groups", "own_start"
+BLOCK, SAMPLES, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
+OWN_START = "own_start"
 SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLES, GROUPS, OWN_START})
 
 
