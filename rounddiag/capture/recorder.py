@@ -87,8 +87,8 @@ class Recorder:
         PNG: `rounddiag.prove` needs them. Also name the checkpoint of the step and the
         processor's limits in `facts`. 0 keeps small JPEGs only.
     max_samples : int, optional
-        Largest number of samples in a file, half of them random and half the worst. The
-        file of a larger batch also stores the per-round summary of all samples, which
+        Largest number of samples in a file, drawn at random from a larger batch. The
+        file also stores the per-round summary of all samples, which
         `rounddiag.round_summary` returns; `rounddiag.metrics` and
         `rounddiag.reconcile` see the saved samples only.
     seed : int

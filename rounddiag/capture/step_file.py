@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.capture.judge import Judge
     from rounddiag.capture.options import Options
+    from rounddiag.capture.sampling import SampleOrder
     from rounddiag.capture.snapshot import Snapshot
     from rounddiag.capture.trainer_batch import TrainerBatch
 
@@ -120,8 +121,10 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
 def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None:
     """Write the file of a step under its final name once complete; have it judged."""
     snapshot = join_parts(parts)
-    whole = build_step(snapshot, options)
-    batch = _picked_samples(whole, options)
+    order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
+    order = order.first(options.max_samples)
+    whole = build_step(snapshot, options, order)
+    batch = _saved_samples(whole, order)
     save_in(options.folder, options.file_name(snapshot.step), batch)
     if judge.is_due(snapshot.step, len(parts)):
         is_whole = batch is whole and not is_url(options.folder)
@@ -129,17 +132,13 @@ def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None
         judge.put(snapshot.step, options.path(snapshot.step), copy)
 
 
-def build_step(snapshot: Snapshot, options: Options) -> Batch:
+def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batch:
     """Build the batch of a step; `meta["capture"]` says what it leaves out."""
     batch = build_batch(_with_settings(snapshot.batch, options), snapshot.step)
-    order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
-    with_images = order.pick(options.images)
-    picked = with_images
-    if options.max_samples is not None:
-        picked = order.pick(options.max_samples)
+    picked = order.pick(options.images)
     why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
-    texts = _long_texts(batch.sample_columns, with_images)
-    screenshots = {i: v for i, v in snapshot.screenshots.items() if i in with_images}
+    texts = _long_texts(batch.sample_columns, picked)
+    screenshots = {i: v for i, v in snapshot.screenshots.items() if i in picked}
     exact = {*order.pick(min(options.prove_samples, options.images))}
     facts: dict[str, Any] = {"num_samples": batch.num_samples}
     if texts:
@@ -156,19 +155,18 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
     )
 
 
-def _picked_samples(batch: Batch, options: Options) -> Batch:
+def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
     """Return the samples that the file has, with the summary of all of them."""
-    if options.max_samples is None or options.max_samples >= len(batch):
+    if len(order.random) == len(batch):
         return batch
-    why = batch.sample_columns["picked"]
     facts = {
         **batch.meta["capture"],
-        "num_saved": int((why != "").sum()),
+        "num_saved": len(order.random),
         "note": _PARTIAL_NOTE,
         "rounds": summarize_rounds(batch),
     }
     batch = replace(batch, meta={**batch.meta, "capture": facts})
-    return batch.where(why != "")
+    return batch.where(np.isin(np.arange(len(batch)), order.random))
 
 
 def _temporary_copy(batch: Batch) -> str:

@@ -208,38 +208,13 @@ class Measured:
         return found
 
     @property
-    def drawn(self) -> Measured:
-        """The samples that a partial capture drew at random, without its worst picks.
-
-        The data itself where no sample was picked, or all were.
-        """
-        whole = self.batch
-        if whole is None:
-            return self
-
-        def compute() -> Batch | None:
-            picked = whole.sample_columns.get("picked")
-            if "rounds" not in _capture_facts(whole) or picked is None:
-                return None
-            is_drawn = picked == "random"
-            is_part = 0 < np.count_nonzero(is_drawn) < len(picked)
-            return whole.where(is_drawn) if is_part else None
-
-        batch = self._compute("drawn", compute)
-        return self if batch is None else Measured.of(batch)
-
-    @property
-    def num_picked(self) -> int:
-        """The number of samples that `drawn` leaves out."""
-        drawn = self.drawn
-        return 0 if drawn is self else self.num_samples - drawn.num_samples
-
-    @property
     def stored_totals(self) -> list[dict[str, Any]]:
         """The totals of all rounds of the step, as a partial capture stores them."""
         if not isinstance(self.data, Batch):
             return []
-        facts = _capture_facts(self.data)
+        facts = self.data.meta.get("capture")
+        if not isinstance(facts, dict):
+            return []
         rounds = facts.get("rounds")
         is_whole = facts.get("num_saved") == self.data.num_samples
         return rounds if is_whole and isinstance(rounds, list) else []
@@ -267,11 +242,6 @@ def _known_of(batch: Batch) -> dict[Any, Any]:
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 counts changes in place
-
-
-def _capture_facts(batch: Batch) -> dict[str, Any]:
-    facts = batch.meta.get("capture")
-    return facts if isinstance(facts, dict) else {}
 
 
 def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:

@@ -301,12 +301,19 @@ def _rank_causes(
     looks = describe(view, evidence)
     causes = rank_causes(looks, has_images=view.has_images)
     place = evidence.where.get("found")
-    if place is not None and place.is_of_text:
+    if place is not None and place.is_of_text and _is_alone(view, place, evidence):
         # No known cause follows what is written: the table has no such place.
         causes = causes / 2
         causes["unknown"] = causes.get("unknown", 0.0) + 0.5
         causes = causes.sort_values(ascending=False, kind="stable")
     return causes, looks
+
+
+def _is_alone(view: View, place: Place, evidence: Evidence) -> bool:
+    """Return whether tokens outside of a place begin nowhere to differ."""
+    rest = ~place.tokens
+    others = replace(evidence, tokens=np.ones(int(rest.sum()), dtype=bool), where={})
+    return describe(view.keep(rest), others).get("begins", "everywhere") == "everywhere"
 
 
 def share_out(first: float, evidence: Evidence) -> pd.Series[float]:

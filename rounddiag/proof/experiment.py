@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rounddiag.proof.engines.http import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
@@ -99,7 +101,9 @@ class Experiment:
             if time.perf_counter() > self.deadline:
                 break
             tested = {
-                one.engine: [each for each, _ in one.ranking[:KEPT]]
+                one.engine: [each for each, _ in one.ranking if each in self.known][
+                    :KEPT
+                ]
                 for one in finalists
             }
         return finalists or self._judge(first, tested)
@@ -169,7 +173,7 @@ class Experiment:
     def _worth(
         self, sheet: Sheet, engine: str, pair: tuple[Hypothesis, Array], floor: float
     ) -> float:
-        return judge(sheet, engine, pair[0].name, pair[1], floor).evidence
+        return _opinion(sheet, engine, *pair, floor).evidence
 
     def _judge(
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
@@ -245,7 +249,7 @@ class Experiment:
                 scores = self.scorer.column((*chain, one), samples)
             except StoppedError:
                 continue
-            found.append((one, judge(sheet, engine, one.name, scores, floor)))
+            found.append((one, _opinion(sheet, engine, one, scores, floor)))
         if "logits" in self.scorer.engine.abilities:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
@@ -264,10 +268,10 @@ class Experiment:
                     scores = self.scorer.column((*chain, one), samples)
                 except StoppedError:
                     continue
-                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+                found.append((one, _opinion(sheet, engine, one, scores, floor)))
         if not chain:
             found += [
-                (one, judge(sheet, engine, one.name, scores, floor))
+                (one, _opinion(sheet, engine, one, scores, floor))
                 for one, scores in column_scores(self.scorer, sheet, engine, samples)
             ]
             mixed = (
@@ -279,8 +283,18 @@ class Experiment:
             )
             if mixed is not None:
                 one, scores = mixed
-                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+                found.append((one, _opinion(sheet, engine, one, scores, floor)))
+            for one in kept_rounds(list(found)):
+                with suppress(StoppedError):
+                    scores = self.scorer.column((one,), samples)
+                    found.append((one, _opinion(sheet, engine, one, scores, floor)))
         return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+
+def _opinion(
+    sheet: Sheet, engine: str, one: Hypothesis, scores: Array, floor: float
+) -> Opinion:
+    return judge(sheet, engine, one.name, scores, floor, is_whole=one.is_whole)
 
 
 def _first_sentence(error: BaseException) -> str:

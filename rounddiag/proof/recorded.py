@@ -14,7 +14,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.pictures import with_spans
 from rounddiag.proof.hypotheses.sampling import FAMILIES, Family
-from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypothesis
+from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypotheses_of
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.trajectory import read_scores
 
@@ -92,9 +92,10 @@ class RecordedScorer(Scorer):
     def weight_hypotheses(self) -> list[Hypothesis]:
         """Return a hypothesis for each recorded checkpoint."""
         return [
-            weight_hypothesis(name.removeprefix(WEIGHTS))
+            one
             for name in self.names
             if name.startswith(WEIGHTS)
+            for one in weight_hypotheses_of(name.removeprefix(WEIGHTS))
         ]
 
     def scores(

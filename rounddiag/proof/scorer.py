@@ -60,7 +60,9 @@ class Scorer:
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pool = Pool(self.batch, self.engine.prepare)
+        self.pool = Pool(
+            self.batch, self.engine.prepare, getattr(self.engine, "chat", None)
+        )
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""
@@ -137,6 +139,8 @@ class Scorer:
         named = [each.weights for each in chain if each.weights]
         if named:
             return self.weights[named[-1]]
+        # Engines with weights in 8 bits compute the rest in the short dtype.
+        rough = rough or any("weights" in each.needs for each in chain)
         return self.rough if rough and self.rough is not None else self.engine
 
     def _read(
@@ -155,7 +159,14 @@ class Scorer:
             kept: list[Readout] = self._readouts[key]
             return kept
         self._go_on()
-        readouts = [engine.read(request, self.pool) for request in requests]
+        readouts = []
+        for request in requests:
+            one: Any = self.weights.get(request.weights, engine)
+            # Only engines that have other weights beside them take a third.
+            others: list[Any] = []
+            if request.kept:
+                others = [self.weights[request.kept_weights]]
+            readouts.append(one.read(request, self.pool, *others))
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
@@ -181,6 +192,8 @@ class Scorer:
                         request,
                         places=later.places or request.places,
                         setting=later.setting or request.setting,
+                        kept=later.kept or request.kept,
+                        kept_weights=later.kept_weights or request.kept_weights,
                     )
                     for request in requests
                 ]

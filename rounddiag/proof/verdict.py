@@ -25,6 +25,11 @@ RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
 
 
+def cause_of(one: Hypothesis, opinion: Opinion) -> str:
+    """Return the cause: weights that hold in some rounds changed meanwhile."""
+    return (one.cause_in_rounds if "round" in opinion.where else "") or one.cause
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Finalist:
     """What was found about one engine.
@@ -73,7 +78,7 @@ class Finalist:
         return [
             one
             for one, opinion in self.last
-            if one.cause != best.cause
+            if cause_of(one, opinion) != cause_of(best, mine)
             and opinion.is_proof(self.num_hypotheses)
             and mine.evidence - opinion.evidence < RIVAL
         ]
@@ -148,7 +153,7 @@ def _conclude(one: Finalist) -> Conclusion:
     return Conclusion(
         engine=one.engine,
         says=tuple(each.says for each, _ in one.chain),
-        causes=tuple(dict.fromkeys(each.cause for each, _ in one.chain)),
+        causes=tuple(dict.fromkeys(cause_of(*pair) for pair in one.chain)),
         opinions=tuple(opinion for _, opinion in one.chain),
         rivals=tuple(each.says for each in one.rivals),
     )
@@ -166,7 +171,7 @@ def _frame(finalists: Sequence[Finalist], scorer: Scorer) -> Any:  # noqa: ANN40
         rows += [
             _row(
                 each.name,
-                each.cause,
+                cause_of(each, opinion),
                 one.engine,
                 opinion,
                 is_proved=each.name in proved,
@@ -236,13 +241,13 @@ def _name_excluded(
     finalists: Sequence[Finalist], chosen: Sequence[Finalist]
 ) -> tuple[str, ...]:
     """Name the causes that were tested and reproduce nothing."""
-    found = {each.cause for one in chosen for each, _ in one.chain}
+    found = {cause_of(*pair) for one in chosen for pair in one.chain}
     rivals = {each.cause for one in chosen for each in one.rivals}
     tested = [
-        each.cause.replace("_", " ")
+        cause_of(*pair).replace("_", " ")
         for one in finalists
-        for each, _ in one.ranking
-        if each.cause not in found | rivals
+        for pair in one.ranking
+        if cause_of(*pair) not in found | rivals
     ]
     return tuple(dict.fromkeys(tested))
 

@@ -213,6 +213,11 @@ STEPS = TableSchema(
         number("reward", "mean reward"),
         nat("entropy", "mean entropy of the training engine", "float64"),
         number("length", "mean number of generated tokens per sample"),
+        Column(
+            name="weight_version",
+            dtype="str",
+            meaning='version of the weights that sampled, such as "9" or "8 to 9"',
+        ),
         Column(name="facts", dtype="str", meaning="facts of the run, as JSON"),
     ),
 )

@@ -63,7 +63,7 @@ def survivors(
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    data = measure(data, a, b).drawn
+    data = measure(data, a, b)
     return apply_by_part(data.rounds, split_samples_by(data, by), _survivors)
 
 

@@ -154,7 +154,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     A file of a `Recorder` with `max_samples` gives the rows of all samples that the
     trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
     ones and there is no `by`. Anything else, and a selection of its samples, is of
-    those that were drawn and not picked as the worst.
+    the samples in the file.
 
     Parameters
     ----------
@@ -243,7 +243,6 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
         if stored is not None:
             return _frame(stored, [], tokens=("diff", "prob_diff"))
-    data = data.drawn
     split = split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]

@@ -107,7 +107,7 @@ def test_whole_groups_that_turn_at_places_of_their_own() -> None:
 
 
 def test_growth_with_the_position_and_decay() -> None:
-    for power, begins in ((1.5, "round 1, growing"), (-1.5, "until")):
+    for power, begins in ((1.5, "round 1, growing"), (-1.5, "fades")):
         parts = arrays()
         place = np.arange(1, LENGTH + 1)
         size = np.minimum(FAULT * (place / place.mean()) ** power, 3 * FAULT)

@@ -9,6 +9,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.adapters import open_adapter
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.hypotheses.caches import cached_prompt
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
@@ -35,19 +36,21 @@ def weight_hypotheses(
     for label, folder in checkpoints.items():
         name = f"{WEIGHTS}{label}"
         scorer.weights[name] = model.beside(str(folder), dtype=model.dtype)
-        found.append(weight_hypothesis(str(label)))
+        found += weight_hypotheses_of(str(label))
     return found
 
 
-def weight_hypothesis(label: str) -> Hypothesis:
-    """Return the hypothesis that an engine had the weights of a label."""
+def weight_hypotheses_of(label: str) -> list[Hypothesis]:
+    """Return that an engine had the weights of a label, or a cache that they filled."""
     name = f"{WEIGHTS}{label}"
-    return Hypothesis(
+    plain = Hypothesis(
         name=name,
         cause="stale_weights",
+        cause_in_rounds="mixed_weights",
         says=f"the weights of {label}",
         weights=name,
     )
+    return [plain, cached_prompt(name, label)]
 
 
 def adapter_hypotheses(
