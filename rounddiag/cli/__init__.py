@@ -48,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words[:end])
     options.jupyter = words[end + 1 :]
     try:
-        if getattr(options, "file", None) is not None:
-            _require_path(options.file)
+        file = getattr(options, "file", None)
+        for path in [file] if file else getattr(options, "paths", []):
+            _require_path(path)
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:

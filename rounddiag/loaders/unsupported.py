@@ -110,8 +110,8 @@ UNSUPPORTED_FILES = (
         ("schema_version", "agent", "steps"),
         "an ATIF trajectory: texts, and at most the sampler's log-probs, without the"
         " trainer's",
-        "Save the batch of the trainer that learns from it: `rounddiag recipe` lists"
-        " trainers.",
+        "Save the batch of the trainer that learns from it, as `rounddiag recipe` says;"
+        ' `rounddiag.attach(batch, "trajectories", file)` then adds the screenshots.',
         framework="Harbor, NeMo Gym",
         files="trajectory.json",
     ),

@@ -84,15 +84,15 @@ def test_a_missing_path_imports_nothing_heavy() -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["summary", "lab"])
+@pytest.mark.parametrize("command", ["summary", "lab", "ingest -o new"])
 def test_a_missing_file_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "missing.pkl"
-    assert main([command, str(missing)]) == 1
+    assert main([*command.split(), str(missing)]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"rounddiag: {missing}: ")
+    assert err.startswith(f"rounddiag: {missing}: expected a file, a folder or a glob;")
     assert err.count("\n") == 1
 
 
