@@ -185,7 +185,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         A column of samples or rounds, such as `group_id` or `reward`: one row per value
         and round, and the value comes first. At most 100 values.
     threshold : float
-        Of `beyond`.
+        The probability ratio of the metric `beyond`.
 
     Returns
     -------
