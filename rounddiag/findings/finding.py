@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.findings.causes import Alternative
-    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 
@@ -103,18 +102,6 @@ class Evidence:
     cause: str = ""
     adds_mismatch: bool = True
     gain: float = 0.0
-
-
-def contrast_measures(
-    pattern: Pattern, inside: float, outside: float
-) -> tuple[Measure, ...]:
-    """Return the measures of tokens that differ more than others."""
-    return (
-        Measure(name="mean |diff| there", value=inside, unit="nat"),
-        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
-        Measure(name="ratio for equally likely tokens", value=pattern.ratio),
-        Measure(name="t, clustered by sample", value=pattern.t),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
