@@ -292,6 +292,8 @@ class Run:
         """Return the facts of the run that change: versions of engines, dtypes, layout.
 
         Facts are those that `Recorder(facts=...)` was given, and sampling parameters.
+        Where the files have weight versions, also the steps at which these stop
+        changing, change again, or go back.
         """
         return find_events(self.step_summary())
 

@@ -12,7 +12,7 @@ import pandas as pd
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.core.columns import extra_column_names, extra_column_values, token_roles
 from rounddiag.errors import FrameError
-from rounddiag.stats.screenshots_seen import num_seen
+from rounddiag.stats.grouping import images_before_rounds
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names
@@ -172,7 +172,7 @@ class BatchColumns:
         if self.batch.images is None:
             return None
         try:
-            return num_seen(self.batch, self._keys)
+            return images_before_rounds(self.batch)
         except FrameError:
             return None
 
