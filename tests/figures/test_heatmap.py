@@ -93,7 +93,7 @@ def test_the_colour_is_logarithmic_and_its_range_is_printed() -> None:
     cells, bar = figure.data[0], figure.data[-1].marker
     assert (cells.zmin, cells.zmax) == (2e-5, 0.2)
     assert (bar.cmin, bar.cmax) == (pytest.approx(math.log10(2e-5)), math.log10(0.2))
-    assert bar.colorbar.ticktext == ("≤ 2e-05", "0.001", "0.01", "0.2")
+    assert bar.colorbar.ticktext == ("≤ 2e−5", "0.001", "0.01", "0.2")
     places = [place for place, _ in cells.colorscale]
     assert places[32] == pytest.approx((0.002 - 2e-5) / (0.2 - 2e-5))
     middle = unlabel_rgb(cells.colorscale[32][1])
@@ -231,7 +231,7 @@ def test_a_cell_names_its_sample_and_reward_without_markup() -> None:
     assert [names[f"{row}.0"] for row in range(3)] == [
         "sample 0 · &lt;b&gt;x&lt;/b&gt; · reward 0",
         f"sample 1 · {'a' * 28}… · reward 0.5",
-        "sample 2 · c · reward nan",
+        "sample 2 · c · reward not finite",
     ]
 
 
