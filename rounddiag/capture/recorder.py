@@ -84,8 +84,10 @@ class Recorder:
         copied too, up to 1 GB (about half a second); needs Pillow.
     prove_samples : int
         Number of these samples whose screenshots are kept as the model saw them, as
-        PNG: `rounddiag.prove` needs them. Also name the checkpoint of the step and the
-        processor's limits in `facts`. 0 keeps small JPEGs only.
+        PNG, and the prompts of their rounds: `rounddiag.prove` uses both. Also name in
+        `facts` the weights that a step samples with, as
+        `{"checkpoint": "runs/7/{step}"}`, and the processor's limits. 0 keeps small
+        JPEGs only.
     max_samples : int, optional
         Largest number of samples in a file, drawn at random from a larger batch. The
         file also stores the per-round summary of all samples, which
@@ -96,8 +98,9 @@ class Recorder:
     rank : int, optional
         Rank of this process: files are named `step_40_rank_3.parquet`.
     facts : mapping of str to value, optional
-        Facts of the run that JSON can represent: engines and their versions, dtypes,
-        quantization, parallel layout. Every file has them as `batch.meta["facts"]`.
+        Facts of the run that JSON can represent: engines, dtypes, quantization,
+        parallel layout. Every file has them as `batch.meta["facts"]`, and the versions
+        of the installed engines as `batch.meta["versions"]`.
         Sampling parameters under "sampling" count where the batch does not have them.
         `facts_from_verl` reads them from verl's configuration.
     tokenizer : path-like, str or tokenizer, optional

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.conditions import CACHES, PACKS, POWERS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.weights import id_correlation, log_odds_tail
-from rounddiag.findings.detectors.workers import PACKS, WORKERS
-from rounddiag.findings.excess import decoding_step
-from rounddiag.findings.pattern_candidates import CACHES, POWERS, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +143,8 @@ def _known_samples(view: View, evidence: Evidence) -> Array:
     size = view.batch.num_samples
     rows = np.zeros(size, dtype=bool)
     place = evidence.where.get("found")
-    if place is None or place.tokens is not evidence.tokens:
+    is_place = place is not None and place.tokens is evidence.tokens
+    if place is None or not is_place or "samples" in evidence.where:
         rows[np.asarray(evidence.where.get("samples", ()), dtype=int)] = True
         return rows
     hit = np.bincount(view.sample[place.tokens], minlength=size)
@@ -304,7 +303,7 @@ class _Shape:
         until they are replaced; what is forgotten fades from the start.
         """
         size = self.size[self.tokens]
-        order = np.argsort(decoding_step(self.view)[self.tokens], kind="stable")
+        order = np.argsort(self.view.num_before[self.tokens], kind="stable")
         rest = size[order] - size.mean()
         num = len(rest)
         edge = num // 20

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import plain_columns, round_values, sample_clusters
+from rounddiag.core.columns import (
+    plain_columns,
+    round_values,
+    sample_clusters,
+    to_numpy,
+)
 from rounddiag.core.images_seen import images_before
 from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
@@ -162,6 +167,17 @@ class View:
     def distinct_ids(self) -> tuple[Array, Array]:
         """The distinct ids, sorted, and which of them each token has."""
         return distinct(self.id)
+
+    @cached_property
+    def num_before(self) -> Array:
+        """How many tokens were generated before each token, in its sample."""
+        num = to_numpy(self.batch.rounds.num_tokens)
+        owner = to_numpy(self.batch.rounds.sample)
+        before = np.cumsum(num) - num
+        begins = np.searchsorted(owner, np.arange(self.batch.num_samples))
+        begins = np.minimum(begins, max(len(num) - 1, 0))
+        written: Array = (before - before[begins][owner])[self.segment] + self.token
+        return written
 
     @cached_property
     def follows(self) -> Array:
