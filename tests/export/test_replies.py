@@ -53,7 +53,7 @@ def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     assert (
         evidence
         == finding.view.sample[
-            finding.indices[np.argmax(finding.view.abs[finding.indices])]
+            finding.indices[np.argmax(finding.view.abs_diff[finding.indices])]
         ]
     )
     ranked = rd.stats.worst_samples(rd.token_frame(batch), num=3)["sample"].tolist()
