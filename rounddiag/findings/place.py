@@ -26,7 +26,7 @@ from rounddiag.findings.conditions import (
     token_id_column,
 )
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import columns_of_sets
+from rounddiag.findings.sample_sets import SAMPLES, columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -461,10 +461,13 @@ def _nature(column: ColumnOfTokens) -> str:
 def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     inside = inside_of(cells, one.parts)
-    size = int(cells.cluster.max()) + 1
+    # Samples that were chosen one by one are compared with samples, not with groups.
+    names = {cells.columns[index].name for index, _, _ in one.parts}
+    cluster = cells.sample if SAMPLES in names else cells.cluster
+    size = int(cluster.max()) + 1
     (h_in, e_in), (h_out, e_out) = (
         [
-            np.bincount(cells.cluster[part], weights=values[part], minlength=size)
+            np.bincount(cluster[part], weights=values[part], minlength=size)
             for values in (counts.hits, counts.expected)
         ]
         for part in (inside, ~inside)
