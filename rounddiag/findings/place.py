@@ -306,6 +306,20 @@ def _best(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
+    return _first_proved(
+        (
+            _probability(cells, one, counts),
+            cells.log_price(one.parts) > 0,
+            partial(_place, view, cells, there, one, counts, worth),
+        )
+        for worth, one, counts in _slices(view, excesses, cells, there)
+    )
+
+
+def _slices(
+    view: View, excesses: list[Array], cells: Cells, there: Array
+) -> list[tuple[float, Slice, Counts]]:
+    """Return the slices to try, with the worth and the counts of each."""
     code = _bins(view)
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
@@ -324,14 +338,7 @@ def _best(
             (one.gain / spread, one, counts)
             for one in find_slices(cells, counts, spread)
         ]
-    return _first_proved(
-        (
-            _probability(cells, one, counts),
-            cells.log_price(one.parts) > 0,
-            partial(_place, view, cells, there, one, counts, worth),
-        )
-        for worth, one, counts in _plainest_first(found, cells)
-    )
+    return _plainest_first(found, cells)
 
 
 def _plainest_first(
