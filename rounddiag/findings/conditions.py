@@ -457,5 +457,9 @@ _PHRASES: dict[str, Callable[[str, object, str], str]] = {
         f"in the last {text} tokens before the length limit"
     ),
     "images_seen": _images,
+    "since_image": lambda _, value, __: (
+        f"{value:,} or more tokens after the last screenshot"
+    ),
+    "after_image": lambda _, __, text: f"in the first {text} tokens after a screenshot",
     "num_rounds": _num_rounds,
 }
