@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.conditions import CACHES, PACKS, POWERS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.weights import id_correlation, log_odds_tail
-from rounddiag.findings.detectors.workers import PACKS, WORKERS
-from rounddiag.findings.excess import decoding_step
-from rounddiag.findings.pattern_candidates import CACHES, POWERS, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +143,8 @@ def _known_samples(view: View, evidence: Evidence) -> Array:
     size = view.batch.num_samples
     rows = np.zeros(size, dtype=bool)
     place = evidence.where.get("found")
-    if place is None or place.tokens is not evidence.tokens:
+    is_place = place is not None and place.tokens is evidence.tokens
+    if place is None or not is_place or "samples" in evidence.where:
         rows[np.asarray(evidence.where.get("samples", ()), dtype=int)] = True
         return rows
     hit = np.bincount(view.sample[place.tokens], minlength=size)
@@ -158,8 +157,8 @@ class _Shape:
 
     def __init__(self, view: View, place: Array, rows: Array) -> None:
         self.view, self.place = view, place & view.uncertain
-        size = np.minimum(view.abs, _LARGEST)
-        size = size / (_SOFT - np.expm1(np.minimum(view.r, 0.0)))
+        size = np.minimum(view.abs_diff, _LARGEST)
+        size = size / (_SOFT - np.expm1(np.minimum(view.log_prob_b, 0.0)))
         self.size = np.log(size + min(_LEAST, max(float(np.median(size)), 1e-7)))
         self.rows, self.is_part = rows, True
         if not self.rows.any() or self.rows.sum() >= _MOST * len(self.rows):
@@ -268,7 +267,7 @@ class _Shape:
     def as_sampled(self) -> str:
         """Whether exp(diff) has mean 1 in the samples that differ."""
         view = self.view
-        ratio = np.expm1(np.minimum(view.d[self.tokens], 2.0))
+        ratio = np.expm1(np.minimum(view.diff[self.tokens], 2.0))
         total = np.bincount(view.sample[self.tokens], weights=ratio)
         error = max(float(np.sqrt((total**2).sum())), 1e-300)
         return _cut(float(total.sum()) / error, (3.0,), ("yes", "no"))
@@ -304,7 +303,7 @@ class _Shape:
         until they are replaced; what is forgotten fades from the start.
         """
         size = self.size[self.tokens]
-        order = np.argsort(decoding_step(self.view)[self.tokens], kind="stable")
+        order = np.argsort(self.view.num_before[self.tokens], kind="stable")
         rest = size[order] - size.mean()
         num = len(rest)
         edge = num // 20
@@ -337,7 +336,7 @@ class _Shape:
     def values(self) -> dict[str, str]:
         """Measure sign, size, tail, and the relation to ids."""
         view = self.view
-        d = np.clip(view.d[self.tokens], -_LARGEST, _LARGEST)
+        d = np.clip(view.diff[self.tokens], -_LARGEST, _LARGEST)
         total = max(float(np.abs(d).sum()), 1e-300)
         return {
             "sign": _cut(

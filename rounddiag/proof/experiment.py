@@ -43,7 +43,8 @@ from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
-from rounddiag.proof.verdict import Finalist, decide
+from rounddiag.proof.verdict import NOTHING_CHANGED, Finalist, decide
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -90,6 +91,7 @@ class Experiment:
             if self.scorer.is_stopped:
                 break
             samples = self.order[: min(size, self.most)]
+            self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
                 finalists = self._judge(samples, tested)
             except (KeyboardInterrupt, ServerError) as error:
@@ -123,10 +125,11 @@ class Experiment:
             why = self.scorer.lacks(one)
             if not why and time.perf_counter() > self.deadline:
                 why = "no time was left"
+            self.bar.set_description(one.name, refresh=False)
+            self.bar.update()
             if why:
                 self.not_tested[one.name] = why
                 continue
-            self.bar.set_description(one.name)
             try:
                 scores = self._try(one, samples)
                 failures = 0
@@ -143,9 +146,8 @@ class Experiment:
                 if failures == MOST_FAILURES:
                     self._stop(error)
                 continue
-            self.bar.update()
             if scores is None:
-                self.not_tested[one.name] = "changes nothing in these samples"
+                self.not_tested[one.name] = NOTHING_CHANGED
             else:
                 usable.append((one, scores))
         best = {}
@@ -255,7 +257,8 @@ class Experiment:
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
             biases = bias_families(ids, residual)
-            for family in (*FAMILIES, *order_families(chain), *biases):
+            own = self.scorer.families
+            for family in (*FAMILIES, *order_families(chain), *biases, *own):
                 try:
                     one = fit_family(
                         family,

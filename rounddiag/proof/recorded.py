@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.provable import checkpoint_of
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.pictures import with_spans
 from rounddiag.proof.hypotheses.sampling import FAMILIES, Family
@@ -38,6 +39,12 @@ def name_of(family: Family, value: float) -> str:
     'temperature=0.8'
     """
     return f"{family.name}={value:g}"
+
+
+def _named(batch: Batch) -> str:
+    """Return the checkpoint that a batch names, which is not opened unasked."""
+    name = checkpoint_of(batch)
+    return f", {name!r}" if name else ""
 
 
 class _Recorded:
@@ -74,7 +81,7 @@ class RecordedScorer(Scorer):
                 expected="a model, a server, or a batch to which the scores of one"
                 " folder are attached",
                 found=f"scores of {len(labels)} folders",
-                advice="Pass the checkpoint of this step, or see"
+                advice=f"Pass the checkpoint of this step{_named(batch)}, or see"
                 " `rounddiag.export_rescore`.",
             )
         return cls(batch, _Recorded(labels[0], batch.scores), label=labels[0])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.proof.engines import Engine, Readout
+    from rounddiag.proof.fitting import OneNumber
 
 ENGINES = ("old", "rollout")
 
@@ -44,6 +45,10 @@ class Scorer:
         The same model in the short dtype of training, for the floor of the noise.
     is_stopped : bool
         Whether no further pass is run: what is known can still be judged.
+    weights : dict of str to Engine
+        The same model with other weights, by the names that hypotheses have.
+    families : list of OneNumber
+        Hypotheses about these weights whose number is fitted.
     """
 
     batch: Batch
@@ -51,6 +56,7 @@ class Scorer:
     rough: Engine | None = None
     is_stopped: bool = False
     weights: dict[str, Engine] = field(default_factory=dict)
+    families: list[OneNumber] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
     pool: Pool = field(init=False)
@@ -153,7 +159,7 @@ class Scorer:
         rough: bool,
     ) -> list[Readout]:
         """Return the readouts of passes; those of plain inputs are kept."""
-        passes = tuple(each.name for each in chain if not each.is_free)
+        passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
         key = (passes, sample, rough)
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from rounddiag.proof.proof import Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
@@ -23,6 +26,7 @@ SOUND_FLOORS = 3.5
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
+NOTHING_CHANGED = "changes nothing in these samples"
 
 
 def cause_of(one: Hypothesis, opinion: Opinion) -> str:
@@ -101,6 +105,8 @@ def decide(
 ) -> Proof:
     """Return the proof that follows from what was found about each engine."""
     verdict, side, chosen = _verdict(finalists, passed=passed)
+    step = _next_step(verdict, side, finalists) + _other_version(verdict, scorer)
+    skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(one) for one in chosen)
     causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
     return Proof(
@@ -111,8 +117,8 @@ def decide(
         conclusions=conclusions,
         frame=_frame(finalists, scorer),
         batch=_scored_batch(scorer, finalists),
-        not_tested={**_list_skipped(scorer), **_shorten(not_tested)},
-        next_step=_next_step(verdict, side, finalists),
+        not_tested=dict(sorted(skipped.items(), key=lambda pair: _is_usual(pair[1]))),
+        next_step=step,
         scorer=scorer.engine.name,
         seconds=seconds,
         base={one.engine: one.base for one in finalists},
@@ -263,6 +269,11 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def _is_usual(why: str) -> int:
+    """Put what went wrong before what this engine or these samples cannot show."""
+    return 2 if why == NOTHING_CHANGED else int(why.startswith("needs "))
+
+
 def _list_skipped(scorer: Scorer) -> dict[str, str]:
     found = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
@@ -298,4 +309,17 @@ def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) ->
         return f"Record what the request{who} held: ids, positions, weights.{closest}"
     if verdict == "partly":
         return "Prove again with checkpoints= and pictures as the processor got them."
+    return ""
+
+
+def _other_version(verdict: str, scorer: Scorer) -> str:
+    """Name the version of transformers that the batch was recorded with, if another."""
+    versions = scorer.batch.meta.get("versions")
+    if verdict != "scorer_differs" or not isinstance(versions, Mapping):
+        return ""
+    recorded = versions.get("transformers")
+    with suppress(PackageNotFoundError):
+        here = version("transformers")
+        if recorded and recorded != here:
+            return f" The trainer had transformers {recorded}; here is {here}."
     return ""

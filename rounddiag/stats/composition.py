@@ -34,7 +34,6 @@ def survivors(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame.
-
     by : str, optional
         A column with one value per sample. Each value has a round 0 of its own; the
         column comes first.

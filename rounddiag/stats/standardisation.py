@@ -60,7 +60,7 @@ def conditional_means(
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
-        Of the bins of probability, ascending; a bin has its upper edge.
+        Edges of the bins of probability, ascending; a bin includes its upper edge.
     a, b : str
         The scores to compare; a frame has those that it was built with.
 
@@ -155,7 +155,7 @@ def standardise(
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
     edges : sequence of float
-        Of the bins of probability, ascending; a bin has its upper edge.
+        Edges of the bins of probability, ascending; a bin includes its upper edge.
     a, b : str
         The scores to compare; a frame has those that it was built with.
 

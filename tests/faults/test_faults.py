@@ -117,7 +117,6 @@ EXPECTED = {
 # little older have the looks of an older cache.
 AMONG = {
     "vision-tune-0/stale_weights.clear.0",
-    "dense-tune-0/sync_permuted.clear.1",
     "vision-tune-0/without_task.clear.0",
 }
 # Misses: masked observations are named, which have the looks of these; a doubled BOS

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
-from rounddiag.findings.pattern import at_limit, strong_patterns
+from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ MIN_TOKENS = 100
 # Outliers have a place if this share of them, and at most that share of all tokens, is
 # in it.
 INSIDE, MAX_BASE = 0.85, 0.75
-_FAMILIES = (
-    *("round", "image", "step", "column", "block", "groups", "rows", "period"),
-    *("change", "limit"),
-)
 _BINS = 16
 
 
@@ -50,17 +46,17 @@ def outlier_tokens(view: View) -> Evidence | None:
     """Find single tokens that are far off while all others are normal."""
     if len(view) < MIN_TOKENS or view.is_fitted:
         return None
-    ratio = view.abs / high_by_bin(view)
-    tokens = (view.abs > MIN_DIFF) & (ratio > FACTOR)
+    ratio = view.abs_diff / high_by_bin(view)
+    tokens = (view.abs_diff > MIN_DIFF) & (ratio > FACTOR)
     num = int(tokens.sum())
-    share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
-    huge = bool((view.abs[tokens] > HUGE).any())
+    share = float(view.abs_diff[tokens].sum() / max(view.abs_diff.sum(), 1e-300))
+    huge = bool((view.abs_diff[tokens] > HUGE).any())
     few = num < MIN_OUTLIERS and not huge
     if few or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
     is_mild = np.median(ratio[tokens]) < MIN_RATIO and share < LARGE_SHARE
     # Or all tokens differ, some more than others.
-    if is_mild or view.abs[~tokens].mean() > view.usual.limit:
+    if is_mild or view.abs_diff[~tokens].mean() > view.usual.limit:
         return None
     neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
     in_one = float(np.bincount(view.sample[tokens]).max() / num)
@@ -78,7 +74,9 @@ def outlier_tokens(view: View) -> Evidence | None:
         measures=(
             Measure(name="outliers", value=num, unit="tokens"),
             Measure(name="their share of the sum of |diff|", value=share),
-            Measure(name="median |diff|", value=float(np.median(view.abs)), unit="nat"),
+            Measure(
+                name="median |diff|", value=float(np.median(view.abs_diff)), unit="nat"
+            ),
         ),
         explanation=(
             f"{num} single tokens ({num / len(view):.2%}) differ by more than "
@@ -94,20 +92,17 @@ def outlier_tokens(view: View) -> Evidence | None:
 
 
 def _has_place(view: View, tokens: Array) -> bool:
-    """Return whether the outliers lie in one of the patterns of places."""
-    if at_limit(view, tokens, 0.6):
-        return True
-    # Outliers cause patterns of their own, so those of the other tokens count.
+    """Return whether the outliers lie in a place of the other tokens.
+
+    Outliers make places of their own, so those of the other tokens count.
+    """
     rest = view.keep(~tokens)
-    if strong_patterns(rest, "slope", "step"):
-        return True  # all tokens differ, these the most
     nearest = np.searchsorted(rest.flat, view.flat[tokens])
     nearest = np.minimum(nearest, len(rest) - 1)
-    for pattern in strong_patterns(rest, *_FAMILIES):
-        inside = pattern.tokens
-        if inside[nearest].mean() > INSIDE and inside.mean() < MAX_BASE:
-            return True
-    return False
+    return any(
+        one.tokens[nearest].mean() > INSIDE and one.tokens.mean() < MAX_BASE
+        for one in find_places(rest)
+    )
 
 
 def high_by_bin(view: View) -> Array:
@@ -116,13 +111,13 @@ def high_by_bin(view: View) -> Array:
     A token counts as likely if either engine finds it so: one wrong value must not
     choose what it is compared with.
     """
-    likely = np.maximum(view.o, view.r)
+    likely = np.maximum(view.log_prob_a, view.log_prob_b)
     edges = quantile_edges(likely, _BINS)
     code = bins(edges, likely)
     high = np.zeros(len(edges) + 1)
     for k, tokens in enumerate(group_by_bin(code, len(high))):
         if len(tokens):
-            high[k] = np.quantile(view.abs[tokens], 0.9)
-    floor = max(0.02 * float(view.abs.mean()), 1e-6)
+            high[k] = np.quantile(view.abs_diff[tokens], 0.9)
+    floor = max(0.02 * float(view.abs_diff.mean()), 1e-6)
     result: Array = np.maximum(high, floor)[code]
     return result

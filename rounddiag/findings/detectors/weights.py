@@ -77,7 +77,7 @@ def stale_weights(view: View) -> Evidence | None:
 
 def log_odds_tail(view: View) -> float:
     """Return the 90th percentile of the difference of the log-odds over the median."""
-    gap = np.abs(log_odds(view.o) - log_odds(view.r))[view.uncertain]
+    gap = np.abs(log_odds(view.log_prob_a) - log_odds(view.log_prob_b))[view.uncertain]
     if not len(gap):
         return float("nan")
     middle, high = np.quantile(gap, [0.5, 0.9])
@@ -100,10 +100,12 @@ def id_correlation(view: View) -> tuple[float, float]:
 
 def _correlate_ids(view: View) -> tuple[float, float]:
     chosen = view.uncertain
-    d = np.clip(view.d[chosen], -LARGE, LARGE)
+    d = np.clip(view.diff[chosen], -LARGE, LARGE)
     owner = view.facts.prompt[view.sample[chosen]]
-    before = np.where(view.follows, np.r_[-1, view.id[:-1]], -1) + 1
-    both = before[chosen] * (int(view.id.max(initial=0)) + 1) + view.id[chosen]
+    before = np.where(view.follows, np.r_[-1, view.token_id[:-1]], -1) + 1
+    both = (
+        before[chosen] * (int(view.token_id.max(initial=0)) + 1) + view.token_id[chosen]
+    )
     keys, code = np.unique(both, return_inverse=True)
     total = np.bincount(code, weights=d, minlength=len(keys))
     num = np.bincount(code, minlength=len(keys))

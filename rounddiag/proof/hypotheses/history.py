@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.checks.provable import PROMPTS
 from rounddiag.proof.hypotheses.context import drop_tokens
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
 from rounddiag.proof.trajectory import Request
 from rounddiag.text import pieces
+from rounddiag.vision.image_tokens import TokenRuns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
 
 Rewrite = Callable[["Trajectory", "Pool", int], "list[int] | None"]
 """From a round to its ids once it is history; None where that is not known."""
@@ -121,3 +123,78 @@ def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     gone[[end for _, end in one.rounds[:-1]]] = True
     request = drop_tokens(one, gone, compact=True)
     return None if request is None else [request]
+
+
+@register(
+    "recorded_prompts",
+    cause="prompt_mismatch",
+    says="the prompts that the sampler recorded",
+)
+def _read_recorded(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    """Score each round after the ids that the batch has of its call."""
+    prompts = _recorded(one, pool)
+    if not prompts:
+        return None
+    base = Request.of_sample(one)
+    requests = []
+    for number, (start, stop) in enumerate(one.rounds):
+        seen = sum(last <= start for _, last in one.spans)
+        whole = base.keep(torch.arange(len(one.ids)) < stop, base.pictures[:seen])
+        request: Request | None = whole.score_only(start, stop)
+        if number in prompts:
+            request = _after(prompts[number], one, base, (start, stop))
+        if request is None:
+            return None
+        requests.append(request)
+    return [request for request in requests if not request.is_empty]
+
+
+def _recorded(one: Trajectory, pool: Pool) -> dict[int, list[int]]:
+    """Return the recorded prompt of each round of a sample that has one."""
+    columns = pool.batch.round_columns
+    if PROMPTS not in columns:
+        return {}
+    mine = (columns["sample"] == one.sample).nonzero()[0]
+    return {
+        int(columns["round"][row]): [int(each) for each in columns[PROMPTS][row]]
+        for row in mine
+        if columns[PROMPTS][row] is not None
+    }
+
+
+def _after(
+    prompt: list[int], one: Trajectory, base: Request, round_: tuple[int, int]
+) -> Request | None:
+    """Return the pass of a round after a prompt; its pictures are the newest ones.
+
+    A prompt has all image tokens of a picture, or one that the engine expands.
+    """
+    start, stop = round_
+    ids = torch.tensor(prompt, dtype=torch.int64)
+    shown: tuple[Picture, ...] = ()
+    if one.spans:
+        token = int(one.ids[one.spans[0][0]])
+        runs = TokenRuns.of_ids(ids.numpy(), token)
+        seen = sum(last <= start for _, last in one.spans)
+        first = seen - len(runs.start)
+        if first < 0:
+            return None
+        shown = base.pictures[first:seen]
+        sizes = [end - begin for begin, end in one.spans[first:seen]]
+        repeats = torch.ones(len(ids), dtype=torch.int64)
+        for at, length, size in zip(
+            runs.start.tolist(), runs.length.tolist(), sizes, strict=True
+        ):
+            if length not in {1, size}:
+                return None
+            repeats[at] = size - length + 1
+        ids = ids.repeat_interleave(repeats)
+    written = torch.arange(start, stop)
+    nowhere = torch.full((len(ids),), -1)
+    return replace(
+        base,
+        ids=torch.cat([ids, one.ids[start:stop]]),
+        source=torch.cat([nowhere, written]),
+        is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
+        pictures=shown,
+    )
