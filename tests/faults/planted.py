@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # `tokens_left` and `rounds_left` count from the end: 0 is the last one.
 Place: TypeAlias = "Mapping[str, tuple[str, Any]]"
 
-STRENGTHS = ("rare", "weak", "all")
 WEAK = 3.0  # times the noise of every token there
 RARE = 0.05  # of the tokens there
 SHIFT = (0.7, 3.0)  # nat

@@ -161,7 +161,7 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 METRICS = (
     "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
-    " 'share_equal', 'equal_start', 'clip_share',"
+    " 'share_equal', 'after_first_unequal', 'clip_share',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
     " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
@@ -174,7 +174,7 @@ def test_every_metric_has_a_heatmap() -> None:
         "k2": [(0.125 + 0.03125) / 2, 0.5],
         "chi2": [(math.exp(1) + math.exp(-0.5)) / 2 - 1, math.exp(2) - 1],
         "share_equal": [0, 0],
-        "equal_start": [0, 0],
+        "after_first_unequal": [1, 1],
         "clip_share": [1, 1],
         "train_rollout_logprob_abs_diff": [0.375, 1],
         "token_mult_prob_error": [(math.exp(0.5) + math.exp(0.25)) / 2, math.e],
