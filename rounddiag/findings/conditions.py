@@ -134,8 +134,8 @@ def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
 def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
     """Return the column of these token ids; other tokens have no value."""
     ids = np.sort(ids)
-    at = np.minimum(np.searchsorted(ids, view.id), max(len(ids) - 1, 0))
-    codes = np.where(ids[at] == view.id, at, -1).astype(np.int32)
+    at = np.minimum(np.searchsorted(ids, view.token_id), max(len(ids) - 1, 0))
+    codes = np.where(ids[at] == view.token_id, at, -1).astype(np.int32)
     texts = _texts(view, ids)
     return ColumnOfTokens("token_id", "token", codes, texts, ("=",))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # `every` (n, k): every n-th from the k-th on.
 Place: TypeAlias = "Mapping[str, tuple[str, Any]]"
 
-STRENGTHS = ("rare", "weak", "all")
 WEAK = 3.0  # times the noise of every token there
 RARE = 0.05  # of the tokens there
 SHIFT = (0.7, 3.0)  # nat
