@@ -38,9 +38,9 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
         np.testing.assert_allclose(hover_values, np.nan_to_num(others), rtol=1e-6)
     assert cells.hovertemplate == (
         "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
-        "<br>mean |old - rollout| log-prob %{z:.3g}"
-        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3g}"
-        "<br>largest |old - rollout| log-prob %{customdata[1]:.3g}<extra></extra>"
+        "<br>mean |old - rollout| log-prob %{z:.3~g}"
+        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3~g}"
+        "<br>largest |old - rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
     )
 
 
