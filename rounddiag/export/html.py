@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plotly.offline import get_plotlyjs
 
 from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
+from rounddiag.figures._parts.display import caption, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-_TAG = re.compile("<[^>]+>")
 _NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
 
 
@@ -134,7 +134,8 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
         {"figure": light, "dark": list(_differences(light, dark))},
         separators=(",", ":"),
     )
-    alternative = escape(_plain_text(figure.layout.title.text))
+    lines = (plain_text(line).strip() for line in caption(figure))
+    alternative = escape(". ".join(lines))
     return (
         f'<figure><div class="plot" role="img" aria-label="{alternative}"'
         f' style="min-height:{figure.layout.height}px"></div>'
@@ -150,10 +151,6 @@ def table_html(frame: pd.DataFrame, name: str, number: str) -> str:
     label = f'class="wide" role="region" tabindex="0" aria-label="{name}"'
     heads = html.replace("<th>", '<th scope="col">')
     return f"<div {label}>{heads}</div>"
-
-
-def _plain_text(title: str) -> str:
-    return ". ".join(_TAG.sub("", line).strip() for line in title.split("<br>"))
 
 
 def _escape_json(text: str) -> str:

@@ -70,8 +70,8 @@ class Panels:
 
     @property
     def height(self) -> int:
-        """The height of all rows with their gaps, in pixels."""
-        return self._num_rows * (self._row + self._gap) - self._gap
+        """The height of all rows with their headings and gaps, in pixels."""
+        return self.room + self._num_rows * (self._row + self._gap) - self._gap
 
     @property
     def room(self) -> int:
@@ -97,7 +97,7 @@ class Panels:
         x_range, y_range = ([bins.low, bins.high] for bins in ends)
         for index, axes in enumerate(self.axes):
             row, column = divmod(index, len(self._columns))
-            top = self.height - row * (self._row + self._gap)
+            top = self.height - self.room - row * (self._row + self._gap)
             figure.layout[_layout_name(axes["xaxis"])] = {
                 "domain": self._columns[column],
                 "range": x_range,
@@ -331,9 +331,8 @@ class Clouds:
         counts = self.cells["num"].to_numpy()
         has_bar = len(counts) > 0 and self.layers["density"]
         bottom = BOTTOM if has_bar else _BOTTOM
-        height = TOP + self.panels.room + self.panels.height + bottom
+        height = TOP + self.panels.height + bottom
         figure = new_figure(title, lines, theme, height=height, bottom=bottom)
-        figure.layout.margin.t += self.panels.room
         self.panels.add_to(figure, self.ends, labels)
         if self.layers["diagonal"]:
             self.panels.add_guide(figure, self.ends[0], self.guide, theme)
