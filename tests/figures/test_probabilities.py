@@ -41,16 +41,16 @@ def heads(figure: go.Figure) -> list[str]:
 
 
 def test_every_token_is_counted_in_the_bin_of_its_probabilities() -> None:
-    half, most = math.log(0.505), math.log(0.905)
+    half, most = math.log(30.5 / 60), math.log(54.5 / 60)
     old, rollout = [[half, half, 0, most]], [[most, most, 0, half]]
     first, later = images(plot_probabilities(padded([[1, 1, 0, 1]], old, rollout)))
 
     assert (first.xaxis, later.xaxis) == ("x", "x2")
-    assert first.z[50, 90] == 2
-    assert later.z[90, 50] == 1
+    assert first.z[30, 54] == 2
+    assert later.z[54, 30] == 1
     assert np.nansum(first.z) == 2
     assert np.nansum(later.z) == 1
-    assert first.x[90] == pytest.approx(0.905)
+    assert first.x[54] == pytest.approx(54.5 / 60)
 
 
 def test_each_panel_says_how_many_and_how_far_apart() -> None:

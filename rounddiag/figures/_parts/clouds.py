@@ -38,7 +38,7 @@ _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
 # Height of a panel, in pixels: of a single row, and of each of several.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 # Bins that both axes of a panel are divided into: as many as are large enough to see.
-_BINS, _BINS_OF_MANY = 100, 60
+NUM_BINS = 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
 # Headings keep clear of points at the upper edge, and of the ticks of the row above.
@@ -77,11 +77,6 @@ class Panels:
     def room(self) -> int:
         """The height of the headings over a row, in pixels."""
         return _HEAD_LINE * (1 + max(map(len, self.heads)))
-
-    @property
-    def num_bins(self) -> int:
-        """The number of bins of either axis that are large enough to be seen."""
-        return _BINS if self._num_rows == 1 else _BINS_OF_MANY
 
     @property
     def axes(self) -> Iterator[Axes]:
