@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.provable import PROMPTS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_json
 
@@ -167,6 +171,16 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return copy
 
 
+@cache
+def installed_versions() -> dict[str, str]:
+    """Return the versions of engines that are installed beside the trainer."""
+    found = {}
+    for name in ("torch", "transformers", "vllm", "sglang", "verl", "megatron-core"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def sampling_settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sampling parameters among the facts.
 
@@ -210,6 +224,7 @@ def round_record(
     token_ids: Sequence[int],
     *,
     images: Iterable[Any] = (),
+    keep_prompt: bool = False,
     **facts: str | float | None,
 ) -> dict[str, Any]:
     """Record one call of the sampling engine, for the list `round_records` of a sample.
@@ -223,6 +238,10 @@ def round_record(
         when the batch is saved.
     images : iterable of bytes or PIL images
         The screenshots that are new in this round.
+    keep_prompt : bool
+        Whether the ids of the prompt are kept too. A Recorder saves those
+        of its `prove_samples`, where they are not the tokens before the round in the
+        batch: `rounddiag.prove` scores the round after them.
     **facts
         Further facts, such as `request_id`, `weight_version`, `cached_tokens` and
         `finish_reason`.
@@ -231,7 +250,7 @@ def round_record(
     -------
     dict
         `num_tokens`, `prompt_length`, `prompt_hash`, `num_images`, `image_hashes` (64
-        bits each, in hexadecimal) and the facts.
+        bits each, in hexadecimal), the facts, and on request `prompt_ids`.
 
     Examples
     --------
@@ -240,12 +259,14 @@ def round_record(
     (3, 2, 'stop')
     """
     hashes = [_hash(_image_bytes(image)) for image in images]
+    kept = {PROMPTS: [int(one) for one in prompt_ids]} if keep_prompt else {}
     return {
         "num_tokens": len(token_ids),
         "prompt_length": len(prompt_ids),
         "prompt_hash": _hash(np.asarray(prompt_ids, dtype=np.int64).tobytes()),
         "num_images": len(hashes),
         "image_hashes": hashes,
+        **kept,
         **facts,
     }
 

@@ -84,11 +84,13 @@ class Recorder:
         copied too, up to 1 GB (about half a second); needs Pillow.
     prove_samples : int
         Number of these samples whose screenshots are kept as the model saw them, as
-        PNG: `rounddiag.prove` needs them. Also name the checkpoint of the step and the
-        processor's limits in `facts`. 0 keeps small JPEGs only.
+        PNG, and the prompts of their rounds: `rounddiag.prove` uses both. Also name in
+        `facts` the weights that a step samples with, as
+        `{"checkpoint": "runs/7/{step}"}`, and the processor's limits. 0 keeps small
+        JPEGs only.
     max_samples : int, optional
-        Largest number of samples in a file, half of them random and half the worst. The
-        file of a larger batch also stores the per-round summary of all samples, which
+        Largest number of samples in a file, drawn at random from a larger batch. The
+        file also stores the per-round summary of all samples, which
         `rounddiag.round_summary` returns; `rounddiag.metrics` and
         `rounddiag.reconcile` see the saved samples only.
     seed : int
@@ -96,8 +98,9 @@ class Recorder:
     rank : int, optional
         Rank of this process: files are named `step_40_rank_3.parquet`.
     facts : mapping of str to value, optional
-        Facts of the run that JSON can represent: engines and their versions, dtypes,
-        quantization, parallel layout. Every file has them as `batch.meta["facts"]`.
+        Facts of the run that JSON can represent: engines, dtypes, quantization,
+        parallel layout. Every file has them as `batch.meta["facts"]`, and the versions
+        of the installed engines as `batch.meta["versions"]`.
         Sampling parameters under "sampling" count where the batch does not have them.
         `facts_from_verl` reads them from verl's configuration.
     tokenizer : path-like, str or tokenizer, optional
@@ -209,6 +212,10 @@ class Recorder:
             `rounddiag/first_unequal` (lowest position of a token that is not),
             `rounddiag/onset_round`, `rounddiag/seconds` that the verdict took,
             `rounddiag/step`, and verl's `per_round/round_0_abs_diff_mean` and so on.
+            Where `finish` was given `current_log_probs`, of the policy after the
+            updates against that before: `rounddiag/update_mean_abs_diff`,
+            `rounddiag/update_kl` (k3, in nats) and `rounddiag/update_clip_share`
+            (importance ratios outside 0.8 to 1.2).
         """
         return self._judge.take_metrics()
 

@@ -35,12 +35,12 @@ _COLOURS, _FRAMES = 3, 2  # of a patch; both frames of a screenshot are equal
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOrder:
-    """The samples of a step in two orders, from which any number can be picked.
+    """The samples of a step's file in two orders, from which any number can be picked.
 
     Attributes
     ----------
     random : ndarray of int
-        A random permutation, independent of the log-probs.
+        A random permutation, independent of the log-probs, as far as the file has room.
     worst : ndarray of int
         By mean |diff|, largest first; samples without a finite diff come last.
     """
@@ -63,6 +63,20 @@ class SampleOrder:
         others = [sample for sample in self.worst.tolist() if sample not in {*drawn}]
         worst = others[: count // 2]
         return {**dict.fromkeys(worst, WORST), **dict.fromkeys(drawn, RANDOM)}
+
+    def first(self, count: int | None) -> SampleOrder:
+        """Keep a random part of the samples; all of them if `count` is None.
+
+        Examples
+        --------
+        >>> order = SampleOrder(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
+        >>> order.first(2).worst
+        array([2, 0])
+        """
+        random = self.random[:count]
+        return replace(
+            self, random=random, worst=self.worst[np.isin(self.worst, random)]
+        )
 
 
 def order_samples(batch: TrainerBatch, seed: tuple[int, ...]) -> SampleOrder:

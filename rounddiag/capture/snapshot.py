@@ -87,14 +87,14 @@ def take_snapshot(
     snapshot = Snapshot(step=int(step), batch=copy_to_host(batch), seed=seed)
     if read_image_inputs is None or options.images == 0:
         return snapshot
-    return _with_screenshots(snapshot, read_image_inputs, options.images)
+    return _with_screenshots(snapshot, read_image_inputs, options)
 
 
 def _with_screenshots(
-    snapshot: Snapshot, read_image_inputs: ReadImageInputs, num_samples: int
+    snapshot: Snapshot, read_image_inputs: ReadImageInputs, options: Options
 ) -> Snapshot:
     order = order_samples(snapshot.batch, snapshot.seed)
-    samples = [*order.pick(num_samples)]
+    samples = [*order.first(options.max_samples).pick(options.images)]
     screenshots, room = {}, _MAX_PIXEL_BYTES
     for sample, row in zip(samples, read_image_inputs(samples), strict=True):
         copies = copy_screenshots(row, room)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from rounddiag.capture.facts import sampling_settings
+from rounddiag.capture.facts import installed_versions, sampling_settings
 from rounddiag.capture.sampling import (
     encode_screenshots,
     order_samples,
@@ -19,6 +20,10 @@ from rounddiag.capture.sampling import (
 )
 from rounddiag.capture.snapshot import join_parts
 from rounddiag.capture.trainer_batch import read_trainer_batch
+from rounddiag.checks.provable import PROMPTS
+from rounddiag.core.divergence import MEASURES
+from rounddiag.core.scores import select_scores
+from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.parquet.totals import summarize_rounds
@@ -26,12 +31,13 @@ from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.judge import Judge
     from rounddiag.capture.options import Options
+    from rounddiag.capture.sampling import SampleOrder
     from rounddiag.capture.snapshot import Snapshot
     from rounddiag.capture.trainer_batch import TrainerBatch
 
@@ -120,26 +126,38 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
 def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None:
     """Write the file of a step under its final name once complete; have it judged."""
     snapshot = join_parts(parts)
-    whole = build_step(snapshot, options)
-    batch = _picked_samples(whole, options)
+    order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
+    order = order.first(options.max_samples)
+    whole = build_step(snapshot, options, order)
+    batch = _saved_samples(whole, order)
     save_in(options.folder, options.file_name(snapshot.step), batch)
+    if "current" in whole.scores:
+        judge.add_metrics(snapshot.step, _update_metrics(whole))
     if judge.is_due(snapshot.step, len(parts)):
         is_whole = batch is whole and not is_url(options.folder)
         copy = None if is_whole else _temporary_copy(whole)
         judge.put(snapshot.step, options.path(snapshot.step), copy)
 
 
-def build_step(snapshot: Snapshot, options: Options) -> Batch:
+def _update_metrics(batch: Batch) -> dict[str, float]:
+    """Return how far the updates of a step have moved the policy."""
+    diff = diffs(select_scores(batch, "current", "old")).astype(np.float64)
+    diff = diff[np.isfinite(diff)]
+    metrics = {"mean_abs_diff": "abs_diff", "kl": "k3", "clip_share": "clip_share"}
+    return {
+        f"rounddiag/update_{name}": float(MEASURES[metric].values(diff).mean())
+        for name, metric in metrics.items()
+        if len(diff)
+    }
+
+
+def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batch:
     """Build the batch of a step; `meta["capture"]` says what it leaves out."""
     batch = build_batch(_with_settings(snapshot.batch, options), snapshot.step)
-    order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
-    with_images = order.pick(options.images)
-    picked = with_images
-    if options.max_samples is not None:
-        picked = order.pick(options.max_samples)
+    picked = order.pick(options.images)
     why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
-    texts = _long_texts(batch.sample_columns, with_images)
-    screenshots = {i: v for i, v in snapshot.screenshots.items() if i in with_images}
+    texts = _long_texts(batch.sample_columns, picked)
+    screenshots = {i: v for i, v in snapshot.screenshots.items() if i in picked}
     exact = {*order.pick(min(options.prove_samples, options.images))}
     facts: dict[str, Any] = {"num_samples": batch.num_samples}
     if texts:
@@ -152,23 +170,55 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
         batch,
         images=encode_screenshots(batch, screenshots, exact),
         sample_columns={**batch.sample_columns, **texts, "picked": why},
+        round_columns=_without_known_prompts(batch, exact),
         meta={**batch.meta, **_run_entries(options), "capture": facts},
     )
 
 
-def _picked_samples(batch: Batch, options: Options) -> Batch:
+def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, Any]:
+    """Keep the prompts of some samples' rounds, where the batch does not have them."""
+    columns = dict(batch.round_columns)
+    prompts = columns.pop(PROMPTS, None)
+    if prompts is None:
+        return columns
+    starts = _round_starts(batch)
+    kept = np.full(len(prompts), None, dtype=object)
+    keys = zip(columns["sample"].tolist(), columns["round"].tolist(), strict=True)
+    for row, key in enumerate(keys):
+        if key[0] in samples and key in starts and prompts[row] is not None:
+            ids = torch.tensor(list(prompts[row]), dtype=torch.int64)
+            if not torch.equal(ids, _tokens_before(batch, key[0], starts[key])):
+                kept[row] = ids.tolist()
+    return {**columns, PROMPTS: kept} if any(kept) else columns
+
+
+def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
+    rounds = batch.rounds
+    keys = zip(rounds.sample.tolist(), rounds.round.tolist(), strict=True)
+    return dict(zip(keys, rounds.start.tolist(), strict=True))
+
+
+def _tokens_before(batch: Batch, sample: int, start: int) -> torch.Tensor:
+    """Return a sample's prompt and its response up to an index of the batch."""
+    response = batch.response_ids[int(batch.offsets[sample]) : start]
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return response.long()
+    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    return torch.cat([batch.prompt_ids[first:stop], response]).long()
+
+
+def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
     """Return the samples that the file has, with the summary of all of them."""
-    if options.max_samples is None or options.max_samples >= len(batch):
+    if len(order.random) == len(batch):
         return batch
-    why = batch.sample_columns["picked"]
     facts = {
         **batch.meta["capture"],
-        "num_saved": int((why != "").sum()),
+        "num_saved": len(order.random),
         "note": _PARTIAL_NOTE,
         "rounds": summarize_rounds(batch),
     }
     batch = replace(batch, meta={**batch.meta, "capture": facts})
-    return batch.where(why != "")
+    return batch.where(np.isin(np.arange(len(batch)), order.random))
 
 
 def _temporary_copy(batch: Batch) -> str:
@@ -190,7 +240,8 @@ def _with_settings(batch: TrainerBatch, options: Options) -> TrainerBatch:
 def _run_entries(options: Options) -> dict[str, Any]:
     """Return the entries of `meta` that are equal in all files of a Recorder."""
     tokenizer = {"tokenizer": options.tokenizer} if options.tokenizer else {}
-    return {**({"facts": options.facts} if options.facts else {}), **tokenizer}
+    facts = {"facts": options.facts} if options.facts else {}
+    return {**facts, "versions": installed_versions(), **tokenizer}
 
 
 def _long_texts(

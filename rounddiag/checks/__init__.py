@@ -7,6 +7,7 @@
 `log_probs`   log-probabilities that no engine computes
 `rounds`      headers, ends and holes of rounds
 `rows`        copies, padding, empty rows, mixed weight versions
+`provable`    what a proof can use: the checkpoint, prompts of rounds
 `images`      image tokens and M-RoPE position ids
 ============  ====================================================================
 """

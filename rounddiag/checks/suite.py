@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.checks import images, log_probs, rounds, rows, tokens
+from rounddiag.checks import images, log_probs, provable, rounds, rows, tokens
 from rounddiag.checks.contracts import Checks
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import warn_renamed
@@ -43,6 +43,7 @@ _OTHERS = (
     images.NOT_WRITTEN,
     images.MROPE,
     images.EXACT,
+    provable.FACTS,
 )
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.runs import Run
 
+    Commands = argparse._SubParsersAction["_Parser"]  # noqa: SLF001 has no public name
+
 _DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
 _ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports them
@@ -46,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words[:end])
     options.jupyter = words[end + 1 :]
     try:
-        if getattr(options, "file", None) is not None:
-            _require_path(options.file)
+        file = getattr(options, "file", None)
+        for path in [file] if file else getattr(options, "paths", []):
+            _require_path(path)
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -59,6 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rounddiag: {printable(_in_one_line(error))}", file=sys.stderr)
         return _CANNOT_CHECK if options.run in (_check, _watch) else _ERROR
     return code
+
+
+def _in_one_line(error: RounddiagError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,212 +83,24 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"rounddiag {__version__}"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    summary = commands.add_parser(
-        "summary",
-        help="print the verdict on a saved batch or a run, and the mismatch of each"
-        " round",
-    )
-    _add_file(summary)
-    summary.set_defaults(run=_summary)
-    check = commands.add_parser(
-        "check",
-        help="exit with 1 if the mismatch of a saved batch is a bug",
-        epilog="Of a run, the newest step is judged. Verdicts in order: identical and"
-        " healthy, noisy, stale, suspicious, broken; not_measurable always fails. Exit"
-        " codes: 0 passed, 1 failed, 2 the file cannot be read.",
-    )
-    _add_file(check)
-    _add_check_options(check)
-    check.set_defaults(run=_check)
-    watch = commands.add_parser(
-        "watch",
-        help="judge each step of a run, while training goes on",
-        epilog="A line for each step. Exit codes: 1 at the first verdict that fails; 2"
-        " for a step that cannot be read; with --once, 0 if none fails.",
-    )
-    _add_watch_options(watch)
-    watch.set_defaults(run=_watch)
-    prove = commands.add_parser(
-        "prove",
-        help="score the tokens of a saved batch again, and say which engine was wrong",
-        epilog="No code of the model's repository runs. Exit codes: 0 a result, 1 an"
-        " error.",
-    )
-    _add_file(prove)
-    _add_prove_options(prove)
-    prove.set_defaults(run=_prove)
-    report = commands.add_parser(
-        "report", help="write a report on a saved batch or a run as one HTML page"
-    )
-    _add_file(report)
-    _add_report_options(report)
-    report.set_defaults(run=_report)
-    lab = commands.add_parser(
-        "lab",
-        help="open JupyterLab at a notebook that loads FILE, or the run in FOLDER",
-        epilog="Arguments after `--` are passed to JupyterLab.",
-    )
-    _add_file(lab, nargs="?")
-    lab.add_argument(
-        "--remote",
-        action="store_true",
-        help="do not open a browser; print how to connect",
-    )
-    lab.set_defaults(run=_lab)
-    ingest = commands.add_parser(
-        "ingest",
-        help="convert a framework's files to a folder of step files",
-        epilog="It can be repeated, and goes on where it was stopped. Exit codes: 0"
-        " all files converted, 1 some failed; they are listed.",
-    )
-    _add_ingest_options(ingest)
-    ingest.set_defaults(run=_ingest)
-    recipe = commands.add_parser(
-        "recipe", help="print the lines that save a batch in a trainer"
-    )
-    recipe.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
-    recipe.set_defaults(run=_recipe)
+    for add in (
+        *(_add_summary, _add_check, _add_watch, _add_prove),
+        *(_add_report, _add_lab, _add_ingest, _add_recipe),
+    ):
+        add(commands)
     return parser
 
 
-def _add_check_options(check: argparse.ArgumentParser) -> None:
-    _add_fail_on(check, "suspicious")
-    check.add_argument(
-        "--json", action="store_true", help="print one JSON object; one per step"
-    )
-    which = check.add_mutually_exclusive_group()
-    which.add_argument(
-        "--last",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="of a run, the newest N steps; default: 1",
-    )
-    which.add_argument(
-        "--all", action="store_true", help="of a run, all steps, one line each"
-    )
-
-
-def _add_watch_options(watch: argparse.ArgumentParser) -> None:
-    watch.add_argument("file", metavar="FOLDER")
-    _add_fail_on(watch, "broken")
-    watch.add_argument(
-        "--once", action="store_true", help="judge the steps that exist, and end"
-    )
-    watch.add_argument(
-        "--every",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="between two looks for new steps; default: 30",
-    )
-    watch.add_argument(
-        "--json", action="store_true", help="print one JSON object per step"
-    )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        msg = f"expected a number from 1 on; found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _add_fail_on(command: argparse.ArgumentParser, default: str) -> None:
-    command.add_argument(
-        "--fail-on",
-        choices=("noisy", "stale", "suspicious", "broken"),
-        default=default,
-        help=f"the least verdict that fails; default: {default}",
-    )
-
-
-def _add_prove_options(prove: argparse.ArgumentParser) -> None:
-    prove.add_argument(
-        "--model",
-        required=True,
-        metavar="MODEL",
-        help="the checkpoint of this step: a folder or name that transformers opens, or"
-        " the address of a vLLM or SGLang server",
-    )
-    prove.add_argument(
-        "--hypotheses",
-        type=lambda text: [one.strip() for one in text.split(",")],
-        metavar="NAME,...",
-        help="names of hypotheses or of causes; default: all that can be tested, the"
-        " likeliest first",
-    )
-    prove.add_argument(
-        "--checkpoint",
-        action="append",
-        default=[],
-        type=_checkpoint,
-        metavar="LABEL=FOLDER",
-        help="other weights that an engine may have had; can be repeated",
-    )
-    prove.add_argument(
-        "--adapter",
-        action="append",
-        default=[],
-        type=_checkpoint,
-        metavar="LABEL=FOLDER",
-        help="a LoRA adapter that belongs to the model; further ones are those that an"
-        " engine may have had instead",
-    )
-    prove.add_argument(
-        "--budget",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="begin no further hypothesis after so long; default: 600",
-    )
-    prove.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _checkpoint(text: str) -> tuple[str, str]:
-    label, separator, folder = text.partition("=")
-    if not separator:
-        msg = f"expected LABEL=FOLDER; found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return label, folder
-
-
-def _add_report_options(report: argparse.ArgumentParser) -> None:
-    report.add_argument(
-        "-o",
-        dest="page",
-        type=Path,
-        metavar="PAGE",
-        help="output path; default: FILE's name with .html, in the current folder",
-    )
-    report.add_argument(
-        "--samples",
-        metavar="SAMPLES",
-        type=_samples,
-        default=4,
-        help="samples of a batch that the page has token by token, besides the worst:"
-        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
-    )
-
-
-def _add_ingest_options(ingest: argparse.ArgumentParser) -> None:
-    ingest.add_argument("paths", nargs="+", metavar="PATH")
-    ingest.add_argument(
-        "-o", dest="folder", required=True, metavar="FOLDER", help="where to write"
-    )
-    ingest.add_argument("--engine", choices=("local", "ray"), default="local")
-    ingest.add_argument(
-        "--images",
-        choices=("thumbnails", "none", "full"),
-        default="thumbnails",
-        help="how screenshots are stored; default: thumbnails",
-    )
-
-
-def _samples(text: str) -> int | list[str]:
-    if text.startswith("+") and text[1:].isdecimal():
-        return int(text)
-    return [name.strip() for name in text.split(",")]
+def _require_path(path: str) -> None:
+    """Report a path that does not exist before torch and pandas are imported."""
+    # A name may have the characters of a glob.
+    if not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
+        raise LoadError.build(
+            file=path,
+            expected="a file, a folder or a glob",
+            found="nothing",
+            advice="Check the path.",
+        )
 
 
 def _add_file(
@@ -297,18 +118,6 @@ def _add_file(
         metavar="PATH",
         help="a tokenizer.json, its folder or a model name: shows text for ids",
     )
-
-
-def _require_path(path: str) -> None:
-    """Report a path that does not exist before torch and pandas are imported."""
-    # A name may have the characters of a glob.
-    if not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
-        raise LoadError.build(
-            file=path,
-            expected="a file, a folder or a glob",
-            found="nothing",
-            advice="Check the path.",
-        )
 
 
 def _load(options: argparse.Namespace) -> Batch:
@@ -338,12 +147,65 @@ def _open_run(options: argparse.Namespace) -> Run | None:
     return run if len(run) > 1 or is_url(path) else None
 
 
+def _add_summary(commands: Commands) -> None:
+    command = commands.add_parser(
+        "summary",
+        help="print the verdict on a saved batch or a run, and the mismatch of each"
+        " round",
+    )
+    _add_file(command)
+    command.set_defaults(run=_summary)
+
+
 def _summary(options: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe, describe_run
 
     run = _open_run(options)
     print_text(describe(_load(options)) if run is None else describe_run(run))
     return 0
+
+
+def _add_check(commands: Commands) -> None:
+    command = commands.add_parser(
+        "check",
+        help="exit with 1 if the mismatch of a saved batch is a bug",
+        epilog="Of a run, the newest step is judged. Verdicts in order: identical and"
+        " healthy, noisy, stale, suspicious, broken; not_measurable always fails. Exit"
+        " codes: 0 passed, 1 failed, 2 the file cannot be read.",
+    )
+    _add_file(command)
+    _add_fail_on(command, "suspicious")
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object; one per step"
+    )
+    which = command.add_mutually_exclusive_group()
+    which.add_argument(
+        "--last",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="of a run, the newest N steps; default: 1",
+    )
+    which.add_argument(
+        "--all", action="store_true", help="of a run, all steps, one line each"
+    )
+    command.set_defaults(run=_check)
+
+
+def _add_fail_on(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
+        "--fail-on",
+        choices=("noisy", "stale", "suspicious", "broken"),
+        default=default,
+        help=f"the least verdict that fails; default: {default}",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"expected a number from 1 on; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -365,6 +227,31 @@ def _check(options: argparse.Namespace) -> int:
     return int(failed)
 
 
+def _add_watch(commands: Commands) -> None:
+    command = commands.add_parser(
+        "watch",
+        help="judge each step of a run, while training goes on",
+        epilog="A line for each step. Exit codes: 1 at the first verdict that fails; 2"
+        " for a step that cannot be read; with --once, 0 if none fails.",
+    )
+    command.add_argument("file", metavar="FOLDER")
+    _add_fail_on(command, "broken")
+    command.add_argument(
+        "--once", action="store_true", help="judge the steps that exist, and end"
+    )
+    command.add_argument(
+        "--every",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="between two looks for new steps; default: 30",
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object per step"
+    )
+    command.set_defaults(run=_watch)
+
+
 def _watch(options: argparse.Namespace) -> int:
     from rounddiag.cli.watch import watch_run
 
@@ -376,6 +263,64 @@ def _watch(options: argparse.Namespace) -> int:
         as_json=options.json,
         write=print_text,
     )
+
+
+def _add_prove(commands: Commands) -> None:
+    command = commands.add_parser(
+        "prove",
+        help="score the tokens of a saved batch again, and say which engine was wrong",
+        epilog="No code of the model's repository runs. Exit codes: 0 a result, 1 an"
+        " error.",
+    )
+    _add_file(command)
+    command.add_argument(
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="the checkpoint of this step: a folder or name that transformers opens, or"
+        " the address of a vLLM or SGLang server",
+    )
+    command.add_argument(
+        "--hypotheses",
+        type=lambda text: [one.strip() for one in text.split(",")],
+        metavar="NAME,...",
+        help="names of hypotheses or of causes; default: all that can be tested, the"
+        " likeliest first",
+    )
+    command.add_argument(
+        "--checkpoint",
+        action="append",
+        default=[],
+        type=_checkpoint,
+        metavar="LABEL=FOLDER",
+        help="other weights that an engine may have had; can be repeated",
+    )
+    command.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        type=_checkpoint,
+        metavar="LABEL=FOLDER",
+        help="a LoRA adapter that belongs to the model; further ones are those that an"
+        " engine may have had instead",
+    )
+    command.add_argument(
+        "--budget",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="begin no further hypothesis after so long; default: 600",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=_prove)
+
+
+def _checkpoint(text: str) -> tuple[str, str]:
+    label, separator, folder = text.partition("=")
+    if not separator:
+        msg = f"expected LABEL=FOLDER; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return label, folder
 
 
 def _prove(options: argparse.Namespace) -> int:
@@ -393,6 +338,35 @@ def _prove(options: argparse.Namespace) -> int:
     )
     print_text(text)
     return 0
+
+
+def _add_report(commands: Commands) -> None:
+    command = commands.add_parser(
+        "report", help="write a report on a saved batch or a run as one HTML page"
+    )
+    _add_file(command)
+    command.add_argument(
+        "-o",
+        dest="page",
+        type=Path,
+        metavar="PAGE",
+        help="output path; default: FILE's name with .html, in the current folder",
+    )
+    command.add_argument(
+        "--samples",
+        metavar="SAMPLES",
+        type=_samples,
+        default=4,
+        help="samples of a batch that the page has token by token, besides the worst:"
+        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
+    )
+    command.set_defaults(run=_report)
+
+
+def _samples(text: str) -> int | list[str]:
+    if text.startswith("+") and text[1:].isdecimal():
+        return int(text)
+    return [name.strip() for name in text.split(",")]
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -413,6 +387,21 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_lab(commands: Commands) -> None:
+    command = commands.add_parser(
+        "lab",
+        help="open JupyterLab at a notebook that loads FILE, or the run in FOLDER",
+        epilog="Arguments after `--` are passed to JupyterLab.",
+    )
+    _add_file(command, nargs="?")
+    command.add_argument(
+        "--remote",
+        action="store_true",
+        help="do not open a browser; print how to connect",
+    )
+    command.set_defaults(run=_lab)
+
+
 def _lab(options: argparse.Namespace) -> int:
     from rounddiag.cli.lab import prepare_notebook, start_lab
 
@@ -431,11 +420,25 @@ def _lab(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recipe(options: argparse.Namespace) -> int:
-    from rounddiag.cli.recipe import describe_recipe
-
-    print(describe_recipe(options.name))
-    return 0
+def _add_ingest(commands: Commands) -> None:
+    command = commands.add_parser(
+        "ingest",
+        help="convert a framework's files to a folder of step files",
+        epilog="It can be repeated, and goes on where it was stopped. Exit codes: 0"
+        " all files converted, 1 some failed; they are listed.",
+    )
+    command.add_argument("paths", nargs="+", metavar="PATH")
+    command.add_argument(
+        "-o", dest="folder", required=True, metavar="FOLDER", help="where to write"
+    )
+    command.add_argument("--engine", choices=("local", "ray"), default="local")
+    command.add_argument(
+        "--images",
+        choices=("thumbnails", "none", "full"),
+        default="thumbnails",
+        help="how screenshots are stored; default: thumbnails",
+    )
+    command.set_defaults(run=_ingest)
 
 
 def _ingest(options: argparse.Namespace) -> int:
@@ -448,7 +451,16 @@ def _ingest(options: argparse.Namespace) -> int:
     return int(bool(done.failed))
 
 
-def _in_one_line(error: RounddiagError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+def _add_recipe(commands: Commands) -> None:
+    command = commands.add_parser(
+        "recipe", help="print the lines that save a batch in a trainer"
+    )
+    command.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
+    command.set_defaults(run=_recipe)
+
+
+def _recipe(options: argparse.Namespace) -> int:
+    from rounddiag.cli.recipe import describe_recipe
+
+    print(describe_recipe(options.name))
+    return 0

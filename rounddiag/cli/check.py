@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from math import isfinite
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks import check
@@ -59,17 +58,10 @@ def run_check(
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
-        _prove_command(diagnosis, file),
+        diagnosis.prove_command and f"prove it: {printable(diagnosis.prove_command)}",
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed
-
-
-def _prove_command(diagnosis: Diagnosis, file: str) -> str:
-    """Return the command that proves the first cause; empty if none can be proved."""
-    if not any(one.is_certain and one.prove_call for one in diagnosis):
-        return ""
-    return f"prove it: rounddiag prove {printable(quote(file))} --model MODEL"
 
 
 def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.core.columns import check_columns, sample_clusters
+from rounddiag.core.columns import check_columns, equal_so_far, sample_clusters
 from rounddiag.core.divergence import read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
@@ -155,11 +155,21 @@ class Measured:
         more = {} if prob_diff is None else {"prob_diff": prob_diff}
         return {"diff": self.diff, **more}
 
+    def sources_of(self, measure: TokenMetric) -> dict[str, Array]:
+        """Return the sources, with what only this metric needs."""
+        name = measure.source_column
+        if name != "equal_so_far":
+            return self.sources
+        if isinstance(self.data, Batch):
+            return {**self.sources, name: equal_so_far(self.data)}
+        known = {name: self.data[name].to_numpy()} if name in self.data else {}
+        return {**self.sources, **known}
+
     def values(self, measure: TokenMetric) -> Array:
         """Return a metric of every token; NaN where its diff is not finite."""
         if measure.source_column == "diff":
             return values_of({"diff": self.diff}, measure)
-        return values_of(self.sources, measure)
+        return values_of(self.sources_of(measure), measure)
 
     def tokens(self, *columns: str) -> pd.DataFrame:
         """Return the token frame with these columns and, of a frame, all others."""
@@ -208,38 +218,13 @@ class Measured:
         return found
 
     @property
-    def drawn(self) -> Measured:
-        """The samples that a partial capture drew at random, without its worst picks.
-
-        The data itself where no sample was picked, or all were.
-        """
-        whole = self.batch
-        if whole is None:
-            return self
-
-        def compute() -> Batch | None:
-            picked = whole.sample_columns.get("picked")
-            if "rounds" not in _capture_facts(whole) or picked is None:
-                return None
-            is_drawn = picked == "random"
-            is_part = 0 < np.count_nonzero(is_drawn) < len(picked)
-            return whole.where(is_drawn) if is_part else None
-
-        batch = self._compute("drawn", compute)
-        return self if batch is None else Measured.of(batch)
-
-    @property
-    def num_picked(self) -> int:
-        """The number of samples that `drawn` leaves out."""
-        drawn = self.drawn
-        return 0 if drawn is self else self.num_samples - drawn.num_samples
-
-    @property
     def stored_totals(self) -> list[dict[str, Any]]:
         """The totals of all rounds of the step, as a partial capture stores them."""
         if not isinstance(self.data, Batch):
             return []
-        facts = _capture_facts(self.data)
+        facts = self.data.meta.get("capture")
+        if not isinstance(facts, dict):
+            return []
         rounds = facts.get("rounds")
         is_whole = facts.get("num_saved") == self.data.num_samples
         return rounds if is_whole and isinstance(rounds, list) else []
@@ -267,11 +252,6 @@ def _known_of(batch: Batch) -> dict[Any, Any]:
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 counts changes in place
-
-
-def _capture_facts(batch: Batch) -> dict[str, Any]:
-    facts = batch.meta.get("capture")
-    return facts if isinstance(facts, dict) else {}
 
 
 def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:

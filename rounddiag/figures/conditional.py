@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -148,7 +148,7 @@ def plot_conditional(
         "round" if by is None else by, lines
     )
     captions += [_ENVELOPE] if inputs.layers["envelope"] else []
-    captions += _explanation(bins, known, axis) + note_picked(inputs.data) + note
+    captions += _explanation(bins, known, axis) + note
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
     if inputs.layers["envelope"]:

@@ -65,7 +65,7 @@ def draw_log_ppl(inputs: PlotInputs, by: str | None) -> go.Figure:
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
-    captions += explain_left_out(agreed, "sample", inputs.data.num_picked)
+    captions += explain_left_out(agreed, "sample")
     labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
     return clouds.draw(_TITLE, captions, labels, inputs.theme)
 

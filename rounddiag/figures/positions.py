@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import (
@@ -132,7 +132,7 @@ def plot_positions(
     lines = split_by_column(means, by, inputs.theme)
     captions = note_unknown_rounds(inputs.data)
     captions += [] if by is None else format_key(by, lines)
-    captions += explain_marks(means) + note_picked(inputs.data)
+    captions += explain_marks(means)
     has_counts = inputs.layers["counts"]
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(_TITLES[along], captions, inputs.theme, height=height)

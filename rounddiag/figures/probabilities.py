@@ -172,7 +172,7 @@ def plot_probabilities(
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
-    captions += explain_left_out(agreed, "token", inputs.data.num_picked)
+    captions += explain_left_out(agreed, "token")
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
     figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)
     if axes == "diff":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
@@ -124,7 +124,7 @@ def plot_roles(
     bottom = _BOTTOM + _LINE * label.count("<br>")
     captions = note_unknown_rounds(inputs.data)
     captions += [] if by is None else format_key(by, lines)
-    captions += _explanation(means, axis) + note_picked(inputs.data)
+    captions += _explanation(means, axis)
     height = TOP + row * len(names) + bottom
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
     for line in lines:

@@ -14,7 +14,7 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -129,7 +129,6 @@ def plot_tail(
     captions = note_unknown_rounds(inputs.data)
     captions += format_key(by, lines) if by is not None and drawn["names"] else []
     captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
-    captions += note_picked(inputs.data)
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=_BOTTOM)
     _set_axes(figure, lines, inputs.pair)

@@ -12,16 +12,16 @@ the range of the batch's kind:
 - `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch;
   `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
-  them; `slices`: the search for conjunctions of conditions.
+  them; `sample_sets`: sets of samples that no column names; `slices`: the search for
+  conjunctions of conditions.
 - `causes`: what a finding can name, and what would tell causes apart; `measures`:
   what a mismatch looks like, in numbers; `naming`: the probabilities of causes from
   them; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
-- `registry`: `register` and the table of detectors; `detectors`: one module per cause.
+- `registry`: `register` and the table of detectors; `detectors`: one module per cause
+  that is no place.
 - `bins`: quantiles, bins and groups of millions of values.
-- `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
-  may lie; `pattern`: which of these places are strong.
 - `explanation`: the largest cause first, then what is left.
 - `correlates`: what |diff| does not follow; `onset`: the first round that differs;
   `equal_start`: samples that are bitwise equal up to a token.

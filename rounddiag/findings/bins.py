@@ -9,6 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rounddiag._typing import Array
 
+_BINS = 24  # of `mean_by_bin`
 # Blocks of values that stay in the cache while they are compared with every edge.
 _BLOCK = 16_384
 # Codes up to this many times the number of values are looked up in a table.
@@ -46,6 +47,25 @@ def bins(edges: Array, values: Array) -> Array:
         for edge in edges:
             code -= (part <= edge).view(np.uint8)
     return codes
+
+
+def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
+    """Return for each entry of `at` the mean of the values whose `by` is near it.
+
+    Examples
+    --------
+    >>> by = np.array([-2.0, -2.0, -1.0, -1.0])
+    >>> mean_by_bin(by, np.array([1.0, 3.0, 5.0, 7.0]), np.array([-2.0, -1.0]))
+    array([2., 6.])
+    """
+    edges = quantile_edges(by, _BINS)
+    code = bins(edges, by)
+    count = np.bincount(code, minlength=len(edges) + 1)
+    total = np.bincount(code, weights=values, minlength=len(edges) + 1)
+    overall = values.mean() if len(values) else 0.0
+    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
+    result: Array = mean[code if at is by else bins(edges, at)]
+    return result
 
 
 def group_by_bin(codes: Array, num: int) -> list[Array]:

@@ -77,7 +77,7 @@ PROVABLE = frozenset(
     {"dropped_image", "wrong_image", "image_window", "position_ids", "context_masked"}
     | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
     | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
-    | {"lora_mismatch"}
+    | {"mixed_weights", "stale_cache", "lora_mismatch", "moe_routing"}
     | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
 )
 

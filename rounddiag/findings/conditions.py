@@ -10,7 +10,6 @@ import numpy as np
 
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
-from rounddiag.findings.excess import decoding_step
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
 from rounddiag.wording import encodable
@@ -32,8 +31,24 @@ _STEPS = 32
 _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
 # Columns in the order in which a sentence says them; others are between the two parts.
 _SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
-_SAID_LAST = ("num_rounds", "round", "last_round", "images_seen", "decoding_step")
+_SAID_LAST = (
+    *("num_rounds", "round", "last_round", "images_seen", "decoding_step"),
+    *("context_length", "last_of_longest"),
+)
 _ENDS = range(1, 17)  # first and last tokens of a round
+# Context positions from which a cast to bfloat16 rounds, coarser at each.
+POWERS = 2 ** np.arange(8, 17)
+# What a column is about, by its name.
+VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
+CACHES = re.compile(r"cached", re.IGNORECASE)
+PACKS = re.compile(r"pack|cu_seqlen", re.IGNORECASE)
+WORKERS = re.compile(
+    r"rank|replica|worker|engine|server|node|host|gpu|device|shard|dp|micro_batch|"
+    r"actor|instance",
+    re.IGNORECASE,
+)
+_AT_LIMIT = 0.98  # of the length of the longest sample
+_LAST = (3, 6, 12, 24)  # tokens before the limit
 _MAX_ID_TEXT = 20
 # Of columns that describe the same tokens, the first here, then names, then numbers.
 _PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
@@ -82,6 +97,8 @@ class ColumnOfTokens:
         Sorted if `relations` has an order.
     relations : tuple of str
         Which conditions make sense: `=`, `>=`, `<=`.
+    log_price : float
+        Logarithm of the number of sets among which the data chose this one.
     """
 
     name: str
@@ -89,12 +106,15 @@ class ColumnOfTokens:
     codes: Array
     values: Sequence[object]
     relations: tuple[Literal["=", ">=", "<="], ...]
+    log_price: float = 0.0
 
     @property
     def rank(self) -> int:
         """How far down it is among columns that describe the same tokens."""
         if self.name in _PLAIN:
             return _PLAIN.index(self.name)
+        if self.log_price:
+            return len(_PLAIN) + 2
         return len(_PLAIN) + (len(self.relations) > 1)
 
     def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
@@ -125,16 +145,17 @@ def _texts(view: View, ids: Array) -> list[object]:
         found = pieces(ids, view.batch.tokenizer, visible_whitespace=True)
     except (RounddiagError, OSError):
         found = pieces(ids, None)
-    return [_TokenText(int(one), text) for one, text in zip(ids, found, strict=True)]
+    return [Named(int(one), text) for one, text in zip(ids, found, strict=True)]
 
 
-class _TokenText(int):
-    """A token id that prints as its text."""
+class Named(int):
+    """A number that prints as a text: a token id, or a set of samples."""
 
     text: str
 
-    def __new__(cls, token_id: int, text: str) -> Self:
-        one = super().__new__(cls, token_id)
+    def __new__(cls, number: int, text: str) -> Self:
+        """Return the number with its text."""
+        one = super().__new__(cls, number)
         one.text = text
         return one
 
@@ -201,7 +222,7 @@ def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
     for name, away in ends:
         codes = np.where(away < len(_ENDS), away, -1).astype(np.int32)
         yield ColumnOfTokens(name, "token", codes, _ENDS, ("<=",))
-    written = decoding_step(view)
+    written = view.num_before
     # The first tokens of responses agree by nature: no place is all but these.
     edges = np.unique(
         np.quantile(written, np.linspace(0, 1, _STEPS + 1)[_STEPS // 4 : -1])
@@ -209,6 +230,38 @@ def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
     edges = edges.astype(np.int64)
     step = (np.searchsorted(edges, written, side="right") - 1).astype(np.int32)
     yield ColumnOfTokens("decoding_step", "token", step, edges.tolist(), (">=",))
+    yield from _of_context(view)
+    yield from _of_longest(view)
+
+
+def _of_context(view: View) -> Iterator[ColumnOfTokens]:
+    """Yield the powers of two that the length of the context has reached."""
+    if view.facts.prompt_length is None:
+        return
+    place = view.position + view.facts.prompt_length[view.sample]
+    power = np.searchsorted(POWERS, place, side="right") - 1
+    last = int(power.max(initial=-1))
+    if last >= 0:
+        yield ColumnOfTokens(
+            "context_length",
+            "token",
+            power.astype(np.int32),
+            POWERS[: last + 1].tolist(),
+            (">=",),
+        )
+
+
+def _of_longest(view: View) -> Iterator[ColumnOfTokens]:
+    """Yield the last tokens of the samples that reach the maximum length."""
+    lengths = to_numpy(view.batch.lengths)
+    is_longest = lengths >= _AT_LIMIT * lengths.max(initial=0)
+    if not 1 < is_longest.sum() < len(lengths):
+        return
+    left = lengths[view.sample] - view.position
+    codes = np.searchsorted(_LAST, left)
+    is_end = is_longest[view.sample] & (codes < len(_LAST))
+    codes = np.where(is_end, codes, -1).astype(np.int32)
+    yield ColumnOfTokens("last_of_longest", "token", codes, _LAST, ("<=",))
 
 
 def _encode(
@@ -283,7 +336,7 @@ def read_roles(view: View) -> tuple[list[str], Array] | None:
 
 
 def _value_text(value: object) -> str:
-    if isinstance(value, _TokenText):
+    if isinstance(value, Named):
         return value.text[:_MAX_ID_TEXT]
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -315,6 +368,8 @@ def in_order_of_speech(conditions: Iterable[Condition]) -> tuple[Condition, ...]
 def _phrase(name: str, relation: str, value: object) -> str:
     """Return a condition in words."""
     text = _value_text(value)
+    if isinstance(value, Named) and name != "token_id":
+        return value.text
     if name in _PHRASES:
         return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
@@ -335,7 +390,7 @@ def _round(relation: str, value: object, text: str) -> str:
 
 
 def _token(_: str, value: object, text: str) -> str:
-    has_text = isinstance(value, _TokenText) and text != f"⟨{int(value)}⟩"
+    has_text = isinstance(value, Named) and text != f"⟨{int(value)}⟩"
     return f"the token {text!r}" if has_text else f"token id {text.strip('⟨⟩')}"
 
 
@@ -373,6 +428,10 @@ _PHRASES: dict[str, Callable[[str, object, str], str]] = {
     "first_tokens": _ends("first"),
     "last_tokens": _ends("last"),
     "decoding_step": lambda _, value, __: f"from generated token {value:,} on",
+    "context_length": lambda _, value, __: f"from context position {value:,} on",
+    "last_of_longest": lambda _, __, text: (
+        f"in the last {text} tokens before the length limit"
+    ),
     "images_seen": _images,
     "num_rounds": _num_rounds,
 }

@@ -165,13 +165,18 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
             for one in self
         ]
-        if first := self._first_certain:
-            lines += [f"Prove it: {first.prove_command}"] * bool(first.prove_command)
+        lines += [f"Prove it: {self.prove_command}"] * bool(self.prove_command)
         return "\n".join(map(printable, lines))
 
     @property
-    def _first_certain(self) -> Finding | None:
-        return next((one for one in self if one.is_certain), None)
+    def prove_command(self) -> str:
+        """The command that proves the first certain cause; empty if there is none."""
+        first = self._first_provable
+        return first.prove_command if first else ""
+
+    @property
+    def _first_provable(self) -> Finding | None:
+        return next((one for one in self if one.is_certain and one.prove_call), None)
 
     def _repr_html_(self) -> str:
         heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
@@ -187,7 +192,7 @@ class Diagnosis(Sequence[Finding]):
         # JupyterLab would typeset `$...$` in names of the file.
         text = "<br>".join(map(_cell, self.text.splitlines()))
         head = f"<p><b>{self.verdict}</b>: {text}</p>"
-        first = self._first_certain
+        first = self._first_provable
         call = first.prove_call if first else ""
         proof = f"<p>Prove it: <code>{_cell(call)}</code></p>" if call else ""
         return f'<div class="mathjax_ignore">{head}{table}{proof}</div>'

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.causes import CAUSES, next_step
-from rounddiag.findings.detectors.workers import WORKERS
-from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.measures import describe
 from rounddiag.findings.naming import rank_causes
-from rounddiag.findings.pattern import at_limit
-from rounddiag.findings.pattern_candidates import VERSIONS
+from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
+from rounddiag.findings.sample_sets import (
+    ALL_BUT_EVERY_NTH,
+    EVERY_NTH,
+    OWN_START,
+    SETS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,9 +164,8 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
         best = max(found, key=lambda one: _rank(one, stage), default=None)
         if place is not None and stage == "place":
             if best is None and _is_everywhere(view, place):
-                best = _of_level(view, total) or _place_evidence(view, place)
-            else:
-                best = _place_or_pattern(view, place, best)
+                best = _of_level(view, total)
+            best = _with_place(view, place, best)
         if best is not None:
             return stage, best
     return None
@@ -173,7 +176,7 @@ def _is_everywhere(view: View, place: Place) -> bool:
 
     Not if the place exceeds what is elsewhere by more than this exceeds the range.
     """
-    if _shape(view, place) != "unknown":
+    if _has_known_shape(place):
         return False
     elsewhere = float(view.abs[~place.tokens].mean()) / view.usual.usual
     return elsewhere > max(1.0, ELSEWHERE * (place.ratio - 1))
@@ -207,47 +210,29 @@ def _shows_outside(view: View, evidence: Evidence, place: Place) -> bool:
     return bool(mine[outside].sum() > ELSEWHERE * mine.sum())
 
 
-def _place_or_pattern(view: View, place: Place, best: Evidence | None) -> Evidence:
-    """Return the evidence of a place, unless a pattern holds more of the mismatch."""
-    found = _place_evidence(view, place)
+def _with_place(view: View, place: Place, best: Evidence | None) -> Evidence:
+    """Return the evidence of a place; that of a detector if it has the same tokens."""
     if best is None:
-        return found
-    beyond = best.tokens & ~place.tokens
-    neither = ~(best.tokens | place.tokens)
-    if not beyond.any() or not neither.any():
-        more = float(view.abs[beyond].sum())
-        is_place = more < ELSEWHERE * float(view.abs[place.tokens].sum())
-    else:
-        usual = mean_by_bin(view.r[neither], np.minimum(view.abs[neither], 3), view.r)
-        inside, rest = (
-            float(view.abs[one].sum() / max(usual[one].sum(), 1e-300)) - 1
-            for one in (place.tokens, beyond)
-        )
-        is_place = rest < ELSEWHERE * inside
-    missed = best.tokens.sum() < ELSEWHERE * (best.tokens | place.tokens).sum()
-    if place.is_of_content and (is_place or missed):
-        return found
-    if is_place or missed:
-        # A pattern is not the story of tokens that it does not have.
-        shared = (best.tokens & place.tokens).sum()
-        if shared < ELSEWHERE * min(place.num_tokens, best.tokens.sum()):
-            return found
-    return replace(best, where={**best.where, "found": place}) if is_place else best
+        return _place_evidence(view, place)
+    if best.tokens[place.over].mean() > 1 / 2:
+        return replace(best, where={"found": place, **best.where})
+    return _place_evidence(view, place)
 
 
 def _place_evidence(view: View, place: Place) -> Evidence:
     """Return a place as evidence whose cause is open."""
-    outside = float(view.abs[~place.tokens].mean())
+    tokens, where = place.tokens, _where(view, place)
+    onset = find_onset(view, place)
+    if onset is not None:
+        tokens = view.round >= onset.round
+        where = {"rounds_from": onset.round, "onset": onset}
+    outside = float(view.abs[~tokens].mean())
     return Evidence(
-        cause=_shape(view, place),
+        cause="unknown",
         score=1.0,
         gain=place.worth,
-        tokens=place.tokens,
-        where={
-            "found": place,
-            "samples": np.unique(view.sample[place.tokens]),
-            **_column(place),
-        },
+        tokens=tokens,
+        where={"found": place, **where},
         measures=(
             Measure(name="tokens", value=place.num_tokens, unit="tokens"),
             Measure(
@@ -266,33 +251,41 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     )
 
 
-def _column(place: Place) -> dict[str, object]:
-    only = place.conditions[0]
-    if len(place.conditions) > 1 or only.relation != "=":
-        return {}
-    return {"column": only.column, "value": only.value}
+def _where(view: View, place: Place) -> dict[str, object]:
+    """Return what the measures read of the conditions of a place."""
+    found: dict[str, object] = {}
+    for one in place.conditions:
+        if one.column == OWN_START:
+            found["samples"] = np.unique(view.sample[place.tokens])
+        elif one.column in (EVERY_NTH, ALL_BUT_EVERY_NTH):
+            found["period"] = int(str(one.value))
+            found |= {"all_but": 0} if one.column == ALL_BUT_EVERY_NTH else {}
+        elif len(place.conditions) > 1 or one.column in SETS or one.relation == "<=":
+            continue
+        elif one.column == "images_seen":
+            found["images_from"] = one.value
+        elif one.column == "decoding_step":
+            found |= {"place": one.value, "unit": "generated tokens", "is_after": True}
+        elif one.column == "context_length":
+            found |= {"place": one.value, "unit": _CONTEXT, "is_after": True}
+        elif one.relation == "=" or CACHES.search(one.column):
+            found |= {"column": one.column, "value": one.value}
+    return found
 
 
-def _shape(view: View, place: Place) -> str:
-    """Return the cause that a place is named for; `unknown` for most."""
-    if at_limit(view, place.tokens):
-        return "truncated_round"
-    by_column = {one.column: one for one in place.conditions}
-    if by_column.keys() <= {"round", "first_tokens", "decoding_step"}:
-        rounds = by_column.get("round")
-        if rounds is not None and rounds.relation != ">=":
-            is_first = rounds.relation == "<=" or rounds.value == 0
-            return "prompt_mismatch" if is_first else "unknown"
-        if rounds is not None:
-            is_later = view.has_images and int(str(rounds.value)) > 1
-            return "image_window" if is_later else "context_masked"
-    if len(place.conditions) == 1:
-        column = place.conditions[0].column
-        if VERSIONS.search(column):
-            return "stale_weights"
-        if WORKERS.search(column):
-            return "bad_worker"
-    return "unknown"
+_CONTEXT = "context positions"
+# Columns of places that faults have by themselves, whatever is written there.
+_SHAPES = SETS | {"round", "first_tokens", "decoding_step", "context_length"}
+_SHAPES |= {"last_of_longest", "images_seen"}
+
+
+def _has_known_shape(place: Place) -> bool:
+    """Return whether a known cause has such places."""
+    columns = {one.column for one in place.conditions}
+    if columns <= _SHAPES:
+        return True
+    words = (VERSIONS, WORKERS, CACHES, PACKS)
+    return len(columns) == 1 and any(word.search(min(columns)) for word in words)
 
 
 def _rank_causes(
@@ -308,12 +301,19 @@ def _rank_causes(
     looks = describe(view, evidence)
     causes = rank_causes(looks, has_images=view.has_images)
     place = evidence.where.get("found")
-    if place is not None and place.is_of_text:
+    if place is not None and place.is_of_text and _is_alone(view, place, evidence):
         # No known cause follows what is written: the table has no such place.
         causes = causes / 2
         causes["unknown"] = causes.get("unknown", 0.0) + 0.5
         causes = causes.sort_values(ascending=False, kind="stable")
     return causes, looks
+
+
+def _is_alone(view: View, place: Place, evidence: Evidence) -> bool:
+    """Return whether tokens outside of a place begin nowhere to differ."""
+    rest = ~place.tokens
+    others = replace(evidence, tokens=np.ones(int(rest.sum()), dtype=bool), where={})
+    return describe(view.keep(rest), others).get("begins", "everywhere") == "everywhere"
 
 
 def share_out(first: float, evidence: Evidence) -> pd.Series[float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import warn_renamed
 from rounddiag.findings.causes import PROVABLE
@@ -18,13 +18,12 @@ from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
     from rounddiag._typing import Array
     from rounddiag.findings.causes import Alternative
-    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 
@@ -105,18 +104,6 @@ class Evidence:
     gain: float = 0.0
 
 
-def contrast_measures(
-    pattern: Pattern, inside: float, outside: float
-) -> tuple[Measure, ...]:
-    """Return the measures of tokens that differ more than others."""
-    return (
-        Measure(name="mean |diff| there", value=inside, unit="nat"),
-        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
-        Measure(name="ratio for equally likely tokens", value=pattern.ratio),
-        Measure(name="t, clustered by sample", value=pattern.t),
-    )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finding:
     """A place or a shape of the mismatch that noise does not explain.
@@ -194,7 +181,7 @@ class Finding:
         causes = self._provable
         if not causes:
             return ""
-        model = self._model
+        model = checkpoint_of(self.view.batch)
         first = repr(model) if model else "model"
         return f"rd.prove(batch, {first}, hypotheses={causes})"
 
@@ -208,7 +195,7 @@ class Finding:
         causes = self._provable
         if not causes or not isinstance(file, str) or not Path(file).is_file():
             return ""
-        model = shlex.quote(self._model or "MODEL")
+        model = shlex.quote(checkpoint_of(self.view.batch) or "MODEL")
         # As it is named from here: a notebook that is shared says nothing of a machine.
         near = shlex.quote(os.path.relpath(file))
         return f"rounddiag prove {near} --model {model} --hypotheses {','.join(causes)}"
@@ -218,13 +205,6 @@ class Finding:
         """Its causes that a proof has hypotheses for, the likeliest first."""
         named = (self.cause, *(one.cause for one in self.alternatives))
         return [one for one in dict.fromkeys(named) if one in PROVABLE]
-
-    @property
-    def _model(self) -> str:
-        """The model that the batch names by a path or as OWNER/NAME; else empty."""
-        facts = self.view.batch.meta.get("facts")
-        model = facts.get("model") if isinstance(facts, Mapping) else None
-        return model if isinstance(model, str) and "/" in model else ""
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.place import find_places, usual_size
+from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.view import View
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings.excess import ExcessCells
-    from rounddiag.findings.pattern_candidates import Pattern
+    from rounddiag.findings.place import Place
 
-# The onset is the first round whose excess is above that of round 0 by this part of the
-# whole gap: a cumulative effect reaches its full size some rounds later.
+# The onset is the first round whose ratio to equally likely tokens is above that of
+# round 0 by this part of the whole rise, on a logarithmic scale: a cumulative effect
+# reaches its full size some rounds later.
 PART = 0.4
 _NUM_DRAWS = 400
 _SEED = 5
@@ -77,42 +78,25 @@ def round_onset(batch: Batch, a: str = "old", b: str = "rollout") -> Onset | Non
     >>> round_onset(rd.load("sample_data/healthy.parquet")) is None
     True
     """
-    view = View.from_batch(batch, a, b)
-    steps = steps_at_rounds(view)
-    if not steps:
+    view = View.from_batch(batch, a, b, named_range(guess_kind(batch)[0]))
+    place = next(iter(find_places(view)), None)
+    return None if place is None else find_onset(view, place)
+
+
+def find_onset(view: View, place: Place) -> Onset | None:
+    """Return the change point of a place that is "from round k on"; else None."""
+    only = place.conditions[0]
+    if len(place.conditions) > 1 or only.column != "round":
         return None
-    return onset(max(steps, key=lambda one: one.worth))
-
-
-def steps_at_rounds(view: View) -> list[Pattern]:
-    """Return the patterns of a view that begin at a round, in all samples."""
-    found = [
-        one
-        for one in strong_patterns(view, "round", "image")
-        if one.where.get("images_from") != 1
-    ]
-    if not view.is_fitted:  # a fitted effect leaves slopes of its own
-        found += [
-            one
-            for one in strong_patterns(view, "slope")
-            if one.where["rises"] and one.where["is_flat"]
-        ]
-    return found
-
-
-def onset(pattern: Pattern) -> Onset:
-    """Return the change point of a pattern of rounds."""
-    cells, view = pattern.cells, pattern.cells.view
-    # For a step, the search has found that the onset is no later; a slope has no edge.
-    latest = int(view.round.max())
-    if pattern.family != "slope":
-        latest = max(int(view.round[pattern.tokens].min()), 1)
-    totals, counts = _by_owner(cells)
+    latest, last = int(str(only.value)), int(view.round.max())
+    if only.relation == "<=" or (only.relation == "=" and latest < last):
+        return None
+    totals, counts = _by_owner(view, place)
     draws = np.random.default_rng(_SEED).multinomial(
         len(totals), np.full(len(totals), 1 / len(totals)), size=_NUM_DRAWS
     )
-    first = int(_first_rounds(totals.sum(0), counts.sum(0), pattern.gap, latest)[0])
-    drawn = _first_rounds(draws @ totals, draws @ counts, pattern.gap, latest)
+    first = int(_first_rounds(totals.sum(0), counts.sum(0), latest)[0])
+    drawn = _first_rounds(draws @ totals, draws @ counts, latest)
     low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
     late = view.round >= first
     return Onset(
@@ -124,24 +108,33 @@ def onset(pattern: Pattern) -> Onset:
     )
 
 
-def _by_owner(cells: ExcessCells) -> tuple[Array, Array]:
-    """Return sums of the excess and counts, [groups or samples, rounds]."""
-    group = cells.view.facts.group
-    owner = cells.sample if group is None else group[cells.sample]
+def _by_owner(view: View, place: Place) -> tuple[Array, Array]:
+    """Return sums of |diff| and of what is usual, [groups or samples, rounds]."""
+    group = view.facts.group
+    owner = view.sample if group is None else group[view.sample]
     owner = np.unique(owner, return_inverse=True)[1]
-    shape = (int(owner.max()) + 1, int(cells.round.max()) + 1)
-    at = owner * shape[1] + cells.round
-    size = shape[0] * shape[1]
-    total = np.bincount(at, weights=cells.total, minlength=size).reshape(shape)
-    num = np.bincount(at, weights=cells.num, minlength=size).reshape(shape)
-    return total, num
+    shape = (int(owner.max()) + 1, int(view.round.max()) + 1)
+    at = owner * shape[1] + view.round
+    size, usual = usual_size(view, ~place.tokens)
+    return tuple(  # type: ignore[return-value]
+        np.bincount(at, weights=one, minlength=shape[0] * shape[1]).reshape(shape)
+        for one in (size, usual)
+    )
 
 
-def _first_rounds(total: Array, num: Array, gap: float, latest: int) -> Array:
-    """Return the first round above round 0 by a part of a gap, at most `latest`."""
-    total, num = np.atleast_2d(total), np.atleast_2d(num)
-    mean = total / np.maximum(num, 1)
-    later = (mean - mean[:, :1] > PART * gap) & (num > 0)
-    first = np.where(later.any(axis=1), later.argmax(axis=1), 1)
+def _log_ratio(total: Array, usual: Array) -> Array:
+    ratio: Array = np.log(np.maximum(total, 1e-9) / np.maximum(usual, 1e-9))
+    return ratio
+
+
+def _first_rounds(total: Array, usual: Array, latest: int) -> Array:
+    """Return the first round above round 0 by a part of the rise, at most `latest`."""
+    total, usual = np.atleast_2d(total), np.atleast_2d(usual)
+    ratio = _log_ratio(total, usual)
+    late = _log_ratio(total[:, latest:].sum(1), usual[:, latest:].sum(1))
+    rise = late - ratio[:, 0]
+    later = (ratio - ratio[:, :1] > PART * rise[:, None]) & (usual > 0)
+    later[:, 0] = False
+    first = np.where(later.any(axis=1), later.argmax(axis=1), latest)
     result: Array = np.clip(first, 1, latest)
     return result

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special, stats
 
-from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
+from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
@@ -25,8 +25,8 @@ from rounddiag.findings.conditions import (
     in_order_of_speech,
     token_id_column,
 )
-from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.reference import guess_kind, named_range
+from rounddiag.findings.sample_sets import columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -71,6 +71,12 @@ SURE_WORTH = 100.0
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere. Roles, ids
 # and rounds differ by nature; ranks and samples do not: at most 1.28 in sound batches.
 MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
+# A place along samples counts too from this ratio on, the lower end of its interval.
+# Sound batches have such places up to 1.7, and small ones, of 10 nats, up to 3.8. A set
+# of samples that the data choose must be as far: rounded values have one at 1.3.
+ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
+ALONG |= {"context_length"}
+FAR, FAR_WORTH = 2.0, 20.0
 MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
@@ -126,9 +132,9 @@ class Place:
 
     @property
     def is_of_text(self) -> bool:
-        """Whether a condition is about what was written."""
+        """Whether all conditions are about what was written."""
         names = {one.column for one in self.conditions}
-        return bool(names & {"role", "token_id", "application"})
+        return names <= {"role", "token_id", "application"}
 
     @property
     def is_of_rounds(self) -> bool:
@@ -171,7 +177,7 @@ def places(
     --------
     >>> import rounddiag as rd
     >>> rd.places(rd.load("sample_data/image_window.parquet"))["conditions"].tolist()
-    ['from round 3 on', 'in round 2']
+    ['from round 2 on']
     """
     import pandas as pd
 
@@ -206,6 +212,7 @@ def _search(view: View) -> Iterator[Place]:
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
     columns += _columns_of_ids(view, excesses)
+    columns += columns_of_sets(view, excesses, _bins(view))
     cells = Cells.from_columns(columns, view, cluster)
     inside = np.zeros(len(view), dtype=bool)
     for _ in range(MAX_PLACES):
@@ -314,11 +321,13 @@ def _best(
         )
         spread = counts.spread(cells.cluster, num_clusters)
         found += [
-            (one.gain / spread, one, counts) for one in find_slices(cells, counts)
+            (one.gain / spread, one, counts)
+            for one in find_slices(cells, counts, spread)
         ]
     return _first_proved(
         (
             _probability(cells, one, counts),
+            cells.log_price(one.parts) > 0,
             partial(_place, view, cells, there, one, counts, worth),
         )
         for worth, one, counts in _plainest_first(found, cells)
@@ -346,17 +355,18 @@ def _plainest_first(
 
 
 def _first_proved(
-    found: Iterable[tuple[float, Callable[[float], Place | None]]],
+    found: Iterable[tuple[float, bool, Callable[[float], Place | None]]],
 ) -> Place | None:
-    """Return the first place that is none by chance, of probabilities and places.
+    """Return the first place that is none by chance.
 
     A better one of the same tokens says the same more exactly: its own probability does
-    not count.
+    not count, unless the data chose its samples.
     """
     better: list[Callable[[float], Place | None]] = []
-    for p, measure_place in found:
+    for p, is_chosen, measure_place in found:
         if p > LEVEL:
-            better.append(measure_place)
+            if not is_chosen:
+                better.append(measure_place)
             continue
         one = measure_place(p)
         if one is not None:
@@ -388,14 +398,18 @@ def _place(
     outside = there & ~tokens
     if outside.sum() < (1 - MOST) * there.sum():
         return None
-    size = np.minimum(view.abs, _LARGEST)
-    usual = mean_by_bin(view.r[outside], size[outside], view.r)
-    usual = np.maximum(usual, _LEAST)
+    size, usual = usual_size(view, outside)
     ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
     scopes = {_nature(cells.columns[index]) for index, _, _ in one.parts}
     if ratio < max(MIN_RATIO[scope] for scope in scopes):
         return None
-    if worth < SURE_WORTH and _is_small(view, scopes, tokens, outside):
+    names = {cells.columns[index].name for index, _, _ in one.parts}
+    least = low if np.isfinite(low) else ratio
+    if least < FAR and cells.log_price(one.parts) > 0:
+        return None
+    is_far = names <= ALONG and worth > FAR_WORTH and least > FAR
+    is_sure = worth > SURE_WORTH or is_far
+    if not is_sure and _is_small(view, scopes, tokens, outside):
         return None
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
@@ -420,6 +434,13 @@ def _place(
     )
 
 
+def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
+    """Return |diff| of each token, and that of equally likely tokens outside."""
+    size = np.minimum(view.abs, _LARGEST)
+    usual = mean_by_bin(view.r[outside], size[outside], view.r)
+    return size, np.maximum(usual, _LEAST)
+
+
 def _is_small(view: View, scopes: set[str], tokens: Array, outside: Array) -> bool:
     """Return whether a place is no larger than what sound engines differ by.
 
@@ -441,24 +462,47 @@ def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     inside = inside_of(cells, one.parts)
     size = int(cells.cluster.max()) + 1
-    out = [
-        np.bincount(cells.cluster[~inside], weights=values[~inside], minlength=size)
-        for values in (counts.hits, counts.expected)
-    ]
-    use = out[1] > 0
-    num = int(use.sum())
+    (h_in, e_in), (h_out, e_out) = (
+        [
+            np.bincount(cells.cluster[part], weights=values[part], minlength=size)
+            for values in (counts.hits, counts.expected)
+        ]
+        for part in (inside, ~inside)
+    )
+    num = int((e_out > 0).sum())
     if num < MIN_CLUSTERS - 1:
         return 1.0
-    rate = max(float(out[0].sum()), 0.5) / float(out[1].sum())
-    z = out[0][use] - rate * out[1][use]
-    spread = float((z**2 / np.maximum(rate * out[1][use], 1e-9)).sum()) / (num - 1)
-    spread = max(spread, 1.0)
+    rate = max(float(h_out.sum()), 0.5) / float(e_out.sum())
+    z = _sum_of_squares(h_out, rate * e_out)
+    tests = [(max(z / (num - 1), 1.0), num - 1)]
+    num_in = int((e_in > 0).sum())
+    if num_in >= MIN_CLUSTERS and not ((e_in > 0) & (e_out > 0)).any():
+        # Whole clusters: those inside tell of the spread as well.
+        z += _sum_of_squares(h_in, float(h_in.sum() / e_in.sum()) * e_in)
+        tests.append((max(z / (num + num_in - 2), 1.0), num + num_in - 2))
     expected = rate * one.expected
-    error = np.sqrt(spread * expected * (1 + one.expected / out[1].sum()))
-    by_t = float(stats.t.sf((one.hits - expected) / max(error, 1e-9), num - 1))
-    by_count = float(special.gammainc(one.hits / spread, expected / spread))
-    price = float(special.binom(cells.num_conditions, len(one.parts)))
-    return min(max(by_t, by_count) * price * len(LEVELS), 1.0)
+    log_p = min(
+        _log_p(one.hits, expected, one.expected / e_out.sum(), spread, free)
+        for spread, free in tests
+    )
+    price = np.log(len(tests) * len(LEVELS))
+    price += np.log(special.binom(cells.num_conditions, len(one.parts)))
+    return float(np.exp(min(log_p + price + cells.log_price(one.parts), 0.0)))
+
+
+def _sum_of_squares(hits: Array, expected: Array) -> float:
+    use = expected > 0
+    return float(((hits[use] - expected[use]) ** 2 / expected[use]).sum())
+
+
+def _log_p(
+    hits: float, expected: float, ratio: float, spread: float, free: int
+) -> float:
+    """Return the larger of the probabilities by Student's t and by Poisson counts."""
+    error = np.sqrt(spread * expected * (1 + ratio))
+    by_t = float(stats.t.sf((hits - expected) / max(error, 1e-9), free))
+    by_count = float(special.gammainc(hits / spread, expected / spread))
+    return float(np.log(max(by_t, by_count, 1e-300)))
 
 
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:

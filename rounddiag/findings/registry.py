@@ -11,7 +11,7 @@ from rounddiag.findings.view import View
 
 Detect: TypeAlias = Callable[[View], Evidence | Iterable[Evidence] | None]
 # All exact evidence is taken first. Then one finding at a time: fitted effects,
-# patterns of places, and last, evidence from the level of the mismatch alone.
+# places, and last, evidence from the level of the mismatch alone.
 Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
 D = TypeVar("D", bound=Detect)
 STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")

@@ -39,6 +39,8 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     A finding at 341 tokens reads "341 tokens differ by more than a factor of 2: all
     coordinates, rank 3, from round 5 on, in 8 of 128 samples".
     """
+    if "fact" in where:
+        return str(where["fact"])
     total = int((view.num_per_sample > 0).sum())
     place: Place | None = where.get("found")
     if place is not None and "onset" in where and place.is_of_rounds:
@@ -71,6 +73,8 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
 def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
     if not len(indices):
         return ["no single tokens stand out"]
+    if not view.abs[indices].any():
+        return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
     if num_large >= _MIN_LARGE:
         return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
     if len(indices) == len(view):

@@ -71,6 +71,10 @@ class Cells:
         """Return how far down a slice is among those that describe the same tokens."""
         return len(parts), sum(self.columns[index].rank for index, _, _ in parts)
 
+    def log_price(self, parts: Sequence[tuple[int, str, int]]) -> float:
+        """Return the price of the sets of samples that the data chose for a slice."""
+        return sum(self.columns[index].log_price for index, _, _ in parts)
+
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
         result: Array = np.add.reduceat(values.astype(np.float64), self.first)
@@ -109,15 +113,31 @@ class Counts:
         """Return the variance between clusters over that of independent tokens."""
         hits = np.bincount(cluster, weights=self.hits, minlength=size)
         expected = np.bincount(cluster, weights=self.expected, minlength=size)
-        use = expected > 0
-        z = (hits[use] - expected[use]) / np.sqrt(expected[use])
-        # Robust: a fault in some clusters is no spread of all.
-        middle = np.median(np.abs(z - np.median(z))) / _MAD
-        return float(max(middle**2, 1.0))
+        return overdispersion(hits, expected)
 
 
-def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
-    """Return conjunctions of which every condition is needed, best first."""
+def overdispersion(hits: Array, expected: Array) -> float:
+    """Return the variance between units over that of independent tokens; at least 1.
+
+    From the shortest interval with half of the units (Rousseeuw, J. Am. Stat. Assoc.
+    79, 1984): a fault in up to half of them is no spread of all.
+    """
+    use = expected > 0
+    z = np.sort((hits[use] - expected[use]) / np.sqrt(expected[use]))
+    num = len(z)
+    half = (num + 1) // 2
+    if half < 2:  # noqa: PLR2004 no interval
+        return 1.0
+    shortest = float((z[half - 1 :] - z[: num - half + 1]).min())
+    spread = shortest / (2 * _MAD) * (1 + 5 / (num - 1))
+    return max(spread**2, 1.0)
+
+
+def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
+    """Return conjunctions of which every condition is needed, best first.
+
+    A set of samples that the data chose costs its price times the spread.
+    """
     whole = (float(counts.hits.sum()), float(counts.expected.sum()))
     base = Slice((), 0.0, *whole)
     beam = [base]
@@ -125,7 +145,7 @@ def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
     for _ in range(_DEPTH):
         longer: dict[tuple[int, int], Slice] = {}
         for shorter in beam:
-            for one in _extend(cells, counts, shorter, whole):
+            for one in _extend(cells, counts, shorter, whole, spread):
                 # Of slices of the same tokens, the plainest.
                 key = (round(one.hits), round(10 * one.expected))
                 if one.gain > shorter.gain and (
@@ -154,7 +174,11 @@ def _needs_all(cells: Cells, counts: Counts, one: Slice) -> bool:
 
 
 def _extend(
-    cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float]
+    cells: Cells,
+    counts: Counts,
+    base: Slice,
+    whole: tuple[float, float],
+    spread: float,
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
     inside = inside_of(cells, base.parts)
@@ -163,6 +187,7 @@ def _extend(
     hot = np.flatnonzero((counts.hits > 0) & inside)
     used = {part[0] for part in base.parts}
     hits, expected = counts.hits[hot], counts.expected[chosen]
+    paid = spread * cells.log_price(base.parts)
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
@@ -175,7 +200,7 @@ def _extend(
                 rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
             elif relation == "<=":
                 rh, re = h.cumsum(), e.cumsum()
-            gain = scan(rh, re, *whole)
+            gain = scan(rh, re, *whole) - paid - spread * column.log_price
             gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
             gain[re > MOST * whole[1]] = 0.0
             for code in np.argsort(-gain)[:_BEAM]:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import plain_columns, round_values, sample_clusters
+from rounddiag.core.columns import (
+    plain_columns,
+    round_values,
+    sample_clusters,
+    to_numpy,
+)
+from rounddiag.core.images_seen import images_before
 from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
@@ -23,10 +29,6 @@ if TYPE_CHECKING:
 # are, and the diagnosis says so.
 MAX_TOKENS = 1_200_000
 _BLOCK = 256
-# A run of this many equal ids in observations is an image, if there are this many runs.
-_IMAGE_RUN = 8
-_MIN_IMAGES = 4
-_MAX_SEARCHED = 4_000_000
 _SURE = -1e-3  # nats: 99.9 % likely
 
 
@@ -119,7 +121,7 @@ class View:
             segment=segment,
             flat=flat,
             entropy=entropy,
-            images=facts.images_before(sample, segment, position),
+            images=images_before(batch, segment, position),
             is_thinned=is_thinned,
             usual=usual or REFERENCE["dense"],
             facts=facts,
@@ -167,6 +169,17 @@ class View:
         return distinct(self.id)
 
     @cached_property
+    def num_before(self) -> Array:
+        """How many tokens were generated before each token, in its sample."""
+        num = to_numpy(self.batch.rounds.num_tokens)
+        owner = to_numpy(self.batch.rounds.sample)
+        before = np.cumsum(num) - num
+        begins = np.searchsorted(owner, np.arange(self.batch.num_samples))
+        begins = np.minimum(begins, max(len(num) - 1, 0))
+        written: Array = (before - before[begins][owner])[self.segment] + self.token
+        return written
+
+    @cached_property
     def follows(self) -> Array:
         """Whether the previous entry of the arrays is the round's previous token."""
         flags = np.zeros(len(self), dtype=bool)
@@ -205,9 +218,6 @@ class Facts:
     sample_columns, round_columns : mapping of str to array
         Values per sample, and per entry of `batch.rounds` (None where left out). A
         round column that is constant within each sample is in both.
-    image_positions : list of array or None
-        Of each sample, the positions of its images in the response; negative ones are
-        in the prompt.
     memo : dict
         Results that detectors share for the whole batch, by name.
     """
@@ -217,7 +227,6 @@ class Facts:
     prompt_length: Array | None
     sample_columns: Mapping[str, Array]
     round_columns: Mapping[str, Array]
-    image_positions: list[Array] | None
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -236,27 +245,7 @@ class Facts:
             prompt_length=prompt_length,
             sample_columns=plain_columns(batch.sample_columns),
             round_columns=_round_columns(batch),
-            image_positions=_image_positions(batch),
         )
-
-    def images_before(
-        self, sample: Array, segment: Array, position: Array
-    ) -> Array | None:
-        """Return the number of images before each token, or None if unknown."""
-        known = self.round_columns.get("num_images")
-        if known is not None and known.dtype.kind in "iuf":
-            return np.nan_to_num(known, nan=0.0).astype(np.int64)[segment]
-        if self.image_positions is None:
-            return None
-        if not any(len(places) for places in self.image_positions):
-            return None
-        counts = np.zeros(len(position), dtype=np.int64)
-        edges = np.searchsorted(sample, np.arange(len(self.image_positions) + 1))
-        for places, start, stop in zip(
-            self.image_positions, edges[:-1], edges[1:], strict=True
-        ):
-            counts[start:stop] = np.searchsorted(places, position[start:stop])
-        return counts
 
 
 def _array(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
@@ -295,36 +284,3 @@ def _round_columns(batch: Batch) -> dict[str, Array]:
         return {}
     names = [name for name in columns if name not in ("sample", "round")]
     return {name: round_values(batch, name) for name in names}
-
-
-def _image_positions(batch: Batch) -> list[Array] | None:
-    if batch.images is not None:
-        known = [[shot.position for shot in shots] for shots in batch.images]
-        if all(place is not None for row in known for place in row):
-            return [np.sort(np.array(row, dtype=np.int64)) for row in known]
-    if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
-        return None
-    return _image_runs(batch)
-
-
-def _image_runs(batch: Batch) -> list[Array] | None:
-    """Return the image tokens: runs of one id in observations."""
-    ids, mask = _array(batch.response_ids), _array(batch.response_mask)
-    offsets = _array(batch.offsets)
-    change = (np.diff(ids) != 0) | (np.diff(mask) != 0)
-    is_first = np.r_[True, change][: len(ids)]
-    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
-    begins = np.flatnonzero(is_first)
-    size = np.diff(np.r_[begins, len(ids)])
-    ends = offsets[:-1] + _array(batch.lengths)
-    row = np.searchsorted(offsets, begins, side="right") - 1
-    inside = (size >= _IMAGE_RUN) & (mask[begins] == 0)
-    inside &= begins + size <= ends[row]  # not the padding at the end
-    if inside.sum() < _MIN_IMAGES:
-        return None
-    known, counts = np.unique(ids[begins[inside]], return_counts=True)
-    inside &= ids[begins] == known[counts.argmax()]
-    places = begins[inside] - offsets[row[inside]]
-    parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
-    # The prompt usually has one too, which the first round sees.
-    return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]

@@ -22,10 +22,10 @@ import numpy as np
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
-from rounddiag.loaders.frameworks.prime_rl_traces import PRIME_RL_TRACES
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK, RANK_COLUMNS, ROLLOUTS, SAMPLES
 from rounddiag.loaders.frameworks.trainer_fields import AREAL, OPENRLHF, TRL
+from rounddiag.loaders.frameworks.verifiers_traces import EPISODES, PRIME_RL_TRACES
 from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_VARIANTS, PAYLOAD
 from rounddiag.loaders.lazy.tensors import read_tensordict
 from rounddiag.loaders.lazy.torch_file import LEGACY_MAGIC, read_torch, zip_entries
@@ -39,7 +39,7 @@ from rounddiag.loaders.tabular.arrays import (
     safetensors_root,
 )
 from rounddiag.loaders.tabular.in_memory import columns_from_records
-from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.json_lines import ZSTD, JsonLines
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
 _SIGNATURES = (
     (b"<", "HTML or XML text"),
     (b"\x1f\x8b", "a gzip file"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (ZSTD, "a zstd file"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x89PNG", "a PNG picture"),
     (b"\x93NUMPY", "a single numpy array"),
@@ -104,6 +104,8 @@ def open_container(source: Source) -> object:
     for signature, read in _READERS:
         if head.startswith(signature):
             return read(source)
+    if head.startswith(ZSTD) and ".jsonl" in source.path.suffixes:
+        return JsonLines(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return _json_document(source) or JsonLines(source)
     return _describe_unknown(source)
@@ -294,6 +296,7 @@ FORMATS: tuple[Format, ...] = (
     NEMO_RL,
     PRIME_RL,
     PRIME_RL_TRACES,
+    EPISODES,
     SKYRL,
     SKYRL_0_1,
     TRL,

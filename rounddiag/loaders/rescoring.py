@@ -23,6 +23,7 @@ from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.in_memory import in_memory, table_from_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.trajectory_files import attach_trajectories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,6 +91,9 @@ def _check_complete(batch: Batch, counts: Array) -> None:
 def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frames of several libraries
     """Add log-probabilities that another engine computed for the tokens of a batch.
 
+    Or, with the name "trajectories", the screenshots and actions that an agent
+    framework saved.
+
     A third score of identical tokens shows which of two engines is wrong: compare with
     `token_frame(batch, a="rescored", b="rollout")`. Every token id is checked against
     the batch, so that scores of other tokens are rejected.
@@ -98,7 +102,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     ----------
     batch : Batch
     name : str
-        The name of the score in `batch.scores`; an existing one is replaced.
+        The name of the score in `batch.scores`; an existing one is replaced. The name
+        "trajectories" is for files of agents: see `source`.
     source : path-like, DataFrame or mapping of str to sequence
         A file of JSON lines or Parquet, or the columns themselves; or a folder of
         `export_rescore(hypotheses=...)` with the `scores.jsonl` of an engine.
@@ -113,6 +118,13 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
         ==================  ======================================================
 
         Log-probabilities are in nats; null where there is none.
+
+        For "trajectories": a file in ATIF (Harbor, NeMo Gym), episodes of verifiers, or
+        a folder of either. Each goes to the samples whose id, or whose sample column
+        `trace_id`, `session_id`, `trajectory_id` or `request_id`, is its name: its
+        session id, its trajectory id, its trace id, or the name of its file or folder.
+        Actions become the round column `action` where a sample has a round for each
+        turn of the agent.
 
     Returns
     -------
@@ -151,6 +163,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
             advice="Pass another name, such as 'rescored'.",
         )
     require_ids(batch, "Attach to the batch that it was made of.")
+    if name == "trajectories":
+        return attach_trajectories(batch, Path(source).absolute())
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()

@@ -107,18 +107,11 @@ UNSUPPORTED_FILES = (
         files="data_for_step_*.pt",
     ),
     UnsupportedFile(
-        ("env", "traces"),
-        "episodes of verifiers: the sampler's log-probs, without the trainer's",
-        "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder `stream`.",
-        framework="verifiers, prime-rl",
-        files="traces.jsonl, stream/*.jsonl",
-    ),
-    UnsupportedFile(
         ("schema_version", "agent", "steps"),
         "an ATIF trajectory: texts, and at most the sampler's log-probs, without the"
         " trainer's",
-        "Save the batch of the trainer that learns from it: `rounddiag recipe` lists"
-        " trainers.",
+        "Save the batch of the trainer that learns from it, as `rounddiag recipe` says;"
+        ' `rounddiag.attach(batch, "trajectories", file)` then adds the screenshots.',
         framework="Harbor, NeMo Gym",
         files="trajectory.json",
     ),

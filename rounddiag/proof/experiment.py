@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rounddiag.proof.engines.http import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
@@ -41,7 +43,8 @@ from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
-from rounddiag.proof.verdict import Finalist, decide
+from rounddiag.proof.verdict import NOTHING_CHANGED, Finalist, decide
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -88,6 +91,7 @@ class Experiment:
             if self.scorer.is_stopped:
                 break
             samples = self.order[: min(size, self.most)]
+            self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
                 finalists = self._judge(samples, tested)
             except (KeyboardInterrupt, ServerError) as error:
@@ -99,7 +103,9 @@ class Experiment:
             if time.perf_counter() > self.deadline:
                 break
             tested = {
-                one.engine: [each for each, _ in one.ranking[:KEPT]]
+                one.engine: [each for each, _ in one.ranking if each in self.known][
+                    :KEPT
+                ]
                 for one in finalists
             }
         return finalists or self._judge(first, tested)
@@ -119,10 +125,11 @@ class Experiment:
             why = self.scorer.lacks(one)
             if not why and time.perf_counter() > self.deadline:
                 why = "no time was left"
+            self.bar.set_description(one.name, refresh=False)
+            self.bar.update()
             if why:
                 self.not_tested[one.name] = why
                 continue
-            self.bar.set_description(one.name)
             try:
                 scores = self._try(one, samples)
                 failures = 0
@@ -139,9 +146,8 @@ class Experiment:
                 if failures == MOST_FAILURES:
                     self._stop(error)
                 continue
-            self.bar.update()
             if scores is None:
-                self.not_tested[one.name] = "changes nothing in these samples"
+                self.not_tested[one.name] = NOTHING_CHANGED
             else:
                 usable.append((one, scores))
         best = {}
@@ -169,7 +175,7 @@ class Experiment:
     def _worth(
         self, sheet: Sheet, engine: str, pair: tuple[Hypothesis, Array], floor: float
     ) -> float:
-        return judge(sheet, engine, pair[0].name, pair[1], floor).evidence
+        return _opinion(sheet, engine, *pair, floor).evidence
 
     def _judge(
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
@@ -245,13 +251,14 @@ class Experiment:
                 scores = self.scorer.column((*chain, one), samples)
             except StoppedError:
                 continue
-            found.append((one, judge(sheet, engine, one.name, scores, floor)))
+            found.append((one, _opinion(sheet, engine, one, scores, floor)))
         if "logits" in self.scorer.engine.abilities:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
             biases = bias_families(ids, residual)
-            for family in (*FAMILIES, *order_families(chain), *biases):
+            own = self.scorer.families
+            for family in (*FAMILIES, *order_families(chain), *biases, *own):
                 try:
                     one = fit_family(
                         family,
@@ -264,10 +271,10 @@ class Experiment:
                     scores = self.scorer.column((*chain, one), samples)
                 except StoppedError:
                     continue
-                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+                found.append((one, _opinion(sheet, engine, one, scores, floor)))
         if not chain:
             found += [
-                (one, judge(sheet, engine, one.name, scores, floor))
+                (one, _opinion(sheet, engine, one, scores, floor))
                 for one, scores in column_scores(self.scorer, sheet, engine, samples)
             ]
             mixed = (
@@ -279,8 +286,18 @@ class Experiment:
             )
             if mixed is not None:
                 one, scores = mixed
-                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+                found.append((one, _opinion(sheet, engine, one, scores, floor)))
+            for one in kept_rounds(list(found)):
+                with suppress(StoppedError):
+                    scores = self.scorer.column((one,), samples)
+                    found.append((one, _opinion(sheet, engine, one, scores, floor)))
         return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+
+def _opinion(
+    sheet: Sheet, engine: str, one: Hypothesis, scores: Array, floor: float
+) -> Opinion:
+    return judge(sheet, engine, one.name, scores, floor, is_whole=one.is_whole)
 
 
 def _first_sentence(error: BaseException) -> str:

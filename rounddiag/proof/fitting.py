@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.hypotheses.sampling import Family
     from rounddiag.proof.judge import Sheet
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
@@ -23,8 +22,26 @@ _GOLDEN = 0.6180339887
 _FAR = 50.0  # nats: in place of a token that is impossible
 
 
+class OneNumber(Protocol):
+    """Hypotheses that differ in one number."""
+
+    @property
+    def grid(self) -> Sequence[float]:
+        """Where the search begins."""
+        ...
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether the number is refined between the values of the grid."""
+        ...
+
+    def at(self, value: float) -> Hypothesis:
+        """Return the hypothesis of one number."""
+        ...
+
+
 def fit_family(
-    family: Family,
+    family: OneNumber,
     sheet: Sheet,
     engine: str,
     compute: Callable[[Hypothesis], Array],

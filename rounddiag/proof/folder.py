@@ -113,10 +113,10 @@ def export_rescore(
     folder : path-like
         A new or empty folder.
     hypotheses : "auto" or iterable of str, optional
-        Names of hypotheses or of causes; `"auto"` are all.
+        Names of hypotheses or of causes; `"auto"` takes all.
     samples : int or sequence of int
-        At most so many samples under hypotheses, those with the largest mismatch and
-        controls; or these.
+        How many samples to score under hypotheses (those with the largest mismatch, and
+        controls), or which ones.
 
     Raises
     ------
@@ -126,8 +126,8 @@ def export_rescore(
 
     See Also
     --------
-    attach : Adds the scores. README.md, "Which engine is wrong", has complete scripts
-        for vLLM and transformers.
+    attach : Adds the scores. `rounddiag recipe rescore-vllm` and `rescore-transformers`
+        print complete scripts.
 
     Examples
     --------

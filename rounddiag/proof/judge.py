@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -218,12 +219,24 @@ def reference_floor(sheet: Sheet) -> float:
     return float(np.clip(min(scales), sheet.floor, 10 * sheet.floor))
 
 
-def judge(sheet: Sheet, engine: str, name: str, scores: Array, floor: float) -> Opinion:
-    """Judge one hypothesis against the base, in the part of the batch it fits best."""
+def judge(
+    sheet: Sheet,
+    engine: str,
+    name: str,
+    scores: Array,
+    floor: float,
+    *,
+    is_whole: bool = False,
+) -> Opinion:
+    """Judge one hypothesis against the base, in the part of the batch it fits best.
+
+    Or in all of it.
+    """
     whole = np.where(np.isnan(scores), sheet.base, scores)
     base = sheet.residual(engine, sheet.base)
     best: tuple[float, str, Array] | None = None
-    for where, inside, price in _parts(sheet, base, sheet.residual(engine, whole)):
+    parts = _parts(sheet, base, sheet.residual(engine, whole))
+    for where, inside, price in islice(parts, 1 if is_whole else None):
         part = np.where(inside, whole, sheet.base)
         value = _evidence(sheet, base, sheet.residual(engine, part), floor) - price
         if best is None or value > best[0] + (price > 0):

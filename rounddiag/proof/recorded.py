@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.provable import checkpoint_of
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.pictures import with_spans
 from rounddiag.proof.hypotheses.sampling import FAMILIES, Family
-from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypothesis
+from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypotheses_of
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.trajectory import read_scores
 
@@ -38,6 +39,12 @@ def name_of(family: Family, value: float) -> str:
     'temperature=0.8'
     """
     return f"{family.name}={value:g}"
+
+
+def _named(batch: Batch) -> str:
+    """Return the checkpoint that a batch names, which is not opened unasked."""
+    name = checkpoint_of(batch)
+    return f", {name!r}" if name else ""
 
 
 class _Recorded:
@@ -74,7 +81,7 @@ class RecordedScorer(Scorer):
                 expected="a model, a server, or a batch to which the scores of one"
                 " folder are attached",
                 found=f"scores of {len(labels)} folders",
-                advice="Pass the checkpoint of this step, or see"
+                advice=f"Pass the checkpoint of this step{_named(batch)}, or see"
                 " `rounddiag.export_rescore`.",
             )
         return cls(batch, _Recorded(labels[0], batch.scores), label=labels[0])
@@ -92,9 +99,10 @@ class RecordedScorer(Scorer):
     def weight_hypotheses(self) -> list[Hypothesis]:
         """Return a hypothesis for each recorded checkpoint."""
         return [
-            weight_hypothesis(name.removeprefix(WEIGHTS))
+            one
             for name in self.names
             if name.startswith(WEIGHTS)
+            for one in weight_hypotheses_of(name.removeprefix(WEIGHTS))
         ]
 
     def scores(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.proof.engines import Engine, Readout
+    from rounddiag.proof.fitting import OneNumber
 
 ENGINES = ("old", "rollout")
 
@@ -44,6 +45,10 @@ class Scorer:
         The same model in the short dtype of training, for the floor of the noise.
     is_stopped : bool
         Whether no further pass is run: what is known can still be judged.
+    weights : dict of str to Engine
+        The same model with other weights, by the names that hypotheses have.
+    families : list of OneNumber
+        Hypotheses about these weights whose number is fitted.
     """
 
     batch: Batch
@@ -51,6 +56,7 @@ class Scorer:
     rough: Engine | None = None
     is_stopped: bool = False
     weights: dict[str, Engine] = field(default_factory=dict)
+    families: list[OneNumber] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
     pool: Pool = field(init=False)
@@ -60,7 +66,9 @@ class Scorer:
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pool = Pool(self.batch, self.engine.prepare)
+        self.pool = Pool(
+            self.batch, self.engine.prepare, getattr(self.engine, "chat", None)
+        )
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""
@@ -137,6 +145,8 @@ class Scorer:
         named = [each.weights for each in chain if each.weights]
         if named:
             return self.weights[named[-1]]
+        # Engines with weights in 8 bits compute the rest in the short dtype.
+        rough = rough or any("weights" in each.needs for each in chain)
         return self.rough if rough and self.rough is not None else self.engine
 
     def _read(
@@ -149,13 +159,20 @@ class Scorer:
         rough: bool,
     ) -> list[Readout]:
         """Return the readouts of passes; those of plain inputs are kept."""
-        passes = tuple(each.name for each in chain if not each.is_free)
+        passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
         key = (passes, sample, rough)
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
         self._go_on()
-        readouts = [engine.read(request, self.pool) for request in requests]
+        readouts = []
+        for request in requests:
+            one: Any = self.weights.get(request.weights, engine)
+            # Only engines that have other weights beside them take a third.
+            others: list[Any] = []
+            if request.kept:
+                others = [self.weights[request.kept_weights]]
+            readouts.append(one.read(request, self.pool, *others))
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
@@ -181,6 +198,8 @@ class Scorer:
                         request,
                         places=later.places or request.places,
                         setting=later.setting or request.setting,
+                        kept=later.kept or request.kept,
+                        kept_weights=later.kept_weights or request.kept_weights,
                     )
                     for request in requests
                 ]

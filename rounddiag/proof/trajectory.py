@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.proof.engines.chat import Chat
     from rounddiag.vision import Screenshot
 
 Look: TypeAlias = Literal["seen", "grey", "coarse", "pad", "zeros"]
@@ -118,6 +119,10 @@ class Request:
         Changes the positions; by default they are those of these ids.
     setting : str
         A setting of the engine for this pass, such as `rotary_bfloat16`.
+    weights : str
+        The name of the weights, where they are not the given ones.
+    kept : int
+        The keys and values of so many first tokens are those of `kept_weights`.
     """
 
     sample: int
@@ -127,6 +132,9 @@ class Request:
     pictures: tuple[Picture, ...] = ()
     places: Places | None = None
     setting: str = ""
+    weights: str = ""
+    kept: int = 0
+    kept_weights: str = ""
 
     @classmethod
     def of_sample(cls, one: Trajectory) -> Request:
@@ -183,10 +191,13 @@ class Pool:
     batch : Batch
     prepare : callable
         Completes a trajectory with what only the engine knows: the image tokens.
+    chat : Chat or None
+        The tokenizer of the engine's model.
     """
 
     batch: Batch
     prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
+    chat: Chat | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:

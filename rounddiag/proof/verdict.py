@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from rounddiag.proof.proof import Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
@@ -23,6 +26,12 @@ SOUND_FLOORS = 3.5
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
+NOTHING_CHANGED = "changes nothing in these samples"
+
+
+def cause_of(one: Hypothesis, opinion: Opinion) -> str:
+    """Return the cause: weights that hold in some rounds changed meanwhile."""
+    return (one.cause_in_rounds if "round" in opinion.where else "") or one.cause
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,7 +82,7 @@ class Finalist:
         return [
             one
             for one, opinion in self.last
-            if one.cause != best.cause
+            if cause_of(one, opinion) != cause_of(best, mine)
             and opinion.is_proof(self.num_hypotheses)
             and mine.evidence - opinion.evidence < RIVAL
         ]
@@ -96,6 +105,8 @@ def decide(
 ) -> Proof:
     """Return the proof that follows from what was found about each engine."""
     verdict, side, chosen = _verdict(finalists, passed=passed)
+    step = _next_step(verdict, side, finalists) + _other_version(verdict, scorer)
+    skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(one) for one in chosen)
     causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
     return Proof(
@@ -106,8 +117,8 @@ def decide(
         conclusions=conclusions,
         frame=_frame(finalists, scorer),
         batch=_scored_batch(scorer, finalists),
-        not_tested={**_list_skipped(scorer), **_shorten(not_tested)},
-        next_step=_next_step(verdict, side, finalists),
+        not_tested=dict(sorted(skipped.items(), key=lambda pair: _is_usual(pair[1]))),
+        next_step=step,
         scorer=scorer.engine.name,
         seconds=seconds,
         base={one.engine: one.base for one in finalists},
@@ -148,7 +159,7 @@ def _conclude(one: Finalist) -> Conclusion:
     return Conclusion(
         engine=one.engine,
         says=tuple(each.says for each, _ in one.chain),
-        causes=tuple(dict.fromkeys(each.cause for each, _ in one.chain)),
+        causes=tuple(dict.fromkeys(cause_of(*pair) for pair in one.chain)),
         opinions=tuple(opinion for _, opinion in one.chain),
         rivals=tuple(each.says for each in one.rivals),
     )
@@ -166,7 +177,7 @@ def _frame(finalists: Sequence[Finalist], scorer: Scorer) -> Any:  # noqa: ANN40
         rows += [
             _row(
                 each.name,
-                each.cause,
+                cause_of(each, opinion),
                 one.engine,
                 opinion,
                 is_proved=each.name in proved,
@@ -236,13 +247,13 @@ def _name_excluded(
     finalists: Sequence[Finalist], chosen: Sequence[Finalist]
 ) -> tuple[str, ...]:
     """Name the causes that were tested and reproduce nothing."""
-    found = {each.cause for one in chosen for each, _ in one.chain}
+    found = {cause_of(*pair) for one in chosen for pair in one.chain}
     rivals = {each.cause for one in chosen for each in one.rivals}
     tested = [
-        each.cause.replace("_", " ")
+        cause_of(*pair).replace("_", " ")
         for one in finalists
-        for each, _ in one.ranking
-        if each.cause not in found | rivals
+        for pair in one.ranking
+        if cause_of(*pair) not in found | rivals
     ]
     return tuple(dict.fromkeys(tested))
 
@@ -256,6 +267,11 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
         names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more": why
         for why, names in groups.items()
     }
+
+
+def _is_usual(why: str) -> int:
+    """Put what went wrong before what this engine or these samples cannot show."""
+    return 2 if why == NOTHING_CHANGED else int(why.startswith("needs "))
 
 
 def _list_skipped(scorer: Scorer) -> dict[str, str]:
@@ -293,4 +309,17 @@ def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) ->
         return f"Record what the request{who} held: ids, positions, weights.{closest}"
     if verdict == "partly":
         return "Prove again with checkpoints= and pictures as the processor got them."
+    return ""
+
+
+def _other_version(verdict: str, scorer: Scorer) -> str:
+    """Name the version of transformers that the batch was recorded with, if another."""
+    versions = scorer.batch.meta.get("versions")
+    if verdict != "scorer_differs" or not isinstance(versions, Mapping):
+        return ""
+    recorded = versions.get("transformers")
+    with suppress(PackageNotFoundError):
+        here = version("transformers")
+        if recorded and recorded != here:
+            return f" The trainer had transformers {recorded}; here is {here}."
     return ""

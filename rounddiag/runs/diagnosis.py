@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 # More steps take minutes: they are chosen.
 MAX_STEPS = 40
-# More phases, or changed facts, are only counted.
+# More phases, or events, are only counted.
 _MOST = 6
+# A weight version that has not changed for so many steps is not expected to.
+_CONSTANT = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -49,7 +51,7 @@ class RunDiagnosis:
     changes : DataFrame
         One row per round that changes or grows, as `Run.changes` returns it.
     events : tuple of Event
-        Changes of facts of the run.
+        Changes of facts of the run, and of how its weights change.
     """
 
     frame: pd.DataFrame
@@ -87,8 +89,7 @@ class RunDiagnosis:
             )
         events = [str(one) for one in self.events[:_MOST]]
         if len(self.events) > _MOST:
-            more = pluralize(len(self.events) - _MOST, "more change")
-            events.append(f"{more} of facts")
+            events.append(pluralize(len(self.events) - _MOST, "more change"))
         return [*lines, *self._findings(), *events]
 
     def _findings(self) -> Iterator[str]:
@@ -189,6 +190,8 @@ def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ..
 class Event:
     """A fact of the run, such as an engine's version, that changed between two steps.
 
+    Also a weight version that stops changing, changes again, or goes back.
+
     Attributes
     ----------
     previous, step : int
@@ -206,7 +209,49 @@ class Event:
 
 
 def find_events(steps: pd.DataFrame) -> list[Event]:
-    """Return the facts of a run that change from one step to the next."""
+    """Return what changes from one step to the next: facts, and how weights change."""
+    found = [*_find_weight_events(steps), *_find_fact_events(steps)]
+    return sorted(found, key=lambda event: event.step)
+
+
+def _find_weight_events(steps: pd.DataFrame) -> Iterator[Event]:
+    """Yield the steps at which weight versions stop changing, or change against habit.
+
+    Training changes them, at each step or every few steps. So they stop changing when
+    more steps than ever before have the same one, once they have changed twice.
+    """
+    known = steps[steps["weight_version"] != ""]
+    rows = list(zip(known["step"].tolist(), known["weight_version"], strict=True))
+    num_alike, longest, num_changes, has_stopped = 1, 1, 0, False
+    for (before, old), (after, new) in pairwise(rows):
+        was, now = (one.rpartition(" to ")[2] for one in (old, new))
+        name = "weight version"
+        if was == now:
+            num_alike += 1
+            if num_alike > longest and num_changes > 1 and not has_stopped:
+                has_stopped = True
+                yield Event(before, after, f"{name} stops changing: still {now}")
+            continue
+        text = f"from {printable(was)} to {printable(now)}"
+        if _is_lower(now, was):
+            yield Event(before, after, f"{name} goes back {text}")
+        elif has_stopped:
+            yield Event(before, after, f"{name} changes again {text}")
+        elif num_changes == 0 and num_alike >= _CONSTANT:
+            yield Event(before, after, f"{name} changes {text}")
+        longest = longest if has_stopped else max(longest, num_alike)
+        num_alike, has_stopped = 1, False
+        num_changes += 1
+
+
+def _is_lower(now: str, was: str) -> bool:
+    try:
+        return float(now) < float(was)
+    except ValueError:
+        return False
+
+
+def _find_fact_events(steps: pd.DataFrame) -> list[Event]:
     found = []
     rows = list(zip(steps["step"].tolist(), steps["facts"], strict=True))
     for (before, old), (after, new) in pairwise(rows):

@@ -198,7 +198,7 @@ class RunFolder:
         names = [file.name for file in inside]
         raise LoadError.build(
             file=self.address,
-            expected="a folder of step files, such as a `Recorder` writes",
+            expected="a folder of step files, of a `Recorder` or of a framework",
             found=join_names(names, len(names)) or "no file",
             advice="`rounddiag.formats()` lists the files that count; pass the folder"
             " that holds them.",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FOLDER = ".rounddiag_index"
 _STAMPS = b"rounddiag.stamps"
-_VERSION = "1"  # of the rows; tables of another version are computed again
+_VERSION = "2"  # of the rows; tables of another version are computed again
 _SAVE_EVERY = 20.0  # seconds between two savings of a table that is being filled
 
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.totals import read_totals, step_means
+from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 _ROUND_COLUMNS = frozenset(
     {
         *("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"),
-        *("group_id", "sample:picked"),
+        "group_id",
     }
 )
 _STEP_COLUMNS = frozenset({"reward", "entropy"})
@@ -97,15 +96,14 @@ def measure_step(
 
 def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
     """Compute both tables from the columns."""
-    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=False)
+    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
     rounds = round_summary(batch)
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # For a partial capture, means are over the randomly drawn samples.
-    drawn = Measured.of(batch).drawn.require_batch()
-    means = {"num_samples": num_samples, **step_means(drawn)}
+    means: dict[str, Any] = {"num_samples": num_samples, **step_means(batch)}
+    means["weight_version"] = weight_version(batch)
     return _tables(step, rounds, means, batch.meta)
 
 
@@ -137,6 +135,7 @@ def _tables(
     row = {
         "step": step.step,
         **{name: means[name] for name in _MEANS},
+        "weight_version": means.get("weight_version", ""),
         "facts": json.dumps(facts, sort_keys=True),
     }
     return {"rounds": rounds, "steps": pd.DataFrame([row])}

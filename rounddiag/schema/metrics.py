@@ -165,6 +165,19 @@ METRICS = {
             name="share_equal",
             meaning="share of tokens whose {a} and {b} log-probs are bitwise equal",
             upper_bound=1,
+            in_explorer=True,
+            short="equal",
+            hint="share of tokens whose log-probs are bitwise equal",
+        ),
+        Metric(
+            name="equal_start",
+            source_column="equal_so_far",
+            meaning="share of tokens before the first unequal one of their sample",
+            upper_bound=1,
+            in_explorer=True,
+            short="equal start",
+            hint="share of tokens before the first of their sample that is not bitwise"
+            " equal",
         ),
         Metric(
             name="clip_share",

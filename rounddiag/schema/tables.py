@@ -102,6 +102,11 @@ TOKENS = TableSchema(
         Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
         Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
         Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
+        Column(
+            name="equal_so_far",
+            dtype="float32",
+            meaning="1 up to the first token of its sample that is not bitwise equal",
+        ),
         Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
     ),
@@ -213,6 +218,11 @@ STEPS = TableSchema(
         number("reward", "mean reward"),
         nat("entropy", "mean entropy of the training engine", "float64"),
         number("length", "mean number of generated tokens per sample"),
+        Column(
+            name="weight_version",
+            dtype="str",
+            meaning='version of the weights that sampled, such as "9" or "8 to 9"',
+        ),
         Column(name="facts", dtype="str", meaning="facts of the run, as JSON"),
     ),
 )

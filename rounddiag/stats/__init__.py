@@ -6,7 +6,7 @@
 - Per sample and cell: `perplexity`, `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
-  and `difference_interval` (clustered bootstrap), `screenshots_seen`.
+  and `difference_interval` (clustered bootstrap).
 """
 
 from typing import TYPE_CHECKING

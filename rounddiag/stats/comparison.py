@@ -54,7 +54,6 @@ class Side:
     @classmethod
     def of(cls, data: Measured, measure: TokenMetric) -> Side:
         """Build it from a batch, or a token frame with or without ids and groups."""
-        data = data.drawn
         num_samples, places = data.num_samples, {}
         if isinstance(data.data, pd.DataFrame):
             known = data.data.drop_duplicates("sample")
@@ -285,7 +284,7 @@ def compare_batches(
     ----------
     batches : mapping of str to Batch, or sequence of Batch
         Token frames work too, and are paired if they have the column `sample_id`; and
-        paths of files. For a partial capture, only the randomly drawn samples are used.
+        paths of files.
     metric : str
         What is averaged, as in `round_summary`.
     a, b : str

@@ -34,7 +34,6 @@ def survivors(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame.
-
     by : str, optional
         A column with one value per sample. Each value has a round 0 of its own; the
         column comes first.
@@ -63,7 +62,7 @@ def survivors(
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    data = measure(data, a, b).drawn
+    data = measure(data, a, b)
     return apply_by_part(data.rounds, split_samples_by(data, by), _survivors)
 
 

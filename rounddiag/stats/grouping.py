@@ -13,10 +13,10 @@ from rounddiag.core.columns import (
     extra_column_names,
     extra_column_values,
 )
+from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import number_values, unfit_column
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
-from rounddiag.stats.screenshots_seen import num_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MAX_VALUES = 100
 # Screenshots before the round in its sample; a column of that name takes precedence.
 _NUM_IMAGES = "num_images"
+SCREENSHOTS = {"expected": "a batch with screenshots", "found": "a batch without them"}
 # A frame has no two columns of one name.
 _TAKEN = {column.name for column in SUMMARY.columns}
 
@@ -45,7 +46,7 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*extra, *samples, *counted]))
     if name not in samples:
-        return num_seen(batch, _keys(batch), option="by", value=name)
+        return images_before_rounds(batch, "by", name)
     by_sample: Array = samples[name].to_numpy()
     values: Array = by_sample[batch.rounds.sample.cpu().numpy()]
     return values
@@ -69,10 +70,35 @@ def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
     return column
 
 
-def _keys(batch: Batch) -> dict[str, Array]:
-    """Return the sample and the index of each round."""
+def images_before_rounds(
+    batch: Batch, option: str = "along", value: str = "images"
+) -> Array:
+    """Return the number of images before each round; an error names the option."""
     rounds = batch.rounds
-    return {"sample": rounds.sample.cpu().numpy(), "round": rounds.round.cpu().numpy()}
+    start = (rounds.start - batch.offsets[rounds.sample]).cpu().numpy()
+    found = images_before(batch, np.arange(batch.num_rounds), start)
+    if found is not None:
+        return found
+    if batch.images is None:
+        raise lacking_error(option=option, value=value, **SCREENSHOTS)
+    shots = [shot for row in batch.images for shot in row]
+    count = sum(shot.position is None and shot.round is None for shot in shots)
+    raise lacking_error(
+        option=option,
+        value=value,
+        expected="screenshots whose `round` is known",
+        found=f"{count} of {len(shots)} without it",
+    )
+
+
+def lacking_error(*, option: str, value: str, expected: str, found: str) -> FrameError:
+    """Build the error of a batch that lacks what an option needs."""
+    return FrameError.build(
+        key=option,
+        expected=f"{expected} for {option}={value!r}",
+        found=found,
+        advice="Choose another one.",
+    )
 
 
 def _check(name: str, known: Iterable[object]) -> None:

@@ -87,7 +87,7 @@ def paired_cells(
     before, after : DataFrame
         Round frames of the first batch, and of the one compared with it.
     pairs : DataFrame
-        As `partners` gives them.
+        As `pair_samples` gives them.
     metric : str
         A column of both.
 
@@ -108,7 +108,7 @@ def paired_cells(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import pair_samples
+    >>> from rounddiag.stats import pair_samples
     >>> before = pd.DataFrame(
     ...     {"sample": [0], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.25]}
     ... )
@@ -152,7 +152,7 @@ def worst_differences(
     before, after : DataFrame
         Token frames of the first batch, and of the one compared with it.
     pairs : DataFrame
-        As `partners` gives them.
+        As `pair_samples` gives them.
     num : int
         Maximum number of each.
 
@@ -171,7 +171,7 @@ def worst_differences(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> from rounddiag.stats.pairing import pair_samples
+    >>> from rounddiag.stats import pair_samples
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]

@@ -34,7 +34,6 @@ def perplexities(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob` and `old_log_prob`.
-        Samples that a file holds because they were among the worst are included.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by first and
         later rounds.

@@ -36,8 +36,7 @@ def role_means(
     Parameters
     ----------
     data : Batch or path-like
-        With a tokenizer. For a partial capture, only the randomly drawn samples are
-        used.
+        With a tokenizer.
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.
@@ -73,7 +72,7 @@ def role_means(
     0          thought        1984
     8  last of a round         256
     """
-    data, how = measure(data, a, b).drawn, get_measure(metric)
+    data, how = measure(data, a, b), get_measure(metric)
     roles = token_roles(data.require_batch(), tagger)
     num, values = data.rounds["num_tokens"].to_numpy(), data.values(how)
     sample = np.repeat(data.rounds["sample"].to_numpy(), num)

@@ -54,14 +54,13 @@ def conditional_means(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, whose intervals are
-        clustered by group if it has `group_id`. For a partial capture, only the
-        randomly drawn samples are used.
+        clustered by group if it has `group_id`.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
-        Of the bins of probability, ascending; a bin has its upper edge.
+        Edges of the bins of probability, ascending; a bin includes its upper edge.
     a, b : str
         The scores to compare; a frame has those that it was built with.
 
@@ -93,7 +92,7 @@ def conditional_means(
     """
     metric = schema.metric_name(metric)
     how = get_measure(metric)
-    data = measure(data, a, b).drawn
+    data = measure(data, a, b)
     tokens, values = _known_tokens(data), data.values(how)
     split = split_rounds(tokens) if by is None else split_by(data, by)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
@@ -151,13 +150,12 @@ def standardise(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, and `group_id` to
-        mark few groups. For a partial capture, only the randomly drawn samples are
-        used.
+        mark few groups.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
     edges : sequence of float
-        Of the bins of probability, ascending; a bin has its upper edge.
+        Edges of the bins of probability, ascending; a bin includes its upper edge.
     a, b : str
         The scores to compare; a frame has those that it was built with.
 
@@ -189,7 +187,7 @@ def standardise(
     1  0.50         0.500     0.75
     """
     how = get_measure(metric)
-    data = measure(data, a, b).drawn
+    data = measure(data, a, b)
     tokens, values = _known_tokens(data), data.values(how)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()

@@ -154,7 +154,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     A file of a `Recorder` with `max_samples` gives the rows of all samples that the
     trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
     ones and there is no `by`. Anything else, and a selection of its samples, is of
-    those that were drawn and not picked as the worst.
+    the samples in the file.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         A column of samples or rounds, such as `group_id` or `reward`: one row per value
         and round, and the value comes first. At most 100 values.
     threshold : float
-        Of `beyond`.
+        The probability ratio of the metric `beyond`.
 
     Returns
     -------
@@ -243,7 +243,6 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
         if stored is not None:
             return _frame(stored, [], tokens=("diff", "prob_diff"))
-    data = data.drawn
     split = split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
@@ -264,7 +263,8 @@ def _rows(
     last_aligned: bool,
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
-    require_source(data.sources, how.measure)
+    sources = data.sources_of(how.measure)
+    require_source(sources, how.measure)
     rounds = data.rounds
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
@@ -278,7 +278,7 @@ def _rows(
     columns = _sums_by_run(rounds, clusters)
     columns = {name: values[order] for name, values in columns.items()}
     keys, part = np.unique(key[order], return_inverse=True)
-    summary, totals = summarize_parts(columns, part, data.sources, how.measure)
+    summary, totals = summarize_parts(columns, part, sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
         **({} if split is None else split.column(keys // num)),

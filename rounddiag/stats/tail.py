@@ -33,8 +33,7 @@ def tail_shares(
     Parameters
     ----------
     data : Batch, DataFrame or path-like
-        A batch, its file, or a token frame. For a partial capture, only the randomly
-        drawn samples are used.
+        A batch, its file, or a token frame.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     a, b : str
@@ -62,7 +61,7 @@ def tail_shares(
     >>> float(result.loc[result["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    data = measure(data, a, b).drawn
+    data = measure(data, a, b)
     tokens = data.tokens("round", "diff")
     split = split_rounds(tokens) if by is None else split_by(data, by)
     group = split.codes

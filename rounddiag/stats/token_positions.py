@@ -11,14 +11,15 @@ from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError, warn_renamed
 from rounddiag.schema import PLACES
 from rounddiag.stats.cells import cell_means
-from rounddiag.stats.grouping import group_ends, round_group, split_by
-from rounddiag.stats.inputs import measure
-from rounddiag.stats.screenshots_seen import (
-    NO_POSITION,
+from rounddiag.stats.grouping import (
+    SCREENSHOTS,
+    group_ends,
+    images_before_rounds,
     lacking_error,
-    num_seen,
-    tokens_since_last,
+    round_group,
+    split_by,
 )
+from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
+# Position of a round without a screenshot before it.
+_NOWHERE = -1
 # Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
 
@@ -48,7 +51,6 @@ def position_means(
     Parameters
     ----------
     data : Batch or path-like
-        For a partial capture, only the randomly drawn samples are used.
     along : {"round", "response", "end", "image", "images", "context"}
         Index in the round; position in the response; number of tokens to the end of the
         round; number of tokens since the last screenshot before the round began; number
@@ -88,7 +90,7 @@ def position_means(
     1  1.0   1.0         256
     2  2.0   3.0         512
     """
-    data, how = measure(data, a, b).drawn, get_measure(metric)
+    data, how = measure(data, a, b), get_measure(metric)
     batch = data.require_batch()
     along, by = read_along(data, along, by)
     tokens, rounds = data.tokens(), data.rounds
@@ -96,7 +98,7 @@ def position_means(
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(along, 1)
     cell = place if along == "images" else round_group(place)
-    is_nowhere = np.repeat(first == NO_POSITION, rounds["num_tokens"])
+    is_nowhere = np.repeat(first == _NOWHERE, rounds["num_tokens"])
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
     split = None if by is None else split_by(data, by)
@@ -130,9 +132,9 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
         case "context":
             return start + _prompt_lengths(batch)[rounds["sample"]]
         case "image":
-            return tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
+            return _tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
-            return num_seen(batch, rounds)
+            return images_before_rounds(batch)
 
 
 def read_along(
@@ -166,3 +168,30 @@ def _prompt_lengths(batch: Batch) -> Array:
         )
     lengths: Array = np.diff(batch.prompt_offsets.cpu().numpy())
     return lengths
+
+
+def _tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
+    """Return the number of tokens from the last screenshot's start to each round.
+
+    `_NOWHERE` for a round before the first screenshot of its sample.
+    """
+    if batch.images is None:
+        raise lacking_error(option="along", value="image", **SCREENSHOTS)
+    positions = [shot.position for shots in batch.images for shot in shots]
+    if None in positions:
+        raise lacking_error(
+            option="along",
+            value="image",
+            expected="screenshots whose `position` is known",
+            found=f"{positions.count(None)} of {len(positions)} without it",
+        )
+    shot_sample = np.repeat(np.arange(len(batch)), [*map(len, batch.images)])
+    began = np.array(positions, dtype=np.int64)
+    order = np.lexsort((began, shot_sample))
+    shot_sample, began = shot_sample[order], began[order]
+    lowest = int(began.min(initial=0))
+    span = int(max(began.max(initial=0), start.max(initial=0))) - lowest + 1
+    keys, wanted = shot_sample * span + began - lowest, sample * span + start - lowest
+    last = np.searchsorted(keys, wanted, side="right") - 1
+    found = (last >= 0) & (np.append(shot_sample, -1)[last] == sample)
+    return np.where(found, start - np.append(began, 0)[last], _NOWHERE)

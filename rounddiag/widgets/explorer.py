@@ -11,9 +11,9 @@ from weakref import WeakSet
 
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
-from rounddiag.loaders import load
 from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run
+from rounddiag.stats.inputs import measure
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
@@ -378,12 +378,12 @@ def open_batches(source: Source) -> dict[str, Batch]:
     """
     if isinstance(source, Mapping):
         _check_two(len(source))
-        return {str(name): _open_batch(one) for name, one in source.items()}
+        return {str(name): measure(one).require_batch() for name, one in source.items()}
     if not isinstance(source, list | tuple):
-        batch = _open_batch(source)
+        batch = measure(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [_open_batch(one) for one in source]
+    batches = [measure(one).require_batch() for one in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]
@@ -398,10 +398,6 @@ def _check_two(num: int) -> None:
             found=f"{num} of them",
             advice="`rounddiag.plot_compare` takes up to 8 batches.",
         )
-
-
-def _open_batch(source: object) -> Batch:
-    return source if isinstance(source, Batch) else load(source)
 
 
 _PAIR_ENTRIES = ("batch", "heatmap")

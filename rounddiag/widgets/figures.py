@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
 _LINE = 15  # pixels of each further line above a plot
 _LABEL_SIZE = 50  # characters that a narrow pane has room for
+# Between panels, as a share of the plot: a label, and half of a tick's.
+_PANEL_GAP = 0.17
+_FEW_TICKS = 4
 # Above the rows: many of them reach below the pane.
 _COLOR_BAR = {
     "thickness": 10,
@@ -175,6 +178,8 @@ def fit_pane(
             figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
             axis.title = None
             num_lines, keys = max(num_lines, len(lines)), ()
+        if labels_above:
+            _space_panels(axes)
     else:
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
     x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
@@ -194,6 +199,18 @@ def fit_pane(
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:
         figure.add_annotation(text=name, **_LABEL_BESIDE)
+
+
+def _space_panels(axes: Sequence[go.layout.YAxis]) -> None:
+    """Leave room for a label between panels, which are low in a pane."""
+    placed = sorted((one for one in axes if one.domain), key=lambda one: -one.domain[1])
+    heights = [one.domain[1] - one.domain[0] for one in placed]
+    scale = (1 - _PANEL_GAP * (len(placed) - 1)) / max(sum(heights), _PANEL_GAP)
+    top = 1.0
+    for axis, height in zip(placed, heights, strict=True):
+        axis.domain = (max(top - scale * height, 0.0), top)
+        top -= scale * height + _PANEL_GAP
+        axis.nticks = _FEW_TICKS if len(placed) > 1 else axis.nticks
 
 
 def _lines_above(label: str, keys: Sequence[str]) -> Sequence[str]:

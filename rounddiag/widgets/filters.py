@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rounddiag.widgets.columns import BatchColumns
 
 
+# What metrics need beside `diff`.
+_SOURCES = ("prob_diff", "equal_so_far")
 _SAMPLE_FACTS = ("sample_id", "group_id", "reward")
 
 
@@ -128,7 +130,7 @@ def filter_batch(
 ) -> FilteredBatch:
     """Apply a filter to a batch, for one pair of scores."""
     batch = Measured.of(columns.batch, a, b).require_batch()
-    tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
+    tokens = token_frame(batch, _SOURCES if keep or by else [])
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
     name = f"{by} group" if is_taken else by
     if by is not None:
@@ -162,7 +164,7 @@ def filter_of_place(
 
 def nothing_kept(batch: Batch) -> FilteredBatch:
     """Return the result of a filter that keeps no token."""
-    return FilteredBatch(batch, token_frame(batch[:0], ["prob_diff"]), is_all=False)
+    return FilteredBatch(batch, token_frame(batch[:0], _SOURCES), is_all=False)
 
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:

@@ -72,7 +72,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
         ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
-        ("confidence", "number", [one.confidence for one in rows]),
+        ("confidence", "share", [one.confidence for one in rows]),
     ]
     return _payload(
         len(found),

@@ -337,7 +337,7 @@ def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     assert [explored.state[name] for name in "ab"] == ["ref", "rollout"]
     titles = explored.rounds_figure.locator(".annotation-text")
     expect(titles.filter(has_text="mean |ref - rollout|")).to_be_visible()
-    assert explored.facts()["diff, ref - rollout"] == "-0.25 nat"
+    assert explored.facts()["diff, ref - rollout"] == "−0.25 nat"
     explored.field("compare with").select_option("old")
     explored.knows("b", "old")
     expect(titles.filter(has_text="mean |ref - old|")).to_be_visible()

@@ -122,15 +122,13 @@ def test_the_samples_picked_of_all_parts_have_screenshots(
     assert batch.images is not None
     assert sum(1 for row in batch.images if row) == 4
     why = batch.sample_columns["picked"].tolist()
-    count = options.get("max_samples", 4)
-    assert (why.count("random"), why.count("worst")) == (count // 2, count // 2)
+    assert (why.count("random"), why.count("worst")) == (2, 2)
+    assert len(batch) == options.get("max_samples", 20)
     assert batch.meta["capture"]["num_samples"] == 20
-    worst = [
-        int(number)
-        for number, reason in zip(batch.sample_columns["step_part"], why, strict=True)
-        if reason == "worst"
-    ]
-    assert set(worst) == {3}  # whose mean |diff| is 3 nats
+    parts = batch.sample_columns["step_part"].tolist()
+    worst = [part for part, reason in zip(parts, why, strict=True) if reason == "worst"]
+    # The mean |diff| of part 3 is 3 nats. Few samples have one of each part.
+    assert worst == ([2, 3] if "max_samples" in options else [3, 3])
 
 
 def test_another_step_begins_with_one_part(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import struct
 from hashlib import blake2b
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rounddiag.capture import round_record, save_batch
+from rounddiag.capture import Recorder, round_record, save_batch
+from rounddiag.checks.provable import PROMPTS
 from rounddiag.core import round_frame
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
@@ -80,6 +82,31 @@ def test_records_become_columns_of_rounds(proto: DataProto, tmp_path: Path) -> N
     frame = round_frame(batch)
     assert frame["weight_version"].tolist()[:3] == [3, 4, 3]
     assert frame["weight_version"].isna().tolist() == [False, False, False, True]
+
+
+def test_a_recorder_keeps_prompts_that_are_not_the_tokens_before_a_round(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    """Prompt 3 4, round 7 7, eight image tokens, round 8, which lost the prompt."""
+    image = int(proto.batch["responses"][0, 2])
+    known = [3, 4, 7, 7, *[image] * 8]
+    proto.non_tensor_batch["round_records"] = rows(
+        [
+            round_record([3, 4], [7, 7], keep_prompt=True),
+            round_record(known[2:], [8], keep_prompt=True),
+        ],
+        [round_record([3, 4, 5], [7, 7], keep_prompt=True), {}],
+    )
+    with Recorder(tmp_path, prove_samples=2) as recorder:
+        recorder.step(40, proto)
+    batch = load_parquet(tmp_path / "step_40.parquet")
+    kept = [None if one is None else list(one) for one in batch.round_columns[PROMPTS]]
+    assert kept == [None, known[2:], None, None]
+    with Recorder(tmp_path, prove_samples=0) as recorder:
+        recorder.step(40, proto)
+    batch = load_parquet(tmp_path / "step_40.parquet")
+    assert PROMPTS not in batch.round_columns
+    assert batch.meta["versions"]["torch"] == version("torch")
 
 
 def test_records_in_the_extra_fields_of_the_v1_trainer(

@@ -60,13 +60,14 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
         "rollout_ids",
         "min_global_steps",
         "rollout_ids",
+        "meta",
     ]
 
 
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 25
+    assert len({one.name for one in every}) == len(every) == 26
 
 
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)

@@ -85,7 +85,8 @@ def test_it_prints_verdict_level_findings_and_the_result(
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; " in head
     assert findings.splitlines()[1].split()[2] == "image_window"
-    assert command == f"prove it: rounddiag prove {BROKEN} --model MODEL"
+    expected = f"prove it: rounddiag prove {BROKEN} --model MODEL --hypotheses image_w"
+    assert command.startswith(expected)
     assert result == "failed: the verdict is broken; suspicious or worse fails\n"
 
 

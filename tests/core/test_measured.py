@@ -84,19 +84,6 @@ def test_a_batch_and_its_token_frame_have_the_same_columns() -> None:
     assert one.num_samples == other.num_samples == 3
 
 
-def test_worst_picks_are_left_out_unless_there_is_nothing_else() -> None:
-    picked = np.array(["random", "worst", "random"], dtype=object)
-    meta = {"capture": {"rounds": [], "num_saved": 3}}
-    batch = hand_batch(meta=meta, sample_columns={"picked": picked})
-    data = Measured.of(batch)
-    assert data.drawn.rounds["sample"].tolist() == [0, 0, 1]
-    assert data.drawn.drawn is not None
-    assert data.num_picked == 1
-    all_worst = Measured.of(batch[[1]])
-    assert all_worst.num_picked == 0
-    assert Measured.of(hand_batch(sample_columns={"picked": picked})).num_picked == 0
-
-
 def test_what_is_neither_batch_nor_frame_is_refused() -> None:
     message = (
         "expected a Batch or a DataFrame; found a list. Open a file with"

@@ -120,7 +120,6 @@ AMONG = {
     "vision-tune-0/blank_pictures.clear.0",
     "vision-tune-0/blank_pictures.clear.1",
     "vision-tune-0/stale_weights.clear.0",
-    "dense-tune-0/sync_permuted.clear.1",
     "vision-tune-0/without_task.clear.0",
 }
 # Misses: the place is found, and masked observations are named, which have its looks.

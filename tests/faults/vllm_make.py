@@ -27,6 +27,7 @@ import torch
 from sample_data.synthetic.chat import IM_END, IM_START, IMAGE, VISION_END, VISION_START
 from tests.faults import engine, fixed
 from tests.faults.cases import Case
+from tests.faults.checkpoints import save_adapter, save_weights
 from tests.faults.episodes import draw_episodes
 from tests.faults.heads import tempered
 from tests.faults.models import load_agent
@@ -41,8 +42,6 @@ from tests.faults.vllm_sampler import (
     Sampler,
     quantize,
     request,
-    save_adapter,
-    save_weights,
 )
 
 if TYPE_CHECKING:

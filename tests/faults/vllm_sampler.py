@@ -19,27 +19,21 @@ from safetensors.torch import load_file, save_file
 from vllm.lora.request import LoRARequest
 
 from sample_data.synthetic.chat import IM_END
-from sample_data.synthetic.checkpoint import save_agent
 from sample_data.synthetic.vllm_engine import (
     ENVIRONMENT,
     NEVER,
     one_pad_a_picture,
     pack_head,
 )
-from tests.faults import engine
 from tests.faults.episodes import MAX_NEW_TOKENS, Episode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from torch import Tensor
-
-    from tests.faults.models import Agent
 
 CONTEXT = 2048
 BLOCK = 32  # tokens of a block of the prefix cache
-RANK = 8
 
 Request = dict[str, Any]
 Edit = Callable[[int, list[int], list[Image.Image]], Request]
@@ -164,16 +158,6 @@ def pictures(one: Episode) -> list[Image.Image]:
     return [Image.open(io.BytesIO(data)).convert("RGB") for data in one.shots]
 
 
-def save_weights(agent: Agent, weights: dict[str, Tensor], folder: Path) -> Any:
-    """Write a folder for vLLM; return what the file has, as a model in float32."""
-    if agent.kind == "vision":
-        save_agent(agent.net, weights, 0, agent.tokenizer, folder)
-    else:
-        net = engine.precise(agent.net, torch.float32, weights)
-        net.to(torch.bfloat16).save_pretrained(folder)
-    return type(agent.net).from_pretrained(folder, dtype=torch.float32).eval()
-
-
 def quantize(folder: Path) -> None:
     """Give the language model of a folder weights in int8, with a scale a row."""
     (path,) = folder.glob("*.safetensors")
@@ -199,34 +183,3 @@ def quantize(folder: Path) -> None:
         "ignore": ["lm_head"],
     }
     (folder / "config.json").write_text(json.dumps(config))
-
-
-def save_adapter(
-    before: dict[str, Tensor], after: dict[str, Tensor], scale: float, folder: Path
-) -> dict[str, Tensor]:
-    """Write the main part of what attention learnt between two weights as an adapter.
-
-    vLLM applies it times `scale`; returned are the weights with all of it.
-    """
-    merged = {name: value.bfloat16().float() for name, value in before.items()}
-    parts = {}
-    for name, first in before.items():
-        if "self_attn" in name and name.endswith("_proj.weight"):
-            u, s, v = torch.linalg.svd(after[name] - first, full_matrices=False)
-            a, b = v[:RANK].bfloat16(), (u[:, :RANK] * s[:RANK]).bfloat16()
-            merged[name] += b.float() @ a.float()
-            place = "base_model.model." + name.removesuffix(".weight")
-            parts[f"{place}.lora_A.weight"] = a.contiguous()
-            parts[f"{place}.lora_B.weight"] = b.contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(parts, folder / "adapter_model.safetensors")
-    names = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    config = {
-        "peft_type": "LORA",
-        "r": RANK,
-        "lora_alpha": RANK * scale,
-        "target_modules": names,
-        "bias": "none",
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    return merged

@@ -35,14 +35,14 @@ def decode(ids: list[int]) -> str:
     return "".join(chr(ord("a") + index) for index in ids)
 
 
-def words(figure: go.Figure) -> str:
-    """The title and the lines under it."""
-    return "<br>".join(caption(figure))
-
-
 def shapes(figure: go.Figure) -> list[Any]:
     """The shapes in the plot; those of the lines under the title are in the legend."""
     return [one for one in figure.layout.shapes if not one.showlegend]
+
+
+def words(figure: go.Figure) -> str:
+    """The title and the lines under it."""
+    return "<br>".join(caption(figure))
 
 
 def captions(figure: go.Figure) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,19 +138,6 @@ def test_a_frame_gives_the_figure_of_its_batch(name: str) -> None:
     if name == "heatmap":
         frame = cell_frame(select_scores(batch, "ref", "rollout"))
     assert plot(f"plot_{name}", frame) == plot(f"plot_{name}", batch, a="ref")
-
-
-@pytest.mark.parametrize("name", ["conditional", "positions", "roles", "tail"])
-def test_samples_picked_as_the_worst_are_left_out_and_counted(name: str) -> None:
-    batch = hand_batch()
-    picked: Any = replace(
-        batch,
-        sample_columns={"picked": np.array(["worst", "random", "worst"])},
-        meta={"capture": {"rounds": []}},
-    )
-    line = "left out: 2 samples picked as the worst"
-    assert line in captions(plot(f"plot_{name}", picked))
-    assert line not in captions(plot(f"plot_{name}", batch))
 
 
 @pytest.mark.parametrize("name", OF_COLUMNS)

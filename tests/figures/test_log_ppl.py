@@ -94,15 +94,6 @@ def test_a_sample_without_a_finite_token_is_left_out_and_said() -> None:
     assert "left out: 1 sample without two finite values" in words(figure)
 
 
-def test_samples_that_were_picked_as_the_worst_are_said() -> None:
-    batch = hand_batch(
-        sample_columns={"picked": np.array(["random", "worst", "worst"])},
-        meta={"capture": {"rounds": []}},
-    )
-    title = words(plot_log_ppl(batch))
-    assert "2 samples picked as the worst: means are too high" in title
-
-
 def test_a_batch_of_one_round_says_that_there_are_no_later_ones() -> None:
     figure = plot_log_ppl(padded([[1]], [[-1.0]], [[-1.0]]))
     assert "no later rounds" in [note.text for note in figure.layout.annotations]

@@ -145,19 +145,6 @@ def test_a_hundred_rounds_stay_small() -> None:
     assert len(json.dumps(json.loads(plot_tail(frame).to_json()))) < 200_000
 
 
-def test_samples_picked_as_the_worst_are_left_out_and_counted() -> None:
-    batch = padded(
-        [[1], [1]],
-        [[-1.0], [-9.0]],
-        [[-1.5], [-1.0]],
-        sample_columns={"picked": np.array(["random", "worst"])},
-        meta={"capture": {"rounds": []}},
-    )
-    figure = plot_tail(batch)
-    assert lines(figure)[0].x.max() == 0.5
-    assert "left out: 1 sample picked as the worst" in words(figure)
-
-
 def test_a_column_gives_a_line_for_each_of_its_values_with_a_key() -> None:
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
     figure = plot_tail(batch, by="rank")

@@ -83,6 +83,34 @@ def test_a_mismatch_that_fades_inside_of_rounds() -> None:
     assert looks(token >= 10)["in rounds"] == "late"
 
 
+def test_first_tokens_of_rounds_differ_less_alike_or_more() -> None:
+    token = PLACE % 23
+    assert looks(PLACE >= 0)["first tokens"] == "alike"
+    assert looks(token >= 3)["first tokens"] == "less"
+    assert looks(token < 3)["first tokens"] == "more"
+
+
+@pytest.mark.parametrize(("drawn", "as_sampled"), [(0.7, "yes"), (0.5, "no")])
+def test_the_mean_of_exp_diff_is_one_for_ids_that_were_drawn(
+    drawn: float, as_sampled: str
+) -> None:
+    # Two ids: the sampling engine says 0.7 and 0.3, the training engine 0.5 and 0.5.
+    # If the first id was drawn in half of the cases, the mean of exp(diff) is
+    # 0.5 * 0.5 / 0.7 + 0.5 * 0.5 / 0.3 = 1.19.
+    parts = arrays()
+    first = np.random.default_rng(0).random(parts["mask"].shape) < drawn
+    parts["rollout"] = np.log(np.where(first, 0.7, 0.3)) * parts["mask"]
+    parts["old"] = np.log(0.5) * parts["mask"]
+    view = View.from_batch(made(parts))
+    found = Evidence(score=1.0, explanation="", tokens=np.ones(len(view), dtype=bool))
+    assert describe(view, found)["as sampled"] == as_sampled
+
+
+def test_older_weights_end_with_a_plateau_and_lost_content_fades() -> None:
+    for size, begins in ((PLACE < 45, "until"), (8.0 / (PLACE + 4), "fades")):
+        assert looks(size)["begins"] == begins
+
+
 def test_sign_and_size() -> None:
     parts = arrays()
     parts["old"] = np.minimum(parts["rollout"] - 0.2 * parts["mask"], 0)

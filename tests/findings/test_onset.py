@@ -40,7 +40,7 @@ def test_a_worst_round_is_no_onset() -> None:
 
 def test_an_onset_that_varies_over_samples_has_an_interval() -> None:
     parts = arrays(24, noise=0.02)
-    starts = np.where(np.arange(24) % 12 < 5, 1, 2)[:, None]
+    starts = np.where(np.arange(24) % 12 < 3, 1, 2)[:, None]
     shaken(parts, rounds_of(parts) >= starts, 0.1)
     onset = round_onset(made(parts))
     assert onset is not None

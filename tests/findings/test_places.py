@@ -1,15 +1,12 @@
-"""Patterns of places: rounds, steps, samples, columns; and what is said of them."""
+"""Places of small batches: rounds, steps, samples, columns; what is said of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.excess import ExcessCells, decoding_step, excess
-from rounddiag.findings.pattern import strong_patterns
 from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
@@ -110,7 +107,7 @@ def test_whole_groups_that_turn_at_places_of_their_own() -> None:
 
 
 def test_growth_with_the_position_and_decay() -> None:
-    for power, begins in ((1.5, "round 1, growing"), (-1.5, "until")):
+    for power, begins in ((1.5, "round 1, growing"), (-1.5, "fades")):
         parts = arrays()
         place = np.arange(1, LENGTH + 1)
         size = np.minimum(FAULT * (place / place.mean()) ** power, 3 * FAULT)
@@ -120,41 +117,4 @@ def test_growth_with_the_position_and_decay() -> None:
 
 def test_decoding_steps_count_generated_tokens_of_the_sample() -> None:
     view = View.from_batch(made(arrays(2)))
-    assert decoding_step(view).tolist() == [*range(4 * TOKENS)] * 2
-
-
-def test_cells_hold_every_token_once() -> None:
-    view = View.from_batch(made(arrays(4)))
-    cells = ExcessCells.from_view(view)
-    assert cells.num.sum() == len(view)
-    assert cells.total.sum() == pytest.approx(excess(view).sum())
-    assert (view.segment[cells.first] == cells.segment).all()
-
-
-def test_the_contrast_of_a_set_is_that_of_its_tokens() -> None:
-    parts = arrays(12)
-    shaken(parts, rounds_of(parts) >= 2, FAULT)
-    view = View.from_batch(made(parts))
-    cells = ExcessCells.from_view(view)
-    found = cells.contrast(cells.round >= 2)
-    values, inside = excess(view), view.round >= 2
-    expected = values[inside].mean() - values[~inside].mean()
-    assert found.gap == pytest.approx(expected)
-    rows = [
-        (values[inside & (view.sample == i)] - values[inside].mean()).sum()
-        / inside.sum()
-        - (values[~inside & (view.sample == i)] - values[~inside].mean()).sum()
-        / (~inside).sum()
-        for i in range(12)
-    ]
-    t = expected / np.sqrt(np.square(rows).sum() * 12 / 11)
-    assert found.t == pytest.approx(-stats.norm.ppf(stats.t.sf(t, 11)))
-
-
-def test_patterns_are_found_once_for_a_view() -> None:
-    view = View.from_batch(made(arrays()))
-    strong_patterns(view, "round")
-    kept = view.memo["patterns"]
-    strong_patterns(view, "rows")
-    assert view.memo["patterns"] is kept
-    assert "patterns" not in view.keep(view.round > 0).memo
+    assert view.num_before.tolist() == [*range(4 * TOKENS)] * 2

@@ -10,7 +10,6 @@ import pytest
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.exact_values import filled_tokens
-from rounddiag.findings.excess import ExcessCells
 from tests.findings.small import Array, arrays, made, rounds_of, shaken
 from tests.findings.test_sampling_causes import (
     SAMPLES,
@@ -117,21 +116,3 @@ def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:
     findings = rd.diagnose(made(parts))
     assert [one.cause for one in findings] == ["swapped_rows"]
     assert findings[0].samples.tolist() == [3, 5, 8]
-
-
-def test_a_set_of_prompts_is_weighed_by_the_spread_between_prompts() -> None:
-    def worth(level: list[float]) -> float:
-        parts = arrays(16, noise=0.0)
-        groups = np.arange(16) // 2
-        size = 0.01 * np.exp(np.asarray(level))[groups, None]
-        parts["old"] = parts["rollout"] - size * (parts["mask"] > 0)
-        ids = [f"task-{g}" for g in groups]
-        cells = ExcessCells.from_view(View.from_batch(made(parts, group_ids=ids)))
-        return cells.worth_by_prompt(groups[cells.sample] == 0)
-
-    # |diff| is alike within a prompt, so the excess is the prompt's level but for what
-    # ids take out of it. Levels -1 and 1 by turns: splitting off one of eight leaves
-    # nearly all of the spread, and costs 8 * 0.377 + log 8 = 5.1 nats.
-    assert worth([1.0, -1, 1, -1, 1, -1, 1, -1]) < -4
-    # One prompt off, the others alike: next to nothing is left.
-    assert worth([2.0, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0]) > 5

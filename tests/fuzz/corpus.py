@@ -15,9 +15,9 @@ import torch
 
 from tests.loaders import (
     nemo_rl_writer,
-    prime_rl_traces_writer,
     prime_rl_writer,
     slime_writer,
+    verifiers_writer,
     verl_writer,
 )
 
@@ -106,7 +106,7 @@ def _prime_rl(folder: Path) -> Path:
 
 
 def _prime_rl_traces(folder: Path) -> Path:
-    return prime_rl_traces_writer.write(folder, prime_rl_traces_writer.updates())
+    return verifiers_writer.write(folder, verifiers_writer.updates())
 
 
 def _tensors(folder: Path) -> Path:

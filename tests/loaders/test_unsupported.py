@@ -55,12 +55,6 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             RECIPE.format("tinker"),
         ),
         (
-            {"id": "e1", "env": {"id": "gui"}, "task": {}, "traces": [{"nodes": []}]},
-            "episodes of verifiers: the sampler's log-probs, without the trainer's",
-            "With prime-rl, open `annotations/trainer/*.jsonl` beside the folder"
-            " `stream`.",
-        ),
-        (
             {
                 "schema_version": "ATIF-v1.7",
                 "session_id": "s",
@@ -69,8 +63,9 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             },
             "an ATIF trajectory: texts, and at most the sampler's log-probs, without"
             " the trainer's",
-            "Save the batch of the trainer that learns from it: `rounddiag recipe`"
-            " lists trainers.",
+            "Save the batch of the trainer that learns from it, as `rounddiag recipe`"
+            ' says; `rounddiag.attach(batch, "trajectories", file)` then adds the'
+            " screenshots.",
         ),
     ],
 )

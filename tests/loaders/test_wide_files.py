@@ -86,31 +86,31 @@ def test_entries_of_other_keys_are_counted_where_they_are_most_of_the_table(
 
 @pytest.fixture(scope="module")
 def long() -> Batch:
-    """One sample of 50,000 rounds."""
-    return of_rounds(50_000)
+    """One sample of 20,000 rounds."""
+    return of_rounds(20_000)
 
 
 @pytest.mark.slow
 def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
     batch = long
-    assert len(round_summary(batch)) == 50_000
+    assert len(round_summary(batch)) == 20_000
     figure = plot_rounds(batch)
     assert max(len(trace.x) for trace in figure.data) <= 2001
-    assert "drawn: one round in 25" in words(figure)
+    assert "drawn: one round in 10" in words(figure)
 
 
 @pytest.mark.slow
 def test_many_rounds_are_compared(long: Batch) -> None:
     same = replace(long, old_log_probs=long.rollout_log_probs)
     found = compare_batches([same, long])
-    assert len(found) == 50_000
+    assert len(found) == 20_000
     # A hundredth of the log-probs, which are -0.01, -0.03, ..., -0.99 again and again.
     assert found["difference"][:3].tolist() == pytest.approx(
         [1e-4, 3e-4, 5e-4], rel=1e-4
     )
     assert found["difference"].mean() == pytest.approx(0.005, rel=1e-4)
     figure = plot_compare([same, long])
-    assert "drawn: one round in 25" in words(figure)
+    assert "drawn: one round in 10" in words(figure)
 
 
 def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
@@ -137,11 +137,11 @@ def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
 def test_many_rounds_are_explored(long: Batch) -> None:
     handle = RequestHandler(Session({"batch": long}, {}), lambda: None)
     overview: Any = handle("overview", {"theme": "light"})
-    assert overview["head"]["num_rounds"] == 50_000
+    assert overview["head"]["num_rounds"] == 20_000
     reply: Any = handle("trajectory", {"sample": 0, "batch": 0})
     plain: Any = serialize(reply)[0]
-    assert len(plain["rounds"]) == 50_000
-    assert len(plain["gaps"]) == 50_000
+    assert len(plain["rounds"]) == 20_000
+    assert len(plain["gaps"]) == 20_000
 
 
 def test_an_action_that_many_rounds_repeat_is_read_once(

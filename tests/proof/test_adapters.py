@@ -84,6 +84,7 @@ def scored(batch: Batch, old: Any, rollout: Any) -> Batch:
     [
         (0.0, "without the adapter step_7"),
         (4.0, "the adapter step_7 2 times as strong"),
+        (2.2, "the adapter step_7 1.1 times as strong"),
         (
             1.0,
             "the adapter step_7 0.5 times as strong: its lora_alpha / r was left out",

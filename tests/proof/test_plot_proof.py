@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OF_COLUMNS = {
     *("shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"),
-    *("stale_weights", "lora_mismatch"),
+    *("stale_weights", "mixed_weights", "stale_cache", "lora_mismatch"),
 }
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses import register, unregister
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
+from rounddiag.proof.hypotheses.history import _after
 from rounddiag.proof.trajectory import Request, read_trajectory
 
 if TYPE_CHECKING:
@@ -146,6 +149,99 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
     finally:
         unregister("no_task")
     assert proof.conclusions[0].says == ("no task",)
+
+
+def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
+    """Of round 1 it read the observation only; round 0 it read as the batch has it."""
+    batch = make_batch(lambda ids, _: score(ids, []))
+    rollout = batch.rollout_log_probs.clone()
+    prompts: list[Any] = []
+    for sample in range(NUM_SAMPLES):
+        begin = int(batch.offsets[sample])
+        shown = batch.response_ids[begin + 30 : begin + 38].tolist()
+        second = batch.response_ids[begin + 38 : begin + 68].tolist()
+        rollout[begin + 38 : begin + 68] = torch.tensor(score([*shown, *second], []))[
+            8:
+        ]
+        prompts += [None, shown]
+    columns = {
+        "sample": np.repeat(np.arange(NUM_SAMPLES), 2),
+        "round": np.tile([0, 1], NUM_SAMPLES),
+        "prompt_ids": np.array([*prompts, 0], dtype=object)[:-1],
+    }
+    changed = replace(batch, rollout_log_probs=rollout, round_columns=columns)
+    proof = rd.prove(changed, score)
+    assert (proof.verdict, proof.side, proof.cause) == (
+        "proved",
+        "rollout",
+        "prompt_mismatch",
+    )
+    assert proof.conclusions[0].says == ("the prompts that the sampler recorded",)
+
+
+@pytest.mark.parametrize("size", [4, 1])
+def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
+    """A picture has four tokens, or one that the engine expands."""
+    batch = make_batch(lambda ids, _: score(ids, []))
+    one = read_trajectory(batch, 0)
+    ids = one.ids.clone()
+    ids[5:9] = ids[42:46] = 99  # in the prompt, and between the rounds
+    one = replace(one, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
+    prompt = [OPEN, *[99] * size, 7]
+    base = Request.of_sample(one)
+    found = _after(prompt, one, base, one.rounds[1])
+    assert found is not None
+    assert found.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
+    assert [picture.index for picture in found.pictures] == [1]
+    assert found.source.tolist() == [-1] * 6 + list(range(50, 80))
+    assert _after([*prompt, *[99] * 3, *prompt], one, base, one.rounds[1]) is None
+
+
+def test_what_is_known_is_judged_after_an_interrupt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The likeliest are tried first: they are enough here."""
+    number = 0
+
+    def interrupted(ids: list[int], images: list[Any]) -> list[float]:
+        nonlocal number
+        number += 1
+        if number > 40:
+            raise KeyboardInterrupt
+        return score(ids, images)
+
+    proof = rd.prove(make_batch(without_system), interrupted)
+    assert number == 41  # nothing is scored after it
+    assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
+    assert "it was interrupted" in proof.not_tested.values()
+    assert "it was interrupted" in repr(proof)
+    assert "rounddiag prove with interrupted: 9 hyp" in capsys.readouterr().err
+
+
+def test_an_interrupt_before_anything_is_known_is_passed_on() -> None:
+    def interrupted(_ids: list[int], _images: list[Any]) -> list[float]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rd.prove(make_batch(without_system), interrupted)
+
+
+def test_the_bar_counts_every_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[Any] = []
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(
+                **{**options, "delay": 0, "mininterval": 0, "file": StringIO()}
+            )
+            bars.append(self)
+
+    monkeypatch.setattr("rounddiag.proof.experiment.tqdm", Bar)
+    rd.prove(make_batch(without_system), score)
+    (bar,) = bars
+    assert bar.n == bar.total > 20
+    assert "first_message_removed:" in bar.fp.getvalue()
+    assert "judging 5 samples" in bar.fp.getvalue()
 
 
 def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:

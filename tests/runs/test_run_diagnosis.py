@@ -20,6 +20,7 @@ from rounddiag.runs.diagnosis import (
     hold_verdicts,
     judged_by,
 )
+from rounddiag.widgets.steps import StepLine
 from tests.runs.step_folders import scaled_batch, write_steps
 
 if TYPE_CHECKING:
@@ -142,10 +143,60 @@ def test_many_changed_facts_are_counted(tmp_path: Path) -> None:
     run = rd.open_run(tmp_path)
     lines = run.diagnose().lines
     assert lines[0] == "from step 1: seed changes from 0 to 1"
-    assert lines[-1] == "2 more changes of facts"
+    assert lines[-1] == "2 more changes"
     assert len(lines) == 7
     events = find_events(run.step_summary())
     assert [(one.previous, one.step) for one in events][-1] == (7, 8)
+
+
+# Versions of the steps 0, 1, ... of a run; what is said, and from which step on.
+WEIGHTS = [
+    # Synced before each step, then not from step 4 on, then again from step 7 on.
+    (
+        ["1", "2", "3", "4", "4", "4", "4", "8", "9"],
+        {4: "stops changing: still 4", 7: "changes again from 4 to 8"},
+    ),
+    # Synced every two steps; partial rollouts begin under the version before.
+    (["0", "0", "0 to 1", "1", "1 to 2", "2", "2 to 3"], {}),
+    (["0", "0", "1", "1", "2", "2", "2"], {6: "stops changing: still 2"}),
+    # Steps without a version are passed over.
+    (["1", "2", "", "3", "3", "2"], {4: "stops changing: still 3", 5: "goes back"}),
+    (["base", "base", "base", "tuned", "tuned"], {3: "changes from base to tuned"}),
+    ([""] * 5, {}),
+    (["7"] * 5, {}),
+]
+
+
+@pytest.mark.parametrize(("versions", "said"), WEIGHTS)
+def test_weights_that_stop_changing_are_an_event(
+    versions: list[str], said: dict[int, str]
+) -> None:
+    steps = {"step": range(len(versions)), "weight_version": versions, "facts": "{}"}
+    events = {one.step: one.text for one in find_events(pd.DataFrame(steps))}
+    assert [*events] == [*said]
+    for step, text in said.items():
+        assert events[step].startswith(f"weight version {text}")
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_weight_versions_of_files(tmp_path: Path, *, is_stored: bool) -> None:
+    """From the footer of a file, or from its columns where it has no totals."""
+    for step, version in enumerate([3, 4, 5, 5]):
+        versions = [np.array([one] * 3) for one in (version - 1, version)]
+        names = ("min_global_steps", "max_global_steps")
+        columns = dict(zip(names, versions, strict=True))
+        meta = {} if is_stored else {"capture": {"rounds": []}}
+        batch = replace(scaled_batch(step), sample_columns=columns, meta=meta)
+        rd.save(batch, tmp_path / f"step_{step}.parquet")
+    run = rd.open_run(tmp_path)
+    assert run.step_summary()["weight_version"].tolist() == [
+        *("2 to 3", "3 to 4", "4 to 5", "4 to 5")
+    ]
+    (event,) = run.events()
+    assert str(event) == "from step 3: weight version stops changing: still 5"
+    assert str(event) in str(run.diagnose())
+    assert "stops changing" in str(rd.plot_run(run).layout.annotations)
+    assert "stops changing" in str(StepLine(run).payload()["marks"])
 
 
 def test_a_verdict_holds_on_either_side_of_a_limit() -> None:

@@ -31,11 +31,9 @@ ROUND = {
 
 
 def part(**facts: Any) -> Any:
-    why = np.array(["random", "worst", "random"], dtype=object)
     capture = {"num_samples": 10, "num_saved": 3, "rounds": [ROUND], **facts}
-    return replace(
-        hand_batch(), sample_columns={"picked": why}, meta={"capture": capture}
-    )
+    ranks = {"rank": np.arange(3)}
+    return replace(hand_batch(), sample_columns=ranks, meta={"capture": capture})
 
 
 def test_the_rows_of_the_whole_batch_are_the_summary() -> None:
@@ -74,15 +72,19 @@ def test_the_whole_has_intervals_of_any_confidence() -> None:
         {"metric": "k3"},
         {"weight": "sample"},
         {"last_aligned": True},
-        {"by": "picked"},
+        {"by": "rank"},
         {"a": "rollout"},
     ],
 )
-def test_another_summary_is_of_those_that_were_drawn(options: dict[str, Any]) -> None:
-    drawn = part().where([True, False, True])
+def test_another_summary_is_of_the_samples_in_the_file(options: dict[str, Any]) -> None:
     found = round_summary(part(), **options)
-    assert found["num_samples"].sum() == 3
-    assert found.equals(round_summary(replace(drawn, meta={}), **options))
+    assert found["num_samples"].sum() == 5
+    assert found.equals(round_summary(replace(part(), meta={}), **options))
+
+
+def test_the_summary_of_a_selection_is_of_its_samples() -> None:
+    found = round_summary(part().where([True, True, False]))
+    assert found.equals(round_summary(replace(part(), meta={})[:2]))
 
 
 def test_samples_as_clusters_are_not_known_where_there_are_groups() -> None:
@@ -90,26 +92,13 @@ def test_samples_as_clusters_are_not_known_where_there_are_groups() -> None:
     assert round_summary(grouped)["num_samples"].tolist() == [10]
     assert round_summary(grouped, cluster="group")["num_samples"].tolist() == [10]
     found = round_summary(grouped, cluster="sample")
-    assert found["num_samples"].tolist() == [2, 1]
-
-
-def test_a_selection_leaves_the_worst_out() -> None:
-    found = round_summary(part().where([True, True, False]))
-    assert found["num_samples"].tolist() == [1, 1]
-    assert found["num_tokens"].tolist() == [2, 1]
-    assert found["mean_abs_diff"].tolist() == [0.375, 1.0]
-
-
-def test_of_the_worst_alone_nothing_is_left_out() -> None:
-    found = round_summary(part().where([False, True, False]))
-    assert found["num_samples"].tolist() == [1, 1]
-    assert found["num_tokens"].tolist() == [3, 1]
+    assert found["num_samples"].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("rounds", [None, 3, [3], [{}], [{**ROUND, "round": "x"}]])
 def test_statistics_that_are_broken_are_not_used(rounds: object) -> None:
     found = round_summary(part(rounds=rounds))
-    assert found["num_samples"].tolist() == [2, 1]
+    assert found["num_samples"].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("capture", [None, "x", {}, {"num_samples": 3}])

@@ -147,13 +147,6 @@ def test_the_intervals_of_a_frame_are_of_its_groups_too() -> None:
     pd.testing.assert_frame_equal(standardise(tokens), standardise(batch))
 
 
-def test_the_worst_samples_of_a_file_do_not_count() -> None:
-    columns = {"picked": np.array(["random", "worst", "random"])}
-    batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
-    assert conditional_means(batch)["num_tokens"].sum() == 4
-    assert standardise(batch)["num_tokens"].tolist() == [3, 1]
-
-
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     columns = {"rank": np.array([7, 3, 7])}
     # Probability e^-1 (6 tokens), e^-2 and e^-3 (one each of round 1, and of sample 2).

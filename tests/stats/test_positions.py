@@ -117,13 +117,6 @@ def test_intervals_are_of_groups_where_there_are_groups() -> None:
     assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
 
 
-def test_the_worst_samples_of_a_file_do_not_count() -> None:
-    columns = {"picked": np.array(["random", "worst", "random"])}
-    meta: dict[str, object] = {"capture": {"rounds": []}}
-    batch = replace(hand_batch(), sample_columns=columns, meta=meta)
-    assert position_means(batch)["num_tokens"].tolist() == [3, 1]
-
-
 @pytest.mark.parametrize(
     "along", ["round", "end", "response", "context", "image", "images"]
 )

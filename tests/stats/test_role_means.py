@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,14 +61,6 @@ def test_no_tokens_have_no_rows() -> None:
     found = role_means(hand_batch(tokenizer=spelled)[:0])
     assert len(found) == 0
     assert found.columns.tolist() == [column.name for column in ROLE_MEANS.columns]
-
-
-def test_the_worst_samples_of_a_file_do_not_count() -> None:
-    columns = {"picked": np.array(["random", "worst", "random"])}
-    meta: dict[str, object] = {"capture": {"rounds": []}}
-    batch = hand_batch(tokenizer=spelled)
-    found = role_means(replace(batch, sample_columns=columns, meta=meta))
-    assert found["num_tokens"].tolist() == [4, 3, 3]
 
 
 def test_a_batch_without_a_tokenizer_is_an_error() -> None:

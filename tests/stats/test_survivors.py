@@ -185,12 +185,6 @@ def test_an_empty_batch_has_no_survivors_of_any_value() -> None:
     assert found.columns.tolist()[:2] == ["rank", "round"]
 
 
-def test_the_worst_samples_of_a_file_do_not_count() -> None:
-    columns = {"picked": np.array(["random", "worst", "random"])}
-    batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
-    assert survivors(batch)["num_samples"].tolist() == [2, 1]
-
-
 def test_rows_of_a_frame_can_stand_in_any_order() -> None:
     mixed = frame().sample(frac=1, random_state=3)
 

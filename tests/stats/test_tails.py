@@ -68,18 +68,6 @@ def test_an_empty_batch_has_no_tail() -> None:
     assert len(tail_shares(padded(empty, empty, empty))) == 0
 
 
-def test_samples_that_were_picked_as_the_worst_are_left_out() -> None:
-    batch = padded(
-        torch.ones(2, 2),
-        torch.tensor([[-1.0, -1.0], [-9.0, -9.0]]),
-        torch.tensor([[-1.5, -1.25], [-1.0, -1.0]]),
-        sample_columns={"picked": np.array(["random", "worst"])},
-        meta={"capture": {"rounds": []}},
-    )
-
-    assert tail_shares(batch)["abs_diff"].max() == 0.5
-
-
 def test_a_million_tokens_are_a_few_hundred_points_a_group() -> None:
     generator = np.random.default_rng(0)
     diff = generator.standard_t(2, 1_000_000) * 0.01

@@ -124,12 +124,12 @@ def test_in_common_has_the_places_of_the_finder(window: rd.Batch) -> None:
     found = drawer_list(session(window), "common")
     places = rd.places(window)
     assert column(found, "where") == places["conditions"].tolist()
-    assert column(found, "where") == ["from round 3 on", "in round 2"]
+    assert column(found, "where") == ["from round 2 on"]
     assert column(found, "tokens") == places["num_tokens"].tolist()
     assert column(found, "times the usual") == places["ratio"].tolist()
     tokens = rd.token_frame(window)
     size, rounds = tokens["diff"].abs().astype(float), tokens["round"]
-    own = [rounds >= 3, rounds == 2]
+    own = [rounds >= 2]
     all_large = int((size > np.log(2)).sum())
     large = [f"{(size[one] > np.log(2)).sum()} of {all_large}" for one in own]
     assert column(found, "> factor 2") == large
@@ -147,7 +147,7 @@ def test_a_row_in_common_filters_by_the_conditions_of_its_place(
 ) -> None:
     looked_at = session(window)
     found = drawer_list(looked_at, "common")
-    assert found["conditions"] == [{"round": {"from": 3}}, {"round": [2]}]
+    assert found["conditions"] == [{"round": {"from": 2}}]
     looked_at.change({"filter": found["conditions"][0], "current": found["places"][0]})
     num = column(found, "tokens")[0]
     assert len(looked_at.filtered_batch.tokens) == num

@@ -252,16 +252,11 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
     return [pluralize(row["num"], noun), size, last]
 
 
-def explain_left_out(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
-    """State how much is not drawn, and how many samples were picked as the worst."""
-    lines = []
+def explain_left_out(agreed: pd.DataFrame, noun: str) -> list[str]:
+    """State how much is not drawn, if anything."""
     count = int(agreed["num_nonfinite"].sum())
-    if count:
-        lines.append(f"left out: {pluralize(count, noun)} without two finite values")
-    if num_picked:
-        size = pluralize(num_picked, "sample")
-        lines.append(f"{size} picked as the worst: means are too high")
-    return lines
+    size = pluralize(count, noun)
+    return [f"left out: {size} without two finite values"] if count else []
 
 
 def why_empty(agreed: pd.DataFrame, noun: str) -> str:

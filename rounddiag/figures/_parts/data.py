@@ -17,7 +17,6 @@ from rounddiag.schema import (
     metric_name,
 )
 from rounddiag.stats.inputs import measure
-from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -172,10 +171,3 @@ def note_unknown_rounds(data: Measured) -> list[str]:
     """State that the rounds of a batch are unknown, if they are."""
     note = "the rounds are unknown: `rd.check(batch)` says why"
     return [note] * data.has_unknown_rounds
-
-
-def note_picked(data: Measured) -> list[str]:
-    """State how many of the worst samples a statistic leaves out, if any."""
-    count = data.num_picked
-    size = pluralize(count, "sample")
-    return [f"left out: {size} picked as the worst"] if count else []

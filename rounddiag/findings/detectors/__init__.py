@@ -3,14 +3,12 @@
 - Ids, masks and values: `contracts` (failed checks), `exact_values` (filled, identical,
   of low precision), `shifts`, `rows`, `masks`.
 - Sampling: `temperature`, `truncation`, `penalty`.
-- Context: `context`, `positions` (saved position ids).
-- Engines and weights: `changes` (growing, decaying, or from one token on), `weights`,
-  `workers` (whole samples).
-- A place whose cause is unknown: `tails` (single tokens).
+- Context: `positions` (saved position ids).
+- Weights and arithmetic of all tokens: `weights`. Single tokens: `tails`.
+
+Places need no detector: `findings.place` finds them.
 """
 
-from rounddiag.findings.detectors import changes as changes
-from rounddiag.findings.detectors import context as context
 from rounddiag.findings.detectors import contracts as contracts
 from rounddiag.findings.detectors import exact_values as exact_values
 from rounddiag.findings.detectors import masks as masks
@@ -22,4 +20,3 @@ from rounddiag.findings.detectors import tails as tails
 from rounddiag.findings.detectors import temperature as temperature
 from rounddiag.findings.detectors import truncation as truncation
 from rounddiag.findings.detectors import weights as weights
-from rounddiag.findings.detectors import workers as workers

@@ -100,7 +100,7 @@ def failed_contracts(view: View) -> Iterator[Evidence]:
             score=max(_BY_CONTRACT[name][1] for name, _, _ in failed),
             tokens=np.isin(view.sample, samples),
             adds_mismatch=cause not in ("padding_rows", "mask_punched"),
-            where={"samples": samples},
+            where={"samples": samples, "fact": failed[0][1].partition(":")[0]},
             explanation="A check fails: "
             + "; ".join(f"{name} ({detail})" for name, detail, _ in failed)
             + ".",

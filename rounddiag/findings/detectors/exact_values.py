@@ -14,6 +14,7 @@ from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,6 +226,10 @@ def identical_log_probs(view: View) -> Evidence | None:
         score=0.9 if whole else 0.8,
         tokens=rows[view.sample],
         adds_mismatch=False,
+        where={
+            "fact": f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')} have "
+            "equal log-probs from both engines"
+        },
         explanation=(
             f"{where} have bitwise equal log-probs in both columns. That is true "
             "on-policy scoring, or one column is a copy of the other."

@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -312,7 +313,11 @@ def mask_punched(view: View) -> Evidence | None:
         score=0.95,
         tokens=np.zeros(len(view), dtype=bool),
         adds_mismatch=False,
-        where={"samples": np.unique(sample[1:][same][holes])},
+        where={
+            "samples": np.unique(sample[1:][same][holes]),
+            "fact": f"the mask has {pluralize(int(holes.sum()), 'short hole')} at "
+            "tokens that the model wrote",
+        },
         measures=(
             Measure(name="holes", value=float(holes.sum())),
             Measure(name="mean |diff| in the holes", value=away, unit="nat"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.registry import register

@@ -11,6 +11,7 @@ import numpy as np
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -172,7 +173,11 @@ def copied_rows(view: View) -> Evidence | None:
         score=0.95,
         tokens=np.isin(view.sample, copies),
         adds_mismatch=False,
-        where={"samples": copies},
+        where={
+            "samples": copies,
+            "fact": f"{len(copies):,} of {pluralize(total, 'sample')} are copies of "
+            "another, with its log-probs",
+        },
         measures=(Measure(name="copies", value=len(copies), unit="samples"),),
         explanation=(
             f"{len(copies)} of {total} rows have the ids and log-probs of another row, "

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.findings.bins import bins, group_by_bin, quantile_edges
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
-from rounddiag.findings.pattern import at_limit, strong_patterns
+from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ MIN_TOKENS = 100
 # Outliers have a place if this share of them, and at most that share of all tokens, is
 # in it.
 INSIDE, MAX_BASE = 0.85, 0.75
-_FAMILIES = (
-    *("round", "image", "step", "column", "block", "groups", "rows", "period"),
-    *("change", "limit"),
-)
 _BINS = 16
 
 
@@ -94,20 +90,17 @@ def outlier_tokens(view: View) -> Evidence | None:
 
 
 def _has_place(view: View, tokens: Array) -> bool:
-    """Return whether the outliers lie in one of the patterns of places."""
-    if at_limit(view, tokens, 0.6):
-        return True
-    # Outliers cause patterns of their own, so those of the other tokens count.
+    """Return whether the outliers lie in a place of the other tokens.
+
+    Outliers make places of their own, so those of the other tokens count.
+    """
     rest = view.keep(~tokens)
-    if strong_patterns(rest, "slope", "step"):
-        return True  # all tokens differ, these the most
     nearest = np.searchsorted(rest.flat, view.flat[tokens])
     nearest = np.minimum(nearest, len(rest) - 1)
-    for pattern in strong_patterns(rest, *_FAMILIES):
-        inside = pattern.tokens
-        if inside[nearest].mean() > INSIDE and inside.mean() < MAX_BASE:
-            return True
-    return False
+    return any(
+        one.tokens[nearest].mean() > INSIDE and one.tokens.mean() < MAX_BASE
+        for one in find_places(rest)
+    )
 
 
 def high_by_bin(view: View) -> Array:

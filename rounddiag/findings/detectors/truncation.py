@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
-from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ MIN_MISSING = 0.68
 MIN_Z = 8.0
 MIN_TOKENS = 30
 MIN_ALONE = 0.02
-# Truncation is the same in all rounds and at all positions.
-MAX_GAP = 0.45
 # And hardly any diff is positive: the sum of diff, as a part of that of |diff|.
 NEARLY_ALL = 0.96
-_PLACES = ("round", "image", "step", "slope", "change", "rows", "block", "column")
 # Larger diffs count as this: the exp of one would outweigh hundreds below 0.
 LARGEST = 5.0
 LARGE = 3.0
@@ -105,4 +102,4 @@ def _may_lack_context(view: View, d: Array) -> bool:
     below = -float(d.sum() / max(np.abs(d).sum(), 1e-300))
     if view.has_images and below < NEARLY_ALL:
         return True
-    return any(one.gap > MAX_GAP for one in strong_patterns(view, *_PLACES))
+    return any(not one.is_of_content for one in find_places(view))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -252,21 +255,19 @@ def _shorten(facts: list[str]) -> list[str]:
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
-    """Return a picture: encoded bytes, a struct with `bytes`, or an image of Pillow.
+    """Return a picture: bytes, a struct with `bytes`, a data URL, an image of Pillow.
 
     None for anything else, such as a path: a file must not make us read other files.
     """
     match value:
-        case Mapping():
-            return read_picture(value.get("bytes"))
-        case bytes():
-            return EncodedScreenshot(data=value)
-        case Span() | TextBytes():
-            return EncodedScreenshot(data=value.read())
+        case str() | Mapping():
+            return read_picture(_encoded_in(value))
+        case bytes() | Span() | TextBytes():
+            return EncodedScreenshot(data=_bytes_of(value))
         case Node(
             name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
         ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
-            read = partial(_pixels, data)
+            read = partial(_bytes_of, data)
         case _ if type(value).__module__.startswith("PIL."):
             mode, (width, height), read = value.mode, value.size, value.tobytes
             palette = value.getpalette()
@@ -283,7 +284,20 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     )
 
 
-def _pixels(data: bytes | Span | TextBytes) -> bytes:
+def _encoded_in(value: str | Mapping[Any, Any]) -> object:
+    """Return the bytes in a data URL or in a struct; None for any other text."""
+    if isinstance(value, Mapping):
+        return value.get("bytes")
+    head = _DATA_URL.match(value)
+    with suppress(ValueError):
+        return b64decode(value[head.end() :]) if head else None
+    return None
+
+
+_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,")
+
+
+def _bytes_of(data: bytes | Span | TextBytes) -> bytes:
     return data if isinstance(data, bytes) else data.read()
 
 

@@ -7,7 +7,7 @@
 `skyrl`             the training input of a step
 `nemo_rl`           train data, JSON lines
 `prime_rl`          token export, JSON lines
-`prime_rl_traces`   trace annotations, with the episodes beside them
+`verifiers_traces`  episodes of verifiers, and prime-rl's annotations of them
 `trainer_fields`    fields that the recipes save in TRL, OpenRLHF and AReaL
 `_token_records`    shared by `nemo_rl` and `prime_rl`
 ==================  ===============================================================

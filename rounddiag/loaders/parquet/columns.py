@@ -39,6 +39,9 @@ BROKEN = (
     TypeError,
     ValueError,
 )
+# Prefixes of the names of open columns.
+SCORE, SAMPLE = "score:", "sample:"
+SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 _INT32 = torch.iinfo(torch.int32)
 
 

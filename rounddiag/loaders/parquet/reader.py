@@ -20,6 +20,9 @@ from rounddiag.batch.layout import PER_TOKEN, REQUIRED, build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
+    SAMPLE,
+    SCORE,
+    SHAPE,
     SharedTexts,
     marked_tensor,
     open_parquet,
@@ -29,7 +32,6 @@ from rounddiag.loaders.parquet.columns import (
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
 from rounddiag.loaders.parquet.screenshots import COLUMN, stored_screenshots
-from rounddiag.loaders.parquet.writer import SAMPLE, SCORE, SHAPE
 from rounddiag.loaders.source import format_names
 from rounddiag.schema import ORIGINAL_SAMPLE
 

@@ -7,6 +7,7 @@ part of a batch, so that it always describes the log-probs in the same file.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,11 @@ _VERSION = 1  # of the entry; for any other one, the columns are read
 # large: more numbers than `_FEW`, and than `_SHARE` of the positions of the batch. A
 # round has a number per cluster and about `_ROUND` others.
 _ROUND, _FEW, _SHARE = 32, 1 << 14, 1 / 4
+# Columns of samples or rounds with the version of the weights that sampled. verl's
+# `global_steps` alone is the step of the prompt.
+_WEIGHT_VERSION = re.compile(
+    r"((min|max)_)?((weight|model|policy)_)?version|(min|max)_global_steps"
+)
 
 
 def totals_entry(batch: Batch) -> dict[bytes, bytes]:
@@ -47,6 +53,8 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
         **step_means(batch),
         "rounds": summarize_rounds(batch),
     }
+    if version := weight_version(batch):
+        totals["weight_version"] = version
     return {_KEY: json.dumps(totals).encode()}
 
 
@@ -74,6 +82,25 @@ def step_means(batch: Batch) -> dict[str, float]:
         entropy = float(known.mean(dtype=np.float64)) if len(known) else nan
     length = batch.num_tokens / len(batch) if len(batch) else nan
     return {"reward": reward, "entropy": entropy, "length": length}
+
+
+def weight_version(batch: Batch) -> str:
+    """Return the version of the weights that sampled a batch, such as "9" or "8 to 9".
+
+    "" where no column has it, and where several versions are not numbers.
+    """
+    columns = [*batch.sample_columns.items(), *batch.round_columns.items()]
+    named = [v for name, v in columns if _WEIGHT_VERSION.fullmatch(name)]
+    known = {v for values in named for v in values.tolist() if v is not None}
+    texts = {str(v) for v in known} - {"", "None", "nan"}
+    if len(texts) <= 1:
+        return "".join(texts)
+    try:
+        numbers = [*map(float, texts)]
+    except ValueError:
+        return ""
+    ends = dict.fromkeys(f"{end:.15g}" for end in (min(numbers), max(numbers)))
+    return " to ".join(ends)
 
 
 def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:

@@ -17,6 +17,9 @@ import torch
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import (
+    SAMPLE,
+    SCORE,
+    SHAPE,
     list_array,
     mask_array,
     open_column,
@@ -42,11 +45,6 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
     Column = tuple[pa.Field, pa.Array]
-
-
-# Prefixes of the names of open columns.
-SCORE, SAMPLE = "score:", "sample:"
-SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 
 
 def _make_table(batch: Batch) -> pa.Table:

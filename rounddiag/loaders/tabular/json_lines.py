@@ -1,4 +1,4 @@
-"""JSON text with one record per line."""
+"""JSON text with one record per line, as it is or packed by zstd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
 _MAX_ROWS = 16  # a list of more lists is not a field per token
+ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of a file that zstd packed
 
 
 def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
@@ -137,15 +138,28 @@ class JsonLines:
     def __iter__(self) -> Iterator[Record]:
         from tqdm.auto import tqdm
 
-        whole = self.source.size
         with (
             io.BufferedReader(self.source.open()) as stream,
-            tqdm(total=whole, unit="B", unit_scale=True, leave=False, delay=1) as bar,
+            tqdm(unit="B", unit_scale=True, leave=False, delay=1) as bar,
         ):
-            for number, line in enumerate(stream, 1):
+            is_packed = stream.peek(len(ZSTD)).startswith(ZSTD)
+            bar.total = None if is_packed else self.source.size
+            lines = self._unpack(stream) if is_packed else stream
+            for number, line in enumerate(lines, 1):
                 bar.update(len(line))
                 if not line.isspace():
                     yield self._record(number, line.removeprefix(codecs.BOM_UTF8))
+
+    def _unpack(self, stream: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of a file that zstd packed."""
+        import pyarrow as pa
+
+        try:
+            with pa.CompressedInputStream(stream, "zstd") as unpacked:
+                yield from io.BufferedReader(unpacked)
+        except OSError as error:
+            found = f"bytes that zstd cannot unpack: {error!s:.80}"
+            raise self.source.damage_error(found=found) from error
 
     def _record(self, number: int, line: bytes) -> Record:
         try:

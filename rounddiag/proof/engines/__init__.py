@@ -3,7 +3,10 @@
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
+`llama_vision`  what that architecture reads besides ids
 `loading`       a model and its image processor, from a folder or a name
+`chat`          the tokenizer and chat template of a model
+`settings`      what a model computes otherwise for one pass
 `adapters`      a LoRA adapter, added to a model without peft
 `server`        what servers share: ids sent, answers checked
 `vllm`          a vLLM server

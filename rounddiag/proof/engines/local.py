@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.engines import llama_vision
+from rounddiag.proof.engines.chat import Chat
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,
@@ -19,11 +22,12 @@ from rounddiag.proof.engines.engine import (
 )
 from rounddiag.proof.engines.loading import load_model
 from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
+from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -35,6 +39,17 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
+# What the configurations of Qwen, GLM and Gemma call the tokens around a picture.
+_MARKERS = (
+    *("vision_start_token_id", "vision_end_token_id"),
+    *("image_start_token_id", "image_end_token_id"),
+    *("boi_token_index", "eoi_token_index"),
+)
+
+Layers: TypeAlias = dict[int, "tuple[Tensor, Tensor]"]
+"""Keys and values of each layer, of shape (1, heads, length, width)."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Pixels:
     """A picture as the processor gives it, and its size in tokens.
@@ -43,7 +58,7 @@ class _Pixels:
     """
 
     shot: Screenshot
-    values: dict[str, Tensor]
+    values: dict[str, Any]
     num_tokens: int
 
 
@@ -91,15 +106,20 @@ class LocalEngine:
         )
         return cls(name, model, processor, trust_remote_code)
 
+    @cached_property
+    def chat(self) -> Chat | None:
+        """Its tokenizer, with a chat template."""
+        return Chat.open(self.name, trust_remote_code=self.trust_remote_code)
+
     @property
     def abilities(self) -> frozenset[Need]:
         """What hypotheses may ask of it."""
         seen: set[Need] = {"logits", "positions"}
         if self.processor is not None:
             seen |= {"pictures", "features"}
-        if self._rotaries():
-            seen.add("rotary")
-        return frozenset(seen)
+        if self.chat is not None:
+            seen.add("chat")
+        return frozenset(seen | model_abilities(self.model))
 
     @property
     def dtype(self) -> str:
@@ -163,7 +183,7 @@ class LocalEngine:
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
-            for key in ("vision_start_token_id", "vision_end_token_id")
+            for key in _MARKERS
             if (value := getattr(self.model.config, key, None)) is not None
         }
         spans = self._spans(one, at)
@@ -205,14 +225,26 @@ class LocalEngine:
         return [self.read(request, pool).log_probs() for request in requests]
 
     @torch.inference_mode()
-    def read(self, request: Request, pool: Pool) -> Readout:
-        """Run one pass; return what logits follow from."""
+    def read(
+        self, request: Request, pool: Pool, filled_by: LocalEngine | None = None
+    ) -> Readout:
+        """Run one pass; return what logits follow from.
+
+        The keys and values of the first `request.kept` tokens are those of `filled_by`.
+        """
         one = pool[request.sample]
         scored = request.is_scored.clone()
         scored[0] = False
         at = scored.nonzero()[:, 0]
-        with self._setting(request.setting), self._adapted():
-            hidden = self._run(request, pool)[at - 1]
+        cache = None
+        if filled_by is not None:
+            filled: Layers = {}
+            with filled_by.adapted_model():
+                filled_by._run(request, pool, _cache(filled))  # noqa: SLF001 of this class
+            cache = _cache({}, filled, request.kept)
+        change = SETTINGS.get(request.setting, _unchanged)
+        with change(self.model), self.adapted_model():
+            hidden = self._run(request, pool, cache)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
         mine = begin[np.searchsorted(begin, source, side="right") - 1]
@@ -226,18 +258,18 @@ class LocalEngine:
         return Readout(hidden, self._head, request.ids[at], seen)
 
     def _head(self, hidden: Tensor) -> Tensor:
-        with self._adapted():
+        with self.adapted_model():
             logits = self.model.get_output_embeddings()(hidden)
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
         return logits.float()  # type: ignore[no-any-return]
 
-    def _run(self, request: Request, pool: Pool) -> Tensor:
+    def _run(self, request: Request, pool: Pool, cache: Any = None) -> Tensor:  # noqa: ANN401 of transformers
         """Run a pass; once more without the features of pictures if memory is short."""
         for is_last in (False, True):
             try:
-                return self._hidden(request, pool)
+                return self._hidden(request, pool, cache)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -249,7 +281,7 @@ class LocalEngine:
                 torch.cuda.empty_cache()
         raise AssertionError
 
-    def _hidden(self, request: Request, pool: Pool) -> Tensor:
+    def _hidden(self, request: Request, pool: Pool, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
         device = self.model.device
         ids = request.ids[None].to(device)
         positions = self.positions(request, pool)
@@ -258,6 +290,10 @@ class LocalEngine:
             "attention_mask": torch.ones_like(ids),
             "use_cache": False,
         }
+        if cache is not None:
+            # Its name before transformers 5.24 was the longer one.
+            names = inspect.signature(type(self.model.base_model).forward).parameters
+            arguments["cache" if "cache" in names else "past_key_values"] = cache
         if len(positions) == 1:
             arguments["position_ids"] = positions.to(device)
         else:
@@ -344,8 +380,10 @@ class LocalEngine:
             self._pixels[key] = _Pixels(shot, values, self._count(values))
         return self._pixels[key]
 
-    def _count(self, values: dict[str, Tensor]) -> int:
+    def _count(self, values: dict[str, Any]) -> int:
         """Return how many image tokens a picture has."""
+        if self.model.config.model_type == llama_vision.MODEL_TYPE:
+            return 1
         grid = values.get("image_grid_thw")
         if grid is not None:
             merge = getattr(self.model.config.vision_config, "spatial_merge_size", 2)
@@ -364,22 +402,28 @@ class LocalEngine:
         return int(length) * len(values["pixel_values"])
 
     def _pictures(self, request: Request, pool: Pool) -> dict[str, Any]:
+        config = self.model.config
+        if config.model_type == llama_vision.MODEL_TYPE:
+            shown = [self._pixels_of(one, pool).values for one in request.pictures]
+            tiles = config.vision_config.max_num_tiles
+            found = llama_vision.cross_attention(request, self._pad, shown, tiles)
+            return {name: one.to(self.model.device) for name, one in found.items()}
         sizes = self._sizes(request, pool)
-        found = [
+        encoded = [
             self._encode(picture, size, request.setting, pool)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
-        features = tuple(one[0] for one in found)
+        features = tuple(one[0] for one in encoded)
         # Families with grids take one entry for each picture, others all in one.
         by_picture = hasattr(self.model.model, "get_rope_index")
         outputs = SimpleNamespace(
             pooler_output=features if by_picture else torch.cat(features)
         )
-        eyes = self.model.config.vision_config
+        eyes = config.vision_config
         levels = len(getattr(eyes, "deepstack_visual_indexes", None) or ())
         if levels:
             outputs.deepstack_features = [
-                tuple(_level(one, level) for one in found) for level in range(levels)
+                tuple(_level(one, level) for one in encoded) for level in range(levels)
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.model).forward).parameters
@@ -401,7 +445,7 @@ class LocalEngine:
                 embedded = torch.zeros_like(embedded)
             return embedded.expand(size, -1), ()
         pixels = self._pixels_of(picture, pool)
-        key = (id(pixels), setting)
+        key = (id(pixels), setting == "rotary_bfloat16")
         if key not in self._features:
             values = {
                 name: value.to(self.model.device)
@@ -429,30 +473,37 @@ class LocalEngine:
         """Free the features of pictures."""
         self._features.clear()
 
-    def _adapted(self) -> AbstractContextManager[None]:
+    def adapted_model(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its adapter."""
         return nullcontext() if self.adapter is None else self.adapter.on(self.model)
 
-    def _rotaries(self) -> list[Any]:
-        return [
-            module
-            for module in self.model.modules()
-            if isinstance(getattr(module, "inv_freq", None), torch.Tensor)
-        ]
 
-    @contextmanager
-    def _setting(self, setting: str) -> Iterator[None]:
-        """Run with rotary frequencies in bfloat16, where that is asked for."""
-        if setting != "rotary_bfloat16":
-            yield
-            return
-        kept = [(module, module.inv_freq) for module in self._rotaries()]
-        try:
-            for module, values in kept:
-                module.inv_freq = values.bfloat16().to(values.dtype)
-            yield
-        finally:
-            for module, values in kept:
-                module.inv_freq = values
+def _unchanged(model: Any) -> AbstractContextManager[None]:  # noqa: ANN401 of transformers
+    del model
+    return nullcontext()
+
+
+def _cache(found: Layers, kept: Mapping[int, Any] | None = None, size: int = 0) -> Any:  # noqa: ANN401 of transformers
+    """Return a cache that notes the keys and values of each layer of one pass.
+
+    The first `size` of them are taken of `kept`.
+    """
+    from transformers import DynamicCache
+
+    cache: Any = DynamicCache()
+
+    def update(keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> Any:  # noqa: ANN401 of the base
+        found[layer] = keys, values
+        if kept is None:
+            return keys, values
+        pairs = zip(kept[layer], (keys, values), strict=True)
+        return tuple(
+            torch.cat([old[:, :, :size].to(new), new[:, :, size:]], 2)
+            for old, new in pairs
+        )
+
+    cache.update = update
+    return cache
 
 
 def _level(found: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:

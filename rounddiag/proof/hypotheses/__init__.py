@@ -5,15 +5,20 @@
 `pictures`      images not seen, blank, grey, exchanged; the last k only
 `positions`     positions of the rotary embedding
 `context`       text not read, read twice, or read of neighbours
+`history`       earlier rounds as other ids than those that were written
 `decoding`      tokens decoded one after the other, by a server
 `sampling`      temperature, truncation, penalties, bias: from logits alone
 `columns`       log-probs that were moved, exchanged or filled: no engine at all
+`numerics`      weights in 8 bits, experts chosen otherwise
 `weights`       older checkpoints, adapters
+`caches`        a cache that older weights filled
 ==============  ==================================================================
 """
 
 from rounddiag.proof.hypotheses import context as context
 from rounddiag.proof.hypotheses import decoding as decoding
+from rounddiag.proof.hypotheses import history as history
+from rounddiag.proof.hypotheses import numerics as numerics
 from rounddiag.proof.hypotheses import pictures as pictures
 from rounddiag.proof.hypotheses import positions as positions
 from rounddiag.proof.hypotheses.hypothesis import (

@@ -10,7 +10,6 @@ import torch
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
 from rounddiag.proof.trajectory import Request
-from rounddiag.text import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,50 +183,6 @@ def _forget_rounds(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
         requests.append(request.score_only(start, stop))
         end = stop
     return [request for request in requests if not request.is_empty]
-
-
-@register(
-    "thoughts_removed",
-    cause="retokenised",
-    says="no thoughts of earlier rounds, as a template that renders again leaves them",
-)
-def _drop_thoughts(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    """Leave out what earlier rounds wrote up to `</think>`."""
-    if pool.batch.tokenizer is None or len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
-        return None
-    ends = [_end_of_thought(one, pool, begin, end) for begin, end in one.rounds]
-    requests = []
-    for number, (start, stop) in enumerate(one.rounds):
-        gone = torch.zeros(len(one.ids), dtype=torch.bool)
-        for (begin, _), last in zip(one.rounds[:number], ends[:number], strict=True):
-            gone[begin:last] = True
-        gone[stop:] = True
-        request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
-        requests.append(request.score_only(start, stop))
-    return [request for request in requests if not request.is_empty]
-
-
-def _end_of_thought(one: Trajectory, pool: Pool, begin: int, end: int) -> int:
-    text = ""
-    written = pieces(one.ids[begin:end].tolist(), pool.batch.tokenizer)
-    for index, piece in enumerate(written):
-        text += piece
-        if "</think>" in text:
-            return begin + index + 1
-    return begin
-
-
-@register(
-    "newline_after_rounds_removed",
-    cause="retokenised",
-    says="no first token after each round, such as a newline",
-)
-def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
-    gone = torch.zeros(len(one.ids), dtype=torch.bool)
-    gone[[end for _, end in one.rounds[:-1]]] = True
-    request = drop_tokens(one, gone, compact=True)
-    return None if request is None else [request]
 
 
 def _pack(size: int, *, restart: bool) -> Edit:

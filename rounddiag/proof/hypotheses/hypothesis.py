@@ -16,7 +16,15 @@ Edit: TypeAlias = Callable[[Trajectory, Pool], "Sequence[Request] | None"]
 """From a sample to the passes that score it; None where the change cannot be made."""
 
 Need: TypeAlias = Literal[
-    "logits", "positions", "pictures", "features", "rotary", "decoding"
+    "logits",
+    "positions",
+    "pictures",
+    "features",
+    "rotary",
+    "weights",
+    "experts",
+    "chat",
+    "decoding",
 ]
 NEEDS: dict[Need, str] = {
     "logits": "the logits, which this engine does not give",
@@ -24,6 +32,9 @@ NEEDS: dict[Need, str] = {
     "pictures": "pictures, which this batch does not have",
     "features": "the features of the pictures, which this engine does not take",
     "rotary": "the rotary frequencies, which this engine does not let change",
+    "weights": "the weights, which this engine does not let change",
+    "experts": "a mixture of experts",
+    "chat": "the tokenizer of the model",
     "decoding": "a vLLM server with --enable-trace-replay",
 }
 
@@ -48,6 +59,10 @@ class Hypothesis:
         The name of the weights that are used, where they are not the given ones.
     needs : frozenset of str
         What the engine must be able to do.
+    cause_in_rounds : str
+        Its cause where it holds in some rounds only; empty if it is the same.
+    is_whole : bool
+        Whether it says itself where it holds: nothing is left to search.
     """
 
     name: str
@@ -57,6 +72,8 @@ class Hypothesis:
     processor: Processor | None = None
     weights: str = ""
     needs: frozenset[Need] = field(default_factory=frozenset)
+    cause_in_rounds: str = ""
+    is_whole: bool = False
 
     @property
     def is_column(self) -> bool:
@@ -86,7 +103,7 @@ def register(
         What the engine did, as it is printed.
     needs : iterable of str
         What the engine must be able to do: `positions`, `pictures`, `features`,
-        `rotary`.
+        `rotary`, `weights`, `experts`, `chat`.
 
     Returns
     -------

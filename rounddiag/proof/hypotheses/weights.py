@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.adapters import open_adapter
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.hypotheses.caches import cached_prompt
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.scorer import Scorer
 
 WEIGHTS = "weights_"  # the names of hypotheses about checkpoints begin so
-_FACTORS = (0.25, 0.5, 2.0, 4.0)  # of an adapter's strength
+_FACTORS = (0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 4.0)  # of an adapter's strength
 
 
 def weight_hypotheses(
@@ -35,19 +37,21 @@ def weight_hypotheses(
     for label, folder in checkpoints.items():
         name = f"{WEIGHTS}{label}"
         scorer.weights[name] = model.beside(str(folder), dtype=model.dtype)
-        found.append(weight_hypothesis(str(label)))
+        found += weight_hypotheses_of(str(label))
     return found
 
 
-def weight_hypothesis(label: str) -> Hypothesis:
-    """Return the hypothesis that an engine had the weights of a label."""
+def weight_hypotheses_of(label: str) -> list[Hypothesis]:
+    """Return that an engine had the weights of a label, or a cache that they filled."""
     name = f"{WEIGHTS}{label}"
-    return Hypothesis(
+    plain = Hypothesis(
         name=name,
         cause="stale_weights",
+        cause_in_rounds="mixed_weights",
         says=f"the weights of {label}",
         weights=name,
     )
+    return [plain, cached_prompt(name, label)]
 
 
 def adapter_hypotheses(
@@ -69,19 +73,53 @@ def adapter_hypotheses(
         ("adapter_off", f"without the adapter {label}", None)
     ]
     scale = next(iter(mine.updates.values())).scale
-    for factor in dict.fromkeys((*_FACTORS, 1 / scale)):
-        if factor != 1:
-            says = f"the adapter {label} {factor:.3g} times as strong"
-            if factor == 1 / scale:
-                says += ": its lora_alpha / r was left out"
-            changed.append((f"adapter_times_{factor:.3g}", says, mine.times(factor)))
+    if scale != 1:
+        says = f"the adapter {label} {1 / scale:.3g} times as strong"
+        says += ": its lora_alpha / r was left out"
+        changed.append(("adapter_unscaled", says, mine.times(1 / scale)))
     changed += [(f"adapter_{name}", f"the adapter {name}", one) for name, one in others]
+    scorer.families.append(AdapterStrength(label, plain, mine, scorer.weights))
     for name, _, one in changed:
         scorer.weights[name] = plain.adapted(one)
     return [
         Hypothesis(name=name, cause="lora_mismatch", says=says, weights=name)
         for name, says, _ in changed
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterStrength:
+    """An adapter that is stronger or weaker by a number, which is fitted.
+
+    Attributes
+    ----------
+    label : str
+    plain : LocalEngine
+        The model without it.
+    adapter : Adapter
+    weights : dict of str to Engine
+        Where the engine of each number is put.
+    """
+
+    label: str
+    plain: LocalEngine
+    adapter: Adapter
+    weights: dict[str, Engine] = field(repr=False)
+    name: ClassVar[str] = "adapter_strength"
+    grid: ClassVar[Sequence[float]] = _FACTORS
+    is_continuous: ClassVar[bool] = True
+
+    def at(self, value: float) -> Hypothesis:
+        """Return the hypothesis of one number."""
+        name = f"adapter_times_{value:.6g}"
+        if name not in self.weights:
+            self.weights[name] = self.plain.adapted(self.adapter.times(value))
+        return Hypothesis(
+            name=self.name,
+            cause="lora_mismatch",
+            says=f"the adapter {self.label} {value:.3g} times as strong",
+            weights=name,
+        )
 
 
 def _require_local(engine: Engine, key: str) -> LocalEngine:

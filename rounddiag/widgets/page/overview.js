@@ -174,9 +174,10 @@ function groupBars(onValue) {
     const now = JSON.stringify(filter[by]);
     const rest = groups.num_rows - groups.rows.length;
     title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic${rest ? `; ${rest} smaller ones are not shown` : ""}${onValue ? "; a click filters" : ""}`;
-    fill(list, groups.rows.map((row) => {
+    const means = alignDecimals(groups.rows.map(({ mean }) => number(mean)));
+    fill(list, groups.rows.map((row, at) => {
       const isNow = JSON.stringify(row.condition) === now;
-      const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, number(row.mean))];
+      const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, means[at])];
       const look = { class: "rdx-group", title: valueTitle(row) };
       if (!onValue) return element("li", {}, element("div", look, ...parts));
       const attributes = { ...look, "aria-pressed": String(isNow) };

@@ -127,8 +127,9 @@ function shadesOf({ tokens }) {
   return Object.keys(SHADES).filter((name) => !["entropy", "advantage", "loss_mask"].includes(name) || tokens[name]);
 }
 
-function shadeOf({ tokens }, name) {
-  if (name === "diff" || !SHADES[name]) return null;
+function shadeOf(trajectory, name) {
+  const { tokens } = trajectory;
+  if (name === "diff" || !shadesOf(trajectory).includes(name)) return null;
   const most = tokens.advantage?.reduce((sum, one) => Math.max(sum, Math.abs(one)), 0) || 1;
   return (at) => SHADES[name][2](tokens, at, most);
 }
@@ -362,7 +363,7 @@ function tokenText({ onToken, onObservation }) {
     fills = new Map([...chunks, ...made.between].map((part) => [part.node, part.fill]));
     if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
     for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
-    fill(key, ...textKey(trajectory, threshold, color));
+    fill(key, ...textKey(trajectory, threshold, shade ? color : "diff"));
     fill(notes, ...notesOnText(trajectory));
     fill(scroller, made.nodes);
   }
@@ -371,7 +372,7 @@ function tokenText({ onToken, onObservation }) {
     const [low, high] = [threshold, newThreshold].sort((a, b) => a - b);
     threshold = newThreshold;
     if (!shown || shade) return;
-    fill(key, ...textKey(shown, threshold, color));
+    fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
     for (const { first, stop, node: chunk, isFilled } of chunks) {
       for (let index = first; isFilled && index < stop; index += 1) {
         const size = Math.abs(shown.tokens.diff[index]);
@@ -386,7 +387,7 @@ function tokenText({ onToken, onObservation }) {
     color = newColor;
     if (!shown) return;
     shade = shadeOf(shown, color);
-    fill(key, ...textKey(shown, threshold, color));
+    fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
     for (const chunk of chunks.filter(({ isFilled }) => isFilled)) {
       const now = [...chunk.node.children].indexOf(chosen.span);
       fill(chunk.node);
@@ -447,7 +448,15 @@ function tokenText({ onToken, onObservation }) {
     setClass("rdx-found", Array.from(round, (one, at) => firsts.get(one) + token[at]));
   }
 
-  const setNotes = (notes) => setClass("rdx-noted", notes.map((note) => indexOf(shown, note)));
+  // A mark at each token with a note, and the words at the head of a round.
+  function setNotes(notes) {
+    setClass("rdx-noted", notes.filter((note) => noteScope(note) === "token").map((note) => indexOf(shown, note)));
+    for (const mark of scroller.querySelectorAll(".rdx-round-head > .rdx-note-mark")) mark.remove();
+    for (const { round, text } of notes.filter((note) => noteScope(note) === "round")) {
+      const mark = element("span", { class: "rdx-note-mark", title: visible(text) }, `✎ ${visible(text)}`);
+      scroller.querySelector(`.rdx-round-head[data-round="${round}"] > .rdx-facts`)?.before(mark);
+    }
+  }
 
   // Dim what the filter drops; null keeps all.
   function setKept(kept) {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rounddiag.core import token_frame
 from rounddiag.loaders import load
 
 DATA = Path(__file__).parents[2] / "data"
@@ -86,3 +89,32 @@ def test_prime_rls_export_of_packed_sequences() -> None:
     assert batch.group_ids is not None
     assert len({*batch.group_ids}) == 1
     assert batch.sample_columns["training_mode"].tolist() == ["rl", "rl"]
+
+
+def test_prime_rls_traces_beside_episodes_of_verifiers() -> None:
+    """Packed by zstd, in independent frames and in several files."""
+    batch = load(DATA / "prime-rl-65a1858")
+    assert (len(batch), batch.num_tokens) == (4, 30)
+    assert batch.sample_columns["trace_id"].tolist() == [
+        *("trace0", "trace1", "trace1", "trace2")
+    ]
+    assert batch.sample_columns["max_weight_version"].tolist() == [3, 4, 4, 3]
+    frame = token_frame(batch, ["rollout_log_prob", "old_log_prob", "loss_mask"])
+    # The second branch of a trace has the tokens that the first one lacks.
+    assert frame.groupby(["sample", "round"]).size().tolist() == [4, 5, 4, 5, 3, 4, 5]
+    numbers = frame[["rollout_log_prob", "old_log_prob"]].to_numpy()[[0, 29]]
+    expected = [-0.2409, -0.2281, -0.0627, -0.0725]
+    assert numbers.ravel().tolist() == pytest.approx(expected)
+    assert frame.index[frame["loss_mask"] == 0].tolist() == [3, 17, 22]
+    assert batch.images is not None
+    rounds = [[shot.round for shot in shots] for shots in batch.images]
+    assert rounds == [[0, 1], [0, 1], [0], [0, 1]]
+    assert {shot.size for shots in batch.images for shot in shots} == {(32, 24)}
+
+
+def test_verifiers_episodes_with_the_trainers_log_probs() -> None:
+    batch = load(DATA / "verifiers-0.4.0")
+    means = token_frame(batch).groupby(["sample", "round"])["diff"].mean()
+    assert means.tolist() == pytest.approx([0.003514, 0.002987, 0.006085], abs=1e-6)
+    assert batch.images is not None
+    assert [[shot.round for shot in shots] for shots in batch.images] == [[0, 1], [0]]

@@ -206,13 +206,13 @@ def test_a_heavy_file_is_a_batch_or_a_load_error_that_names_it(
 @pytest.mark.usefixtures("forked")
 def test_a_batch_over_a_quarter_of_the_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    heavy_files.many_rounds(path, 0.1)  # 64 MB of rounds alone
+    heavy_files.many_rounds(path, 0.025)  # 16 MB of rounds alone
     message = (
-        f"{path}: expected a batch of at most 0.1 GB, a quarter of `memory_limit`; "
+        f"{path}: expected a batch of at most 0.025 GB, a quarter of `memory_limit`; "
         "found a larger one, "
     )
     with pytest.raises(LoadError) as caught:
-        load(path, untrusted=True, memory_limit=0.4, time_limit=60)
+        load(path, untrusted=True, memory_limit=0.1, time_limit=60)
     assert str(caught.value).startswith(message)
 
 

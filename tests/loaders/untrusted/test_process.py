@@ -52,7 +52,7 @@ def ignoring(number: int) -> Iterator[None]:
 
 HANG = "import time; time.sleep(600)"
 ENDS = {
-    "hangs": (f"open('started', 'w'); {HANG}", "in 1 s; found one that takes longer. "),
+    "hangs": (HANG, "in 1 s; found one that takes longer. "),
     "is ended by its alarm": (
         "import signal; open('started', 'w'); signal.alarm(1); signal.pause()",
         "in 1 s; found one that takes longer. ",
@@ -85,6 +85,13 @@ def test_the_error_is_the_true_one_where_sigchld_is_ignored(
     """The system then tells no exit code: `done` does, or the time."""
     code, message = ENDS[end]
     run_code(code, monkeypatch)
+    if end == "hangs":  # and has started, however slow a Python starts here
+        run = process.run_child
+        monkeypatch.setattr(
+            process,
+            "run_child",
+            lambda folder, limits: (folder / "started").touch() or run(folder, limits),
+        )
     monkeypatch.setattr(process, "_GRACE", 6 if "started" in code else 0.5)
     with subprocess.Popen(["sleep", "600"]) as other:  # that no wait may wait for
         before = signal.getsignal(signal.SIGCHLD)
@@ -179,8 +186,9 @@ def test_a_full_disk_is_named(
 
     monkeypatch.setattr(child, "write_answer", fill)
     monkeypatch.setattr(process, "run_child", run_forked)
+    save(hand_batch(), temporary.parent / "a.parquet")
     with pytest.raises(LoadError) as caught:
-        load(OURS, untrusted=True)
+        load(temporary.parent / "a.parquet", untrusted=True)
     assert str(caught.value) == f"{temporary}: No space left on device"
 
 

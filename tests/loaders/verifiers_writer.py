@@ -30,7 +30,10 @@ def episode() -> Record:
     ]
     rewards = {"a": {"score": 1.0, "weight": 0.5}, "b": {"score": 2.0, "weight": 1.0}}
     trace = {"id": "t1", "rewards": rewards, "nodes": nodes}
-    return {"id": "e1", "env": {"id": "gui"}, "task": {}, "traces": [trace]}
+    work = {"type": "train", "step": 4, "policy": {"start": 2, "end": 3}}
+    run = {"type": "train", "id": "r", "work": work}
+    known = {"id": "e1", "env": {"id": "gui"}, "task": {}, "run": run}
+    return {**known, "traces": [trace]}
 
 
 def update(index: int, old: list[float | None], **more: Any) -> Record:

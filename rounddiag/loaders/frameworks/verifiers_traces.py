@@ -1,30 +1,65 @@
-"""prime-rl's trace annotations: `monitors/file/traces/annotations/trainer/*.jsonl`.
+"""Episodes of verifiers, and prime-rl's annotations of their traces.
 
-They have the trainer's log-probabilities by trace and branch. The tokens, masks and the
-sampler's log-probabilities are in the episodes beside them, in `stream/*.jsonl`.
+The nodes of an episode's traces have tokens, masks and the sampler's log-probabilities;
+and the trainer's, as `trainer_logprobs`, if a trainer added them. prime-rl writes those
+to files of their own, `monitors/file/traces/annotations/trainer/*.jsonl`, by trace and
+branch. The episodes are beside them, in `stream/*.jsonl`. Files that a run has filled
+or closed are packed: `*.jsonl.zst`. Before prime-rl split them, each stream was one
+file: `annotations/trainer.jsonl`, with the episodes in `*.jsonl` beside that folder.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.json_lines import JsonLines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
 
     Branches = dict[int, Mapping[str, Any]]
 
 _VERSION = 1
+_INFO = {"old_log_probs_source": "the training pass itself"}
+
+
+def read_episodes(lines: JsonLines, source: Source) -> Batch:
+    """Build a batch from the branches whose nodes have `trainer_logprobs`.
+
+    Samples are as in `read_annotations`. A token that branches share belongs to the
+    first one.
+    """
+    samples = TokenRecords(source, "mask")
+    pictures: list[list[Screenshot]] = []
+    for episode in lines:
+        for trace in _objects(episode.get("traces")):
+            known: set[int] = set()
+            for index, path in enumerate(_branches(_objects(trace.get("nodes")))):
+                branch = _join_nodes(path, known, source)
+                if branch is not None:
+                    rows = _rows(path, branch, source)
+                    samples.add(rows, _columns(episode, trace, index, {}))
+                    pictures.append(_pictures(path, rows["response_mask"]))
+    if not pictures:
+        raise source.error(
+            expected="episodes whose nodes have `trainer_logprobs`",
+            found="the sampler's log-probs, without the trainer's",
+            advice="With prime-rl, open `annotations/trainer/*.jsonl` beside the"
+            " folder `stream`.",
+        )
+    return with_pictures(samples.batch(_INFO), pictures)
 
 
 def read_annotations(lines: JsonLines, source: Source) -> Batch:
@@ -37,13 +72,16 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     - The batch's `loss_mask` is also 0 at tokens that the loss masked (`is_masked`).
     - The file has all steps of the run. The sample column `ship_step` has the step to
       which the orchestrator sent a trace, where `annotations/orch` names it.
+    - Both log-probabilities are rounded, by default to 4 decimals: tokens whose
+      log-probabilities are equal here need not be bitwise equal.
     """
     wanted = _annotated(lines)
-    folder = source.path.absolute().parent.parent.parent
-    steps = _ship_steps(folder / "annotations" / "orch")
+    path = source.path.absolute()
+    annotations = next(part for part in path.parents if part.name == "annotations")
+    steps = _ship_steps(_files(annotations / "orch") or _files(annotations, "orch"))
     samples = TokenRecords(source, "mask")
-    count = 0
-    for episodes in _stream(folder / "stream", source):
+    pictures: list[list[Screenshot]] = []
+    for episodes in _episodes(annotations.parent, source):
         for episode in episodes:
             for trace in _objects(episode.get("traces")):
                 branches = wanted.get(str(trace.get("id")), {})
@@ -52,16 +90,16 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                     if index >= len(paths):
                         raise _no_such_branch(source, trace, index)
                     rows = _rows(paths[index], branch, episodes.source)
-                    columns = _columns(trace, index, steps)
+                    columns = _columns(episode, trace, index, steps)
                     samples.add(rows, columns)
-                    count += 1
-    if not count:
+                    pictures.append(_pictures(paths[index], rows["response_mask"]))
+    if not pictures:
         raise source.error(
-            expected=f"annotations of the traces in {folder / 'stream'}",
+            expected=f"annotations of the traces in {annotations.parent}",
             found="no trace of that name with `trainer_logprobs`",
-            advice="Open a file of `annotations/trainer`, in the folder of its run.",
+            advice="Open the annotations of the trainer, in the folder of their run.",
         )
-    return samples.batch({"old_log_probs_source": "the training pass itself"})
+    return with_pictures(samples.batch(_INFO), pictures)
 
 
 def _annotated(lines: JsonLines) -> dict[str, Branches]:
@@ -81,10 +119,17 @@ def _annotated(lines: JsonLines) -> dict[str, Branches]:
     return found
 
 
-def _ship_steps(folder: Path) -> dict[str, int]:
+def _files(folder: Path, name: str = "*") -> list[Path]:
+    """Return the files of a stream in order; of a part that is being packed, one."""
+    paths = [*folder.glob(f"{name}.jsonl.zst"), *folder.glob(f"{name}.jsonl")]
+    parts = {path.name.removesuffix(".zst"): path for path in paths}
+    return [parts[part] for part in sorted(parts)]
+
+
+def _ship_steps(paths: Iterable[Path]) -> dict[str, int]:
     """Return the step that a trace was sent to, where the orchestrator says so."""
     steps = {}
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in paths:
         for record in JsonLines(Source.of_file(path)):
             match record.get("info"):
                 case {"ship": {"step": int(step)}}:
@@ -92,15 +137,14 @@ def _ship_steps(folder: Path) -> dict[str, int]:
     return steps
 
 
-def _stream(folder: Path, source: Source) -> Iterator[JsonLines]:
+def _episodes(folder: Path, source: Source) -> Iterator[JsonLines]:
     """Yield the files of episodes in order."""
-    paths = sorted(folder.glob("*.jsonl"))
-    if not paths or any(folder.glob("*.jsonl.zst")):
+    paths = _files(folder / "stream") or _files(folder)
+    if not paths:
         raise source.error(
-            expected=f"the episodes of the run as {folder / '*.jsonl'}",
-            found="sealed ones" if any(folder.glob("*.zst")) else "none",
-            advice="Copy the folder `traces` as a whole, and unpack it with"
-            " `zstd -d --rm stream/*.zst`.",
+            expected=f"the episodes of the run as {folder / 'stream' / '*.jsonl'}",
+            found="none",
+            advice="Copy the folder `traces` as a whole.",
         )
     yield from (JsonLines(Source.of_file(path)) for path in paths)
 
@@ -189,11 +233,61 @@ def _numbers(
     return row
 
 
+def _join_nodes(
+    nodes: list[dict[str, Any]], known: set[int], source: Source
+) -> Mapping[str, Any] | None:
+    """Return the trainer's values of a branch, None if no node adds any.
+
+    They are NaN at nodes without values, and at those that an earlier branch has.
+    """
+    parts: dict[str, list[Array]] = {"trainer_logprobs": [], "entropies": []}
+    has_any = False
+    for node in nodes:
+        is_new = id(node) not in known and "trainer_logprobs" in node
+        known.add(id(node))
+        has_any |= is_new
+        mask = _numbers(node, "mask", source) == 1
+        for name, rows in parts.items():
+            row = np.full(len(mask), np.nan)
+            if is_new and name in node:
+                row[mask] = _numbers(node, name, source, int(mask.sum()))
+            rows.append(row)
+    joined = {name: np.concatenate(rows) for name, rows in parts.items()}
+    return joined if has_any else None
+
+
+def _pictures(nodes: Iterable[Mapping[str, Any]], mask: Array) -> list[Screenshot]:
+    """Return the pictures in the messages of a branch, with the round that follows."""
+    found: list[tuple[Screenshot, int]] = []
+    start = num_rounds = 0
+    for node in nodes:
+        message = node.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in _objects(content):
+            url = part.get("image_url")
+            picture = read_picture(url.get("url") if isinstance(url, dict) else None)
+            if picture is not None:
+                found.append((picture, num_rounds))
+        stop = start + len(node["token_ids"])
+        num_rounds += bool(mask[start:stop].any())
+        start = stop
+    return [
+        replace(picture, round=after if after < num_rounds else None)
+        for picture, after in found
+    ]
+
+
 def _columns(
-    trace: Mapping[str, Any], index: int, steps: Mapping[str, int]
+    episode: Mapping[str, Any],
+    trace: Mapping[str, Any],
+    index: int,
+    steps: Mapping[str, int],
 ) -> dict[str, object]:
     name = str(trace.get("id"))
     columns: dict[str, object] = {"trace_id": name, "branch": index}
+    match episode.get("run"):
+        case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
+            columns |= {"min_weight_version": start, "max_weight_version": end}
     if name in steps:
         columns["ship_step"] = steps[name]
     rewards = trace.get("rewards")
@@ -212,11 +306,25 @@ def _no_such_branch(source: Source, trace: Mapping[str, Any], index: int) -> Exc
     )
 
 
+EPISODES = Format(
+    name="episodes with trainer_logprobs",
+    framework="verifiers",
+    files=("traces.jsonl",),
+    keys=("env", "traces"),
+    read=read_episodes,
+    verified="written by verifiers' Episode, made by hand",
+)
 PRIME_RL_TRACES = Format(
     name="trace annotations",
     framework="prime-rl",
-    files=("annotations/trainer/*.jsonl",),
+    files=(
+        "annotations/trainer/*.jsonl",
+        "annotations/trainer/*.jsonl.zst",
+        "annotations/trainer.jsonl",
+    ),
     keys=("version", "trace_id", "branches"),
     read=read_annotations,
+    verified="written by prime-rl's AnnotationWriter, on a micro batch made by hand,"
+    " beside episodes of verifiers",
     in_parts=True,
 )

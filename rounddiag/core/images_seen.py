@@ -1,0 +1,123 @@
+"""How many images a sample had been shown before a token, as far as a batch tells."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.core.columns import round_values, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+
+# A run of this many equal ids in observations is an image, if there are this many runs.
+_IMAGE_RUN = 8
+_MIN_IMAGES = 4
+_MAX_SEARCHED = 4_000_000
+
+
+def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
+    """Return the number of images before tokens; None if the batch does not tell.
+
+    The numbers are those of the round column `num_images` if there is one. Else the
+    screenshots of each sample count and, in a sample that has none, the image tokens:
+    a Recorder keeps the screenshots of some samples only.
+
+    Parameters
+    ----------
+    batch : Batch
+    index : array of int
+        Index of each token's round in `batch.rounds`.
+    position : array of int
+        Index of each token in its response.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")[0]
+    >>> images_before(batch, np.array([0, 1]), to_numpy(batch.rounds.start[:2]))
+    array([1, 2])
+    """
+    if {"sample", "round", "num_images"} <= {*batch.round_columns}:
+        known = round_values(batch, "num_images")
+        if known.dtype.kind in "iuf":
+            counted: Array = np.nan_to_num(known[index]).astype(np.int64)
+            return counted
+    shown = _positions(batch)
+    if shown is None:
+        return None
+    # Positions of all samples in one sorted array: those of a sample are `span` apart.
+    sample = to_numpy(batch.rounds.sample)[index]
+    low = min(int(each.min(initial=0)) for each in (position, *shown))
+    span = max(int(each.max(initial=0)) for each in (position, *shown)) - low + 1
+    parts = [each - low + i * span for i, each in enumerate(shown)]
+    keys = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    first = np.cumsum([0, *map(len, shown)])
+    before: Array = np.searchsorted(keys, position - low + sample * span)
+    before -= first[sample]
+    return before
+
+
+def _positions(batch: Batch) -> list[Array] | None:
+    """Return where each sample's images are in its response, sorted."""
+    stored: list[Array] | None = None
+    if batch.images is not None:
+        rows = _places(batch, batch.images)
+        if all(place is not None for row in rows for place in row):
+            stored = [np.sort(np.array(row, dtype=np.int64)) for row in rows]
+    if stored is not None and all(map(len, stored)):
+        return stored
+    found = _image_runs(batch)
+    if stored is None or found is None:
+        return found if stored is None else stored
+    return [own if len(own) else run for own, run in zip(stored, found, strict=True)]
+
+
+def _places(
+    batch: Batch, images: Sequence[Sequence[Screenshot]]
+) -> list[list[int | None]]:
+    """Return where screenshots are; one with a round only is just before that round."""
+    starts, offsets = to_numpy(batch.rounds.start), to_numpy(batch.offsets)
+    edges = np.searchsorted(to_numpy(batch.rounds.sample), np.arange(len(batch) + 1))
+
+    def place(sample: int, shot: Screenshot) -> int | None:
+        if shot.position is not None or shot.round is None:
+            return shot.position
+        first, stop = edges[sample : sample + 2]
+        if first + shot.round >= stop:  # after all rounds
+            return int(offsets[sample + 1] - offsets[sample])
+        return int(starts[first + shot.round] - offsets[sample]) - 1
+
+    return [[place(i, shot) for shot in shots] for i, shots in enumerate(images)]
+
+
+def _image_runs(batch: Batch) -> list[Array] | None:
+    """Return the image tokens: runs of one id in observations."""
+    if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
+        return None
+    ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
+    offsets = to_numpy(batch.offsets)
+    change = (np.diff(ids) != 0) | np.diff(mask)
+    is_first = np.r_[True, change][: len(ids)]
+    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
+    begins = np.flatnonzero(is_first)
+    size = np.diff(np.r_[begins, len(ids)])
+    ends = offsets[:-1] + to_numpy(batch.lengths)
+    row = np.searchsorted(offsets, begins, side="right") - 1
+    inside = (size >= _IMAGE_RUN) & ~mask[begins]
+    inside &= begins + size <= ends[row]  # not the padding at the end
+    if inside.sum() < _MIN_IMAGES:
+        return None
+    known, counts = np.unique(ids[begins[inside]], return_counts=True)
+    inside &= ids[begins] == known[counts.argmax()]
+    places = begins[inside] - offsets[row[inside]]
+    parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
+    # The prompt usually has one too, which the first round sees.
+    return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]

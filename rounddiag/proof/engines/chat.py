@@ -1,0 +1,83 @@
+"""The tokenizer and chat template of a model: what they make of an earlier round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_BEFORE, _WRITTEN, _AFTER = "\ue000", "\ue001", "\ue002"  # in no text
+
+
+@dataclass(frozen=True, eq=False)
+class Chat:
+    """Writes rounds again, as an engine does that is sent messages.
+
+    Attributes
+    ----------
+    tokenizer : object
+        As `AutoTokenizer.from_pretrained` gives it.
+    """
+
+    tokenizer: Any
+
+    @classmethod
+    def open(cls, name: str, *, trust_remote_code: bool) -> Chat | None:
+        """Load the tokenizer of a model; None if it has none."""
+        import transformers
+
+        try:
+            found = transformers.AutoTokenizer.from_pretrained(
+                name,
+                trust_remote_code=trust_remote_code,
+                local_files_only=Path(name).is_dir(),
+            )
+        except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return cls(found)
+
+    def retokenise(self, ids: list[int]) -> list[int]:
+        """Return the ids of the text of these ids."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=False)
+        return self._encode(text)
+
+    def render(self, ids: list[int]) -> list[int] | None:
+        """Return the ids of a round once it is history; None without a template.
+
+        Special tokens at its end stay as they are.
+        """
+        special = set(self.tokenizer.all_special_ids)
+        end = len(ids)
+        while end and ids[end - 1] in special:
+            end -= 1
+        text = self.tokenizer.decode(ids[:end], skip_special_tokens=False)
+        frame, found = self._history(_WRITTEN), self._history(text)
+        if frame is None or found is None or frame.count(_WRITTEN) != 1:
+            return None
+        before, after = frame.split(_WRITTEN)
+        if len(found) < len(before + after):
+            return None
+        if not (found.startswith(before) and found.endswith(after)):
+            return None
+        return self._encode(found[len(before) : len(found) - len(after)]) + ids[end:]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _history(self, text: str) -> str | None:
+        """Return what the template writes between two messages of the user."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            return None
+        messages = [
+            {"role": "user", "content": _BEFORE},
+            {"role": "assistant", "content": text},
+            {"role": "user", "content": _AFTER},
+        ]
+        try:
+            whole = self.tokenizer.apply_chat_template(messages, tokenize=False)
+        except Exception:  # noqa: BLE001 a template raises what it likes
+            return None
+        if whole.count(_BEFORE) != 1 or whole.count(_AFTER) != 1:
+            return None
+        found: str = whole.split(_BEFORE)[1].split(_AFTER)[0]
+        return found

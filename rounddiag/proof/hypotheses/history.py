@@ -1,0 +1,200 @@
+"""Earlier rounds that an engine reads as other ids than those that were written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from rounddiag.checks.provable import PROMPTS
+from rounddiag.proof.hypotheses.context import drop_tokens
+from rounddiag.proof.hypotheses.hypothesis import Edit, register
+from rounddiag.proof.trajectory import Request
+from rounddiag.text import pieces
+from rounddiag.vision.image_tokens import TokenRuns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
+
+Rewrite = Callable[["Trajectory", "Pool", int], "list[int] | None"]
+"""From a round to its ids once it is history; None where that is not known."""
+
+
+def _rewrite_history(rewrite: Rewrite) -> Edit:
+    """Score each round with the earlier ones rewritten: a pass for each round."""
+
+    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+        written = [one.ids[start:stop].tolist() for start, stop in one.rounds]
+        history = [rewrite(one, pool, number) for number in range(len(written) - 1)]
+        if None in history or history == written[:-1]:
+            return None
+        base = Request.of_sample(one)
+        requests = [base.score_only(*one.rounds[0])]
+        for number, (start, stop) in enumerate(one.rounds):
+            if number:
+                known = [ids for ids in history[:number] if ids is not None]
+                requests.append(_replace(base, one, known).score_only(start, stop))
+        return [request for request in requests if not request.is_empty]
+
+    return edit
+
+
+def _replace(base: Request, one: Trajectory, history: list[list[int]]) -> Request:
+    """Put other ids in place of the first rounds, and leave out all after the next."""
+    ids, source, end = [], [], 0
+    for (start, stop), new in zip(one.rounds, history, strict=False):
+        ids += [one.ids[end:start], torch.tensor(new, dtype=torch.int64)]
+        source += [torch.arange(end, start), torch.full((len(new),), -1)]
+        end = stop
+    stop = one.rounds[len(history)][1]
+    ids.append(one.ids[end:stop])
+    source.append(torch.arange(end, stop))
+    at = torch.cat(source)
+    seen = sum(last <= stop for _, last in one.spans)
+    return replace(
+        base,
+        ids=torch.cat(ids),
+        source=at,
+        is_scored=(at >= 0) & base.is_scored[at.clamp(min=0)],
+        pictures=base.pictures[:seen],
+    )
+
+
+def _written(one: Trajectory, number: int) -> list[int]:
+    start, stop = one.rounds[number]
+    return one.ids[start:stop].tolist()
+
+
+@register(
+    "history_rendered",
+    cause="retokenised",
+    says="earlier rounds as the model's chat template writes them again",
+    needs=("chat",),
+)
+@_rewrite_history
+def _render(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
+    chat = pool.chat
+    return None if chat is None else chat.render(_written(one, number))
+
+
+@register(
+    "history_retokenised",
+    cause="retokenised",
+    says="earlier rounds as the ids of their text",
+    needs=("chat",),
+)
+@_rewrite_history
+def _retokenise(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
+    chat = pool.chat
+    return None if chat is None else chat.retokenise(_written(one, number))
+
+
+@register(
+    "thoughts_removed",
+    cause="retokenised",
+    says="no thoughts of earlier rounds, as a template that renders again leaves them",
+)
+@_rewrite_history
+def _drop_thoughts(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
+    """Leave out what an earlier round wrote up to `</think>`."""
+    ids = _written(one, number)
+    if pool.batch.tokenizer is None:
+        return None
+    text = ""
+    for index, piece in enumerate(pieces(ids, pool.batch.tokenizer)):
+        text += piece
+        if "</think>" in text:
+            return ids[index + 1 :]
+    return ids
+
+
+@register(
+    "newline_after_rounds_removed",
+    cause="retokenised",
+    says="no first token after each round, such as a newline",
+)
+def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    del pool
+    gone = torch.zeros(len(one.ids), dtype=torch.bool)
+    gone[[end for _, end in one.rounds[:-1]]] = True
+    request = drop_tokens(one, gone, compact=True)
+    return None if request is None else [request]
+
+
+@register(
+    "recorded_prompts",
+    cause="prompt_mismatch",
+    says="the prompts that the sampler recorded",
+)
+def _read_recorded(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    """Score each round after the ids that the batch has of its call."""
+    prompts = _recorded(one, pool)
+    if not prompts:
+        return None
+    base = Request.of_sample(one)
+    requests = []
+    for number, (start, stop) in enumerate(one.rounds):
+        seen = sum(last <= start for _, last in one.spans)
+        whole = base.keep(torch.arange(len(one.ids)) < stop, base.pictures[:seen])
+        request: Request | None = whole.score_only(start, stop)
+        if number in prompts:
+            request = _after(prompts[number], one, base, (start, stop))
+        if request is None:
+            return None
+        requests.append(request)
+    return [request for request in requests if not request.is_empty]
+
+
+def _recorded(one: Trajectory, pool: Pool) -> dict[int, list[int]]:
+    """Return the recorded prompt of each round of a sample that has one."""
+    columns = pool.batch.round_columns
+    if PROMPTS not in columns:
+        return {}
+    mine = (columns["sample"] == one.sample).nonzero()[0]
+    return {
+        int(columns["round"][row]): [int(each) for each in columns[PROMPTS][row]]
+        for row in mine
+        if columns[PROMPTS][row] is not None
+    }
+
+
+def _after(
+    prompt: list[int], one: Trajectory, base: Request, round_: tuple[int, int]
+) -> Request | None:
+    """Return the pass of a round after a prompt; its pictures are the newest ones.
+
+    A prompt has all image tokens of a picture, or one that the engine expands.
+    """
+    start, stop = round_
+    ids = torch.tensor(prompt, dtype=torch.int64)
+    shown: tuple[Picture, ...] = ()
+    if one.spans:
+        token = int(one.ids[one.spans[0][0]])
+        runs = TokenRuns.of_ids(ids.numpy(), token)
+        seen = sum(last <= start for _, last in one.spans)
+        first = seen - len(runs.start)
+        if first < 0:
+            return None
+        shown = base.pictures[first:seen]
+        sizes = [end - begin for begin, end in one.spans[first:seen]]
+        repeats = torch.ones(len(ids), dtype=torch.int64)
+        for at, length, size in zip(
+            runs.start.tolist(), runs.length.tolist(), sizes, strict=True
+        ):
+            if length not in {1, size}:
+                return None
+            repeats[at] = size - length + 1
+        ids = ids.repeat_interleave(repeats)
+    written = torch.arange(start, stop)
+    nowhere = torch.full((len(ids),), -1)
+    return replace(
+        base,
+        ids=torch.cat([ids, one.ids[start:stop]]),
+        source=torch.cat([nowhere, written]),
+        is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
+        pictures=shown,
+    )

@@ -1,0 +1,63 @@
+"""`rounddiag prove`: a tiny model, a file, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import rounddiag as rd
+from rounddiag.cli import main
+from tests.proof import test_local
+from tests.proof.test_local import make_batch
+
+folder = test_local.folder  # the same fixture
+
+
+@pytest.fixture(scope="module")
+def file(folder: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A batch whose sampler had a temperature of 0.8, and which names its weights."""
+    batch = make_batch(folder, temperature=0.8)
+    batch = replace(batch, step=7, meta={"facts": {"checkpoint": f"{folder}/{{step}}"}})
+    path = tmp_path_factory.mktemp("batch") / "step_7.parquet"
+    rd.save(batch, path)
+    return str(path)
+
+
+def test_it_prints_the_proof(
+    file: str, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prove", file, "--model", folder]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("proved: the sampling engine (rollout): temperature.\n")
+    assert "rollout: temperature 0.8. " in out
+    assert f"rounddiag prove with {folder}: " in err
+
+
+def test_hypotheses_are_names_or_causes(
+    file: str, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["prove", file, "--model", folder, "--json"]
+    assert main([*command, "--hypotheses", "rotary_bfloat16, packing_leak"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    names = {row["hypothesis"] for row in facts["hypotheses"]}
+    assert {"rotary_bfloat16", "previous_row_attended", "temperature"} <= names
+    assert "prompt_masked" not in names
+    assert (facts["verdict"], facts["side"]) == ("proved", "rollout")
+    assert main([*command, "--hypotheses", "packing_leek"]) != 0
+    assert "Did you mean 'packing_leak'?" in capsys.readouterr().err
+
+
+def test_the_checkpoint_of_the_step_is_in_the_printed_command(
+    file: str, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", file])
+    (line,) = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("prove it: ")
+    ]
+    assert f" --model {folder}/7 --hypotheses " in line
+    with pytest.raises(rd.errors.BatchError, match=f"step, '{folder}/7', or see"):
+        rd.prove(rd.load(file))

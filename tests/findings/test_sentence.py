@@ -1,0 +1,106 @@
+"""The headline of ten faults: it says what was planted, in at most 30 plain words."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from tests.findings.small import LENGTH, arrays, made, shaken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUM = 32
+PLACE = np.broadcast_to(np.arange(LENGTH), (NUM, LENGTH))
+TOKEN = PLACE % 23
+ROW = np.arange(NUM)[:, None] + 0 * PLACE
+RANK = np.arange(NUM) % 4
+
+
+def shake(where: Any, scale: float = 0.9, **columns: Any) -> rd.Batch:
+    """Return sound samples that differ somewhere."""
+    parts = arrays(NUM)
+    shaken(parts, where, scale)
+    return made(parts, **columns)
+
+
+def shift() -> rd.Batch:
+    """Return samples of which eight have log-probs of the next token."""
+    parts = arrays(NUM)
+    parts["rollout"][:8, :-1] = parts["rollout"][:8, 1:].copy()
+    return made(parts)
+
+
+def fill() -> rd.Batch:
+    """Return samples with a log-prob of 0 at 40 unlikely tokens."""
+    parts = arrays(NUM)
+    unlikely = np.argwhere((parts["rollout"] < -2) & (parts["mask"] > 0))[:40]
+    parts["rollout"][tuple(unlikely.T)] = 0
+    return made(parts)
+
+
+def copy() -> rd.Batch:
+    """Return samples whose last four are the first."""
+    parts = arrays(NUM)
+    for values in parts.values():
+        values[28:] = values[0]
+    return made(parts)
+
+
+def punch() -> rd.Batch:
+    """Return samples in each of which a token was masked inside of round 1."""
+    parts = arrays(NUM)
+    parts["mask"][:, 30] = 0
+    return made(parts)
+
+
+def lose() -> rd.Batch:
+    """Return samples with five log-probs that are NaN."""
+    parts = arrays(NUM)
+    parts["rollout"][3, 2:7] = np.nan
+    return made(parts)
+
+
+def heat() -> rd.Batch:
+    """Return samples scored at another temperature, of two ids a token."""
+    parts = arrays(NUM)
+    rng, shape = np.random.default_rng(4), parts["mask"].shape
+    odds = rng.normal(0, 2, shape)
+    first = rng.random(shape) < 1 / (1 + np.exp(-odds))
+    signed = np.where(first, odds, -odds)
+    parts["rollout"] = -np.log1p(np.exp(-signed)) * parts["mask"]
+    parts["old"] = -np.log1p(np.exp(-signed / 2)) * parts["mask"]
+    return made(parts)
+
+
+# What is planted, and what the headline has to say of it.
+FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
+    "rank": (
+        lambda: shake(
+            (RANK == 3)[:, None] & (PLACE >= 0), sample_columns={"rank": RANK}
+        ),
+        ("all on rank 3", "in 8 of 32 samples"),
+    ),
+    "round": (lambda: shake(PLACE // 23 >= 2), ("from round 2 on",)),
+    "start": (lambda: shake(TOKEN < 4, 0.3), ("in the first 4 tokens of rounds",)),
+    "block": (lambda: shake(ROW // 8 == 1, 0.3), ("in 8 of 32 samples",)),
+    "shift": (shift, ("more than a factor of 2", "in 8 of 32 samples")),
+    "fill": (fill, ("40 tokens differ by more than a factor of 2",)),
+    "copy": (copy, ("4 of 32 samples are copies of another",)),
+    "punch": (punch, ("The mask has 32 short holes",)),
+    "lose": (lose, ("5 tokens whose rollout log-prob is NaN, in 1 sample",)),
+    "heat": (heat, ("All tokens are affected",)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_headline_says_what_was_planted(name: str) -> None:
+    build, facts = FAULTS[name]
+    text = rd.diagnose(build()).headline
+    assert all(fact in text for fact in facts), text
+    assert len(text.split()) <= 30
+    assert not re.search(r"\w_\w|`", text)

@@ -1,0 +1,141 @@
+"""Episodes as verifiers writes them, and prime-rl's annotations of their traces."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from rounddiag.core import token_frame
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from tests.loaders.verifiers_writer import episode, update, updates, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.loaders.verifiers_writer import Record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path, updates())
+
+
+def test_a_sample_is_a_branch_with_the_tokens_that_it_trained(path: Path) -> None:
+    batch = load(path)
+    frame = token_frame(batch, ["token_id", "rollout_log_prob", "loss_mask"])
+
+    assert frame["sample"].tolist() == [0, 0, 0, 1]
+    assert frame["round"].tolist() == [0, 0, 1, 0]
+    assert frame["token_id"].tolist() == [10, 11, 12, 13]
+    assert frame["rollout_log_prob"].tolist() == [-0.5, -1.0, -2.0, -3.0]
+    # Null beside an entropy was not finite; of two annotations the newer one counts.
+    assert frame["diff"].fillna(99).tolist() == [-0.25, 0.0, 99, -0.5]
+    assert frame["loss_mask"].tolist() == [1, 0, 1, 1]
+
+
+def test_what_else_a_sample_has(path: Path) -> None:
+    batch = load(path)
+
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [2.5, 2.5]
+    assert batch.sample_columns["trace_id"].tolist() == ["t1", "t1"]
+    assert batch.sample_columns["branch"].tolist() == [0, 1]
+    assert batch.sample_columns["ship_step"].tolist() == [4, 4]
+    assert batch.sample_columns["min_weight_version"].tolist() == [2, 2]
+    assert batch.sample_columns["max_weight_version"].tolist() == [3, 3]
+    assert batch.meta["old_log_probs_source"] == "the training pass itself"
+
+
+@pytest.mark.parametrize("names", [["stream"], ["stream", "annotations/trainer"]])
+def test_packed_files(path: Path, names: list[str]) -> None:
+    """As prime-rl packs them: independent frames, and a table of them at the end."""
+    expected = token_frame(load(path))
+    traces = path.parents[2]
+    for name in names:
+        plain = traces / name / "00000.jsonl"
+        lines = plain.read_bytes().splitlines(keepends=True)
+        frames = [pa.compress(line, codec="zstd", asbytes=True) for line in lines]
+        table = bytes.fromhex("5e2a4d18 04000000 00000000")
+        plain.with_name("00000.jsonl.zst").write_bytes(b"".join([*frames, table]))
+        plain.unlink()
+    pd.testing.assert_frame_equal(token_frame(load(traces)), expected)
+
+
+def test_a_part_that_is_being_packed_counts_once(path: Path) -> None:
+    stream = path.parents[2] / "stream" / "00000.jsonl"
+    stream.with_name("00000.jsonl.zst").write_bytes(b"not finished")
+    assert len(load(path)) == 2
+
+
+def test_packed_files_that_are_cut_off(path: Path) -> None:
+    packed = pa.compress(path.read_bytes(), codec="zstd", asbytes=True)
+    file = path.with_name("00000.jsonl.zst")
+    file.write_bytes(packed[:10] + b"????" + packed[14:])
+    with pytest.raises(LoadError, match="zstd cannot unpack"):
+        load(file)
+
+
+def test_one_file_for_each_stream(path: Path) -> None:
+    """As prime-rl wrote them before it split them, with an index beside them."""
+    expected = token_frame(load(path))
+    traces = path.parents[2]
+    for name in ("annotations/trainer", "annotations/orch", "stream"):
+        (traces / name / "00000.jsonl").rename(traces / f"{name}.jsonl")
+        (traces / name).rmdir()
+    (traces / "stream.index.jsonl").write_text('{"id": "e1", "line": 1}\n')
+    batch = load(traces / "annotations" / "trainer.jsonl")
+    pd.testing.assert_frame_equal(token_frame(batch), expected)
+    assert batch.sample_columns["ship_step"].tolist() == [4, 4]
+
+
+def test_episodes_with_the_trainers_log_probs(tmp_path: Path) -> None:
+    record = episode()
+    first, second, third = record["traces"][0]["nodes"][1:]
+    first |= {"trainer_logprobs": [-0.75, -1.0], "entropies": [0.5, 0.25]}
+    third["trainer_logprobs"] = [-3.5]
+    assert "trainer_logprobs" not in second
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps(record))
+    batch = load(file)
+    frame = token_frame(batch, ["token_id", "entropy"])
+    # The first answer counts in the first branch only; the second was not trained.
+    assert frame["sample"].tolist() == [0, 0, 1]
+    assert frame["token_id"].tolist() == [10, 11, 13]
+    assert frame["diff"].tolist() == [-0.25, 0.0, -0.5]
+    assert frame["entropy"].fillna(99).tolist() == [0.5, 0.25, 99]
+    assert batch.sample_columns["max_weight_version"].tolist() == [3, 3]
+
+
+def test_episodes_without_them_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps(episode()))
+    with pytest.raises(LoadError, match=r"the sampler's .* without .*annotations"):
+        load(file)
+
+
+def test_annotations_without_their_episodes_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, [{**updates()[0], "trace_id": "other"}])
+
+    with pytest.raises(LoadError, match="no trace of that name"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({**updates()[0], "version": 2}, "expected `version` 1; found 2"),
+        (update(2, [None, -1.0]), "expected branch 2 in trace t1; found fewer"),
+        (update(0, [-1.0] * 8), "expected at most 7 annotations"),
+        (update(0, [-1.0] * 7, entropies=[1.0]), "expected 7 numbers in `entropies`"),
+    ],
+)
+def test_annotations_that_do_not_fit_are_refused(
+    record: Record, found: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LoadError, match=found):
+        load(write(tmp_path, [record]))

@@ -1,0 +1,157 @@
+"""Screenshots and actions of agent frameworks, attached to a batch."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import rounddiag as rd
+from rounddiag.errors import BatchError, LoadError
+from tests.batches import hand_batch
+from tests.loaders.verifiers_writer import episode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag import Batch
+
+
+def png(width: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (width, 2)).save(data, "PNG")
+    return data.getvalue()
+
+
+def picture(path: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"media_type": "image/png", "path": path}}
+
+
+def click(x: int) -> dict[str, Any]:
+    return {"tool_call_id": "1", "function_name": "click", "arguments": {"x": x}}
+
+
+def atif(session: str) -> dict[str, Any]:
+    """Two turns: a picture before the first, one before the second, one at the end."""
+    observed = {"results": [{"source_call_id": "1", "content": [picture("b.png")]}]}
+    last = {"results": [{"content": [picture("../c.png"), picture("images/c.png")]}]}
+    steps = [
+        {"step_id": 1, "source": "system", "message": "be brief"},
+        {"step_id": 2, "source": "user", "message": [picture("a.png")]},
+        {"step_id": 3, "source": "agent", "message": "x", "tool_calls": [click(1)]},
+        {"step_id": 4, "source": "agent", "message": "copy", "is_copied_context": True},
+        {"step_id": 5, "source": "agent", "message": "done", "observation": last},
+    ]
+    steps[2]["observation"] = observed
+    agent = {"name": "a", "version": "1"}
+    return {
+        "schema_version": "ATIF-v1.7",
+        "session_id": session,
+        "agent": agent,
+        "steps": steps,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "c.png").write_bytes(png(9))
+    for name in ("s0", "s1"):
+        home = tmp_path / "runs" / name
+        (home / "images").mkdir(parents=True)
+        for width, file in enumerate(("a.png", "b.png", "images/c.png"), 1):
+            (home / file).write_bytes(png(width))
+        (home / "trajectory.json").write_text(json.dumps(atif(f"session-{name}")))
+    (tmp_path / "runs" / "manifest.json").write_text("{}")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def batch() -> Batch:
+    """Samples of 2, 2 and 1 rounds."""
+    return hand_batch()
+
+
+def rounds_and_widths(batch: Batch) -> list[list[tuple[int | None, int]]]:
+    assert batch.images is not None
+    return [[(one.round, one.size[0]) for one in shots] for shots in batch.images]
+
+
+def test_trajectories_by_session_id(folder: Path, batch: Batch) -> None:
+    sizes = np.bincount(batch.rounds.sample.numpy()).tolist()
+    assert sizes[:2] == [2, 2]
+    ids = ("session-s0", "other", *map(str, range(2, len(batch))))
+    found = rd.attach(replace(batch, sample_ids=ids), "trajectories", folder)
+    # The picture in a folder above is not read; after the last turn is no round.
+    assert rounds_and_widths(found)[:2] == [[(0, 1), (1, 2), (None, 3)], []]
+    columns = found.round_columns
+    assert columns["sample"].tolist() == [0, 0]
+    assert columns["round"].tolist() == [0, 1]
+    assert columns["action"].tolist() == ["click(x=1)", None]
+    assert found.meta["trajectories"] == f"1 sample of {len(batch)}"
+
+
+def test_names_of_folders_and_columns_of_samples(folder: Path, batch: Batch) -> None:
+    names = np.array(["s1", *[None] * (len(batch) - 1)], dtype=object)
+    batch = replace(batch, sample_ids=None, sample_columns={"session_id": names})
+    found = rd.attach(batch, "trajectories", folder / "s1" / "trajectory.json")
+    assert rounds_and_widths(found)[0] == [(0, 1), (1, 2), (None, 3)]
+
+
+def test_known_columns_of_rounds_stay(folder: Path, batch: Batch) -> None:
+    keys = {"sample": np.array([0, 0, 1]), "round": np.array([0, 1, 0])}
+    columns = {**keys, "turn_score": np.array([1.0, 2.0, 3.0])}
+    ids = ("s0", *map(str, range(1, len(batch))))
+    known = replace(batch, sample_ids=ids, round_columns=columns)
+    found = rd.attach(known, "trajectories", folder)
+    assert found.round_columns["action"].tolist() == ["click(x=1)", None, None]
+    assert found.round_columns["turn_score"].tolist() == [1.0, 2.0, 3.0]
+    once = {**columns, "action": np.array(["a", "b", "c"], dtype=object)}
+    found = rd.attach(replace(known, round_columns=once), "trajectories", folder)
+    assert found.round_columns["action"].tolist() == ["a", "b", "c"]
+
+
+def test_another_number_of_rounds_is_said(folder: Path, batch: Batch) -> None:
+    last = len(batch) - 1
+    assert np.bincount(batch.rounds.sample.numpy())[last] != 2
+    ids = (*map(str, range(last)), "s0")
+    found = rd.attach(replace(batch, sample_ids=ids), "trajectories", folder)
+    assert [round_ for round_, _ in rounds_and_widths(found)[last]] == [None] * 3
+    assert found.round_columns == {}
+    assert found.meta["trajectories"].endswith(
+        "; 1 sample with another number of rounds than turns"
+    )
+
+
+def test_episodes_of_verifiers(tmp_path: Path, batch: Batch) -> None:
+    record = episode()
+    url = "data:image/png;base64," + base64.b64encode(png(7)).decode()
+    nodes = record["traces"][0]["nodes"]
+    nodes[0]["message"]["content"] = [{"type": "image_url", "image_url": {"url": url}}]
+    call = {"name": "click", "arguments": '{"x": 1}'}
+    nodes[1]["message"]["tool_calls"] = [call]
+    for node in nodes[1:]:
+        node["sampled"] = True
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps(record))
+    ids = ("t1", *map(str, range(1, len(batch))))
+    found = rd.attach(replace(batch, sample_ids=ids), "trajectories", file)
+    # The first branch has two turns.
+    assert rounds_and_widths(found)[0] == [(0, 7)]
+    assert found.round_columns["action"].tolist() == ['click({"x": 1})', None]
+
+
+def test_trajectories_of_other_samples(folder: Path, batch: Batch) -> None:
+    ids = tuple(map(str, range(len(batch))))
+    with pytest.raises(
+        BatchError, match=r"its samples: 0, .*found those of session-s0"
+    ):
+        rd.attach(replace(batch, sample_ids=ids), "trajectories", folder)
+    (folder / "s0" / "trajectory.json").write_text("{")
+    with pytest.raises(LoadError, match="found no JSON"):
+        rd.attach(batch, "trajectories", folder)
