@@ -308,7 +308,7 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     expect(lines).to_have_count(8)
     bars = opened.find(".rdx-groups li > div.rdx-group")
     means = [float(text) for text in bars.locator("> :last-child").all_text_contents()]
-    assert len(means) == 8
+    assert len(means) == 16
     assert means == sorted(means, reverse=True)
     expect(opened.find(".rdx-groups .rdx-note")).to_have_text(
         "mean |diff| by group_id, logarithmic"
