@@ -84,6 +84,17 @@ class Judge:
             return True
         return self._options.diagnose is not None
 
+    def add_metrics(self, step: int, metrics: dict[str, float]) -> None:
+        """Add metrics of a step that no child computes."""
+        if self._is_on():
+            now = {"rounddiag/step": float(step)}
+            self._metrics = {**self._metrics_of(now), **now, **metrics}
+
+    def _metrics_of(self, now: dict[str, float]) -> dict[str, float]:
+        """Return the metrics that are not taken yet, if they are of this step."""
+        known = self._metrics
+        return known if now.items() <= known.items() else {}
+
     def put(self, step: int, file: str, copy: str | None = None) -> None:
         """Judge a step file; or a temporary copy of all samples, which is removed."""
         self._writer.put(f"step {step}", partial(self._judge, step, file, copy))
@@ -120,7 +131,8 @@ class Judge:
             self._cost = found["cost"]
             seconds = {"rounddiag/seconds": time.monotonic() - begin}
             now = {"rounddiag/step": float(step)}
-            self._metrics = {**now, **found["metrics"], **seconds}
+            known = self._metrics_of(now)
+            self._metrics = {**known, **now, **found["metrics"], **seconds}
             is_other = found["severity"] != self._severity
             if is_other:
                 self._tell(step, file, found)

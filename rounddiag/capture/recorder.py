@@ -212,6 +212,10 @@ class Recorder:
             `rounddiag/first_unequal` (lowest position of a token that is not),
             `rounddiag/onset_round`, `rounddiag/seconds` that the verdict took,
             `rounddiag/step`, and verl's `per_round/round_0_abs_diff_mean` and so on.
+            Where `finish` was given `current_log_probs`, of the policy after the
+            updates against that before: `rounddiag/update_mean_abs_diff`,
+            `rounddiag/update_kl` (k3, in nats) and `rounddiag/update_clip_share`
+            (importance ratios outside 0.8 to 1.2).
         """
         return self._judge.take_metrics()
 

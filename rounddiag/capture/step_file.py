@@ -21,6 +21,9 @@ from rounddiag.capture.sampling import (
 from rounddiag.capture.snapshot import join_parts
 from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.checks.provable import PROMPTS
+from rounddiag.core.divergence import MEASURES
+from rounddiag.core.scores import select_scores
+from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.parquet.totals import summarize_rounds
@@ -128,10 +131,24 @@ def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None
     whole = build_step(snapshot, options, order)
     batch = _saved_samples(whole, order)
     save_in(options.folder, options.file_name(snapshot.step), batch)
+    if "current" in whole.scores:
+        judge.add_metrics(snapshot.step, _update_metrics(whole))
     if judge.is_due(snapshot.step, len(parts)):
         is_whole = batch is whole and not is_url(options.folder)
         copy = None if is_whole else _temporary_copy(whole)
         judge.put(snapshot.step, options.path(snapshot.step), copy)
+
+
+def _update_metrics(batch: Batch) -> dict[str, float]:
+    """Return how far the updates of a step have moved the policy."""
+    diff = diffs(select_scores(batch, "current", "old")).astype(np.float64)
+    diff = diff[np.isfinite(diff)]
+    metrics = {"mean_abs_diff": "abs_diff", "kl": "k3", "clip_share": "clip_share"}
+    return {
+        f"rounddiag/update_{name}": float(MEASURES[metric].values(diff).mean())
+        for name, metric in metrics.items()
+        if len(diff)
+    }
 
 
 def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batch:

@@ -206,7 +206,10 @@ _FIELDS = {
     "loss_mask": "loss_mask",
 }
 _NEEDS_IDS = {"token_id", "role", "text"}
-_ON_REQUEST = ("position", *_FIELDS, "importance_weight", "prob_diff", "role", "text")
+_ON_REQUEST = (
+    *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
+    *("role", "text"),
+)
 
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
@@ -270,6 +273,27 @@ def first_unequal(batch: Batch, diff: Array) -> Array:
     return np.where(found < ends, positions(batch) + found - (ends - num), np.nan)
 
 
+def equal_so_far(batch: Batch) -> Array:
+    """1 for each token before its sample's first whose finite diff is not 0, else 0.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> equal_so_far(rd.load("sample_data/healthy.parquet"))[:2]
+    array([0., 0.], dtype=float32)
+    """
+    num = to_numpy(batch.rounds.num_tokens)
+    sample = np.repeat(to_numpy(batch.rounds.sample), num)
+    diff = diffs(batch)
+    is_unequal = np.isfinite(diff) & (diff != 0)
+    num_before = np.cumsum(is_unequal)
+    starts = np.flatnonzero(np.diff(sample, prepend=-1))
+    known = (num_before - is_unequal)[starts]
+    lengths = np.diff([*starts, len(sample)])
+    is_so_far: Array = num_before == np.repeat(known, lengths)
+    return is_so_far.astype(np.float32)
+
+
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:
@@ -277,6 +301,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
         return values.astype(schema.TOKENS[name].dtype, copy=False)
     made = {
         "prob_diff": prob_diffs,
+        "equal_so_far": equal_so_far,
         "importance_weight": _importance_weights,
         "text": token_texts,
         "role": token_roles,

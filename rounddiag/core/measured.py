@@ -15,7 +15,7 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.core.columns import check_columns, sample_clusters
+from rounddiag.core.columns import check_columns, equal_so_far, sample_clusters
 from rounddiag.core.divergence import read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
@@ -155,11 +155,21 @@ class Measured:
         more = {} if prob_diff is None else {"prob_diff": prob_diff}
         return {"diff": self.diff, **more}
 
+    def sources_of(self, measure: TokenMetric) -> dict[str, Array]:
+        """Return the sources, with what only this metric needs."""
+        name = measure.source_column
+        if name != "equal_so_far":
+            return self.sources
+        if isinstance(self.data, Batch):
+            return {**self.sources, name: equal_so_far(self.data)}
+        known = {name: self.data[name].to_numpy()} if name in self.data else {}
+        return {**self.sources, **known}
+
     def values(self, measure: TokenMetric) -> Array:
         """Return a metric of every token; NaN where its diff is not finite."""
         if measure.source_column == "diff":
             return values_of({"diff": self.diff}, measure)
-        return values_of(self.sources, measure)
+        return values_of(self.sources_of(measure), measure)
 
     def tokens(self, *columns: str) -> pd.DataFrame:
         """Return the token frame with these columns and, of a frame, all others."""

@@ -221,7 +221,7 @@ def _failed_steps(run: Run) -> str:
     frame = pd.DataFrame(
         {"step": [*run.failed], "error": [*map(printable, run.failed.values())]}
     )
-    return table_html(frame, "Steps that cannot be read", "{:.4g}")
+    return table_html(frame, "Steps that cannot be read")
 
 
 def _steps(diagnosis: RunDiagnosis) -> str:
@@ -231,4 +231,4 @@ def _steps(diagnosis: RunDiagnosis) -> str:
         text=diagnosis.frame["text"].map(printable),
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
-    return table_html(frame.rename(columns=names), "Diagnosed steps", "{:.4g}")
+    return table_html(frame.rename(columns=names), "Diagnosed steps")

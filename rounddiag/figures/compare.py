@@ -335,6 +335,27 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
             marker={"symbol": line.symbol, "size": comparison.marker_size},
             cliponaxis=False,
         )
+        if inputs.layers["ci"]:
+            _mark_cut(figure, line, axis, comparison.shift(index))
+
+
+def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis, shift: float) -> None:
+    """Draw an arrow where an interval leaves the axis."""
+    rows = line.rows
+    for end, symbol, is_cut in (
+        (axis.low, "triangle-down", rows["ci_low"] < axis.low),
+        (axis.high, "triangle-up", rows["ci_high"] > axis.high),
+    ):
+        rounds = rows.loc[is_cut & rows["mean"].notna(), "round"]
+        if len(rounds):
+            figure.add_scatter(
+                x=rounds.to_numpy() + shift,
+                y=np.full(len(rounds), end),
+                mode="markers",
+                marker={"symbol": symbol, "size": 6, "color": line.color},
+                hovertemplate="the interval reaches beyond the axis<extra></extra>",
+                cliponaxis=False,
+            )
 
 
 def _add_differences(figure: go.Figure, comparison: Comparison) -> None:

@@ -1,24 +1,25 @@
 """Files become batches: `load` detects the format, `save` writes rounddiag's own.
 
-=================  ==================================================================
-`open`             `load`: files, or a table in memory, as one batch
-`paths`            the files of a path, folder or glob
-`untrusted`        loading in a child process with limits on memory and time
-`detection`        the content of a file, the list of formats, and the match
-`column_mapping`   the `columns` argument: columns under the user's own names
-`unsupported`      messages for files that cannot be loaded
-`format`           `Format`: names, file patterns, keys, reader
-`source`           a file from which parts are read on request
-`fields`           fields under verl's names become a Batch, for all formats
-`frameworks`       the files of each framework; each module ends in its `Format`
-`pickle`           a pickle interpreter that builds plain data and calls nothing
-`lazy`             tensors and arrays that stay in the file until they are read
-`tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
-`assembly`         joining files and rows, splitting rounds, placing screenshots
-`parquet`          rounddiag's own file
-`rescoring`        scores of another engine: samples written for it, `attach`
-`score_files`      the scores in a file or table, one entry per token
-=================  ==================================================================
+==================  =================================================================
+`open`              `load`: files, or a table in memory, as one batch
+`paths`             the files of a path, folder or glob
+`untrusted`         loading in a child process with limits on memory and time
+`detection`         the content of a file, the list of formats, and the match
+`column_mapping`    the `columns` argument: columns under the user's own names
+`unsupported`       messages for files that cannot be loaded
+`format`            `Format`: names, file patterns, keys, reader
+`source`            a file from which parts are read on request
+`fields`            fields under verl's names become a Batch, for all formats
+`frameworks`        the files of each framework; each module ends in its `Format`
+`pickle`            a pickle interpreter that builds plain data and calls nothing
+`lazy`              tensors and arrays that stay in the file until they are read
+`tabular`           tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
+`assembly`          joining files and rows, splitting rounds, placing screenshots
+`parquet`           rounddiag's own file
+`rescoring`         scores of another engine: samples written for it, `attach`
+`score_files`       the scores in a file or table, one entry per token
+`trajectory_files`  screenshots and actions in files of agent frameworks
+==================  =================================================================
 """
 
 from importlib import import_module

@@ -100,6 +100,10 @@ def _table_name(*parts: str) -> str:
     return ",".join(quote(part, safe="") for part in parts)
 
 
+def _diagnoses_name(kind: str | None) -> str:
+    return _table_name("diagnoses", judged_by(), *([kind] if kind else []))
+
+
 class Run:
     """The steps of a training; made by `open_run`.
 
@@ -388,7 +392,7 @@ class Run:
         breaks = find_breaks(changes, self.steps, metric="abs_diff")
         chosen = choose_steps(self.steps, breaks) if steps is None else tuple(steps)
         files = [self._step(step) for step in chosen]
-        name = _table_name("diagnoses", judged_by(), *([kind] if kind else []))
+        name = _diagnoses_name(kind)
         compute = partial(diagnose_step, self._folder, kind=kind)
         self._index.fill({name: "diagnoses"}, files, compute, label="diagnoses")
         return RunDiagnosis(
@@ -398,6 +402,14 @@ class Run:
             changes=changes,
             events=tuple(self.events()),
         )
+
+    def verdicts(self) -> dict[int, str]:
+        """Return the verdict of each step that `diagnose` has judged so far."""
+        rows = self._index.rows(_diagnoses_name(None), self._files.values())
+        if not len(rows):
+            return {}
+        held = hold_verdicts(rows)
+        return dict(zip(held["step"].tolist(), held["verdict"].tolist(), strict=True))
 
     @cached_property
     def kind(self) -> tuple[str, bool]:

@@ -167,6 +167,17 @@ METRICS = {
             upper_bound=1,
         ),
         Metric(
+            name="after_first_unequal",
+            source_column="equal_so_far",
+            meaning="share of tokens from the first unequal one of their sample on",
+            upper_bound=1,
+            color_range=(0.001, 1.0),
+            in_explorer=True,
+            short="unequal",
+            hint="share of tokens from the first of their sample on whose log-probs are"
+            " not bitwise equal",
+        ),
+        Metric(
             name="clip_share",
             meaning="share of tokens whose {a} / {b} ratio is outside 0.8 to 1.2",
             upper_bound=1,

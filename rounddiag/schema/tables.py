@@ -102,6 +102,11 @@ TOKENS = TableSchema(
         Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
         Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
         Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
+        Column(
+            name="equal_so_far",
+            dtype="float32",
+            meaning="1 up to the first token of its sample that is not bitwise equal",
+        ),
         Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
     ),

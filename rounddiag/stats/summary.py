@@ -263,7 +263,8 @@ def _rows(
     last_aligned: bool,
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
-    require_source(data.sources, how.measure)
+    sources = data.sources_of(how.measure)
+    require_source(sources, how.measure)
     rounds = data.rounds
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
@@ -277,7 +278,7 @@ def _rows(
     columns = _sums_by_run(rounds, clusters)
     columns = {name: values[order] for name, values in columns.items()}
     keys, part = np.unique(key[order], return_inverse=True)
-    summary, totals = summarize_parts(columns, part, data.sources, how.measure)
+    summary, totals = summarize_parts(columns, part, sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
         **({} if split is None else split.column(keys // num)),

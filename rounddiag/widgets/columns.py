@@ -33,6 +33,7 @@ _OF_TOKENS = ("token", "role", *_NUMBERS_OF_TOKENS)
 _NO_FACTS = ("sample_id", "num_rounds", "num_tokens")
 # A column of numbers with more values than this is divided into as many bins.
 MAX_GROUPS = 8
+_MAX_NAMES = 64  # integers, each of which is a group
 # Values that a menu lists.
 _MAX_LISTED = 500
 OTHERS = "others"
@@ -110,7 +111,7 @@ class BatchColumns:
             if pd.isna(value) or value == "":
                 continue
             plain = value.item() if isinstance(value, np.generic) else value
-            is_range = values.dtype.kind in "iuf" and len(values) > MAX_GROUPS
+            is_range = is_ranged(name, values)
             found.append(
                 {
                     "name": name,
@@ -288,7 +289,8 @@ class BatchColumns:
             )
             return {"name": name, "ends": ends}
         values = self.codes(name)[1]
-        if values.dtype.kind in "iuf" and name != "sample" and len(values) > MAX_GROUPS:
+        has_many = name == "round" and len(values) > MAX_GROUPS
+        if name != "sample" and (has_many or is_ranged(name, values)):
             return {"name": name, "ends": [values[0].item(), _last(values)]}
         return {"name": name, "values": values[:_MAX_LISTED].tolist()}
 
@@ -297,7 +299,7 @@ class BatchColumns:
         codes, values = self.codes(name)
         if len(values) <= MAX_GROUPS:
             texts = [value_text(value) for value in values.tolist()]
-        elif values.dtype.kind in "iuf":
+        elif is_ranged(name, values):
             codes, texts = _bins(codes, values)
         else:
             codes, texts = _largest(codes, values, size)
@@ -325,6 +327,19 @@ def _factorize(values: Array) -> tuple[Array, Array]:
 def _last(values: Array) -> Any:  # noqa: ANN401 an int or a float
     """Return the largest number; missing values stand after it."""
     return values[~np.isnan(values)][-1].item() if len(values) else 0
+
+
+def is_ranged(name: str, values: Array) -> bool:
+    """Return whether a column has measures, which have ranges, and not names as ranks.
+
+    Examples
+    --------
+    >>> [is_ranged(name, np.arange(16)) for name in ("rank", "num_tokens")]
+    [False, True]
+    """
+    is_name = values.dtype.kind in "iu" and not name.startswith("num_")
+    most = _MAX_NAMES if is_name else MAX_GROUPS
+    return values.dtype.kind in "iuf" and len(values) > most
 
 
 def _bins(codes: Array, values: Array) -> tuple[Array, list[str]]:

@@ -17,7 +17,7 @@ from rounddiag.figures import (
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.display import plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
-from rounddiag.figures._parts.labels import shorten_name
+from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.schema import METRICS
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
 _LINE = 15  # pixels of each further line above a plot
 _LABEL_SIZE = 50  # characters that a narrow pane has room for
+# Between panels, as a share of the plot: a label, and half of a tick's.
+_PANEL_GAP = 0.17
+_FEW_TICKS = 4
 # Above the rows: many of them reach below the pane.
 _COLOR_BAR = {
     "thickness": 10,
@@ -91,10 +94,20 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
             margin={"t": 31, "b": 20},
         )
         bar.update(_COLOR_BAR)
+        _shorten_hover(heatmap, session.state)
     return {
         "rounds": rounds_pane(session, theme),
         "heatmap": heatmap.to_json().encode(),
     }
+
+
+def _shorten_hover(figure: go.Figure, state: State) -> None:
+    """Name the difference as the page does: its tooltips have three lines."""
+    names = " - ".join(map(hover_text, (state.a, state.b)))
+    for trace in figure.data:
+        text = trace.hovertemplate or ""
+        text = text.replace(f"|{names}| log-prob", "|diff|")
+        trace.hovertemplate = text.replace(f"{names} log-prob", "diff") or None
 
 
 def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:
@@ -176,6 +189,8 @@ def fit_pane(
             figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
             axis.title = None
             num_lines, keys = max(num_lines, len(lines)), ()
+        if labels_above:
+            _space_panels(axes)
     else:
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
     x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
@@ -194,6 +209,18 @@ def fit_pane(
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:
         figure.add_annotation(text=name, **_LABEL_BESIDE)
+
+
+def _space_panels(axes: Sequence[go.layout.YAxis]) -> None:
+    """Leave room for a label between panels, which are low in a pane."""
+    placed = sorted((one for one in axes if one.domain), key=lambda one: -one.domain[1])
+    heights = [one.domain[1] - one.domain[0] for one in placed]
+    scale = (1 - _PANEL_GAP * (len(placed) - 1)) / max(sum(heights), _PANEL_GAP)
+    top = 1.0
+    for axis, height in zip(placed, heights, strict=True):
+        axis.domain = (max(top - scale * height, 0.0), top)
+        top -= scale * height + _PANEL_GAP
+        axis.nticks = _FEW_TICKS if len(placed) > 1 else axis.nticks
 
 
 def _lines_above(label: str, keys: Sequence[str]) -> Sequence[str]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rounddiag.widgets.columns import BatchColumns
 
 
+# What metrics need beside `diff`.
+_SOURCES = ("prob_diff", "equal_so_far")
 _SAMPLE_FACTS = ("sample_id", "group_id", "reward")
 
 
@@ -128,7 +130,7 @@ def filter_batch(
 ) -> FilteredBatch:
     """Apply a filter to a batch, for one pair of scores."""
     batch = Measured.of(columns.batch, a, b).require_batch()
-    tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
+    tokens = token_frame(batch, _SOURCES if keep or by else [])
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
     name = f"{by} group" if is_taken else by
     if by is not None:
@@ -162,7 +164,7 @@ def filter_of_place(
 
 def nothing_kept(batch: Batch) -> FilteredBatch:
     """Return the result of a filter that keeps no token."""
-    return FilteredBatch(batch, token_frame(batch[:0], ["prob_diff"]), is_all=False)
+    return FilteredBatch(batch, token_frame(batch[:0], _SOURCES), is_all=False)
 
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
@@ -217,13 +219,13 @@ def tokens_matching(
     """Mark the tokens that share a character with a match, in any case."""
     limits = pairwise([*starts.tolist(), len(pieces)])
     texts = ["".join(pieces[begin:stop]) for begin, stop in limits]
-    spans = match_spans(text if is_regex else re.escape(text), texts, flags="(?i)")
+    spans = match_spans(text if is_regex else re.escape(text), texts)
     ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
     return _overlap(spans, ends)
 
 
-def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
-    r"""Find all matches of a regular expression, each text on its own.
+def match_spans(pattern: str, texts: Sequence[str]) -> Array:
+    r"""Find all matches of a regular expression in any case, each text on its own.
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
     two characters that no text has, and their places are read off.
@@ -234,7 +236,7 @@ def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
         marked = pc.replace_substring_regex(
             pa.array(texts, pa.large_string()),
-            pattern=flags + pattern,
+            pattern=f"(?i){pattern}",
             replacement=f"{begin}\\0{end}",
         )
     except pa.ArrowInvalid as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from rounddiag.core.columns import equal_so_far
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
@@ -42,7 +43,9 @@ _CHOICES = {
     "scope": get_args(Scope),
     "text_color": get_args(TextColor),
 }
-_NOTE = {"sample", "round", "token", "text"}
+# What a note is on: a sample, a round of it, or a token of that.
+_NOTE_KEYS = ("sample", "round", "token")
+_NOTES = [{"text", *_NOTE_KEYS[:num]} for num in (1, 2, 3)]
 # Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
@@ -91,7 +94,8 @@ class State:
         What colours the text: `diff`, `probability`, `entropy`, `advantage`,
         `loss_mask` or `importance_weight`.
     notes : sequence of mapping
-        What somebody wrote about a place: `sample`, `round`, `token` and `text`.
+        What somebody wrote: `text`, and the `sample` it is on, or the `sample` and
+        `round`, or the `sample`, `round` and `token`.
     layout : mapping
         `height` of the explorer and of its `drawer` in pixels; which `list` the drawer
         shows, or `"closed"`; the shares of width of the left one of the `columns` and
@@ -151,12 +155,12 @@ class State:
         _check_entry("log_probs", self.log_probs, "True or False", is_valid=is_switch)
         are_notes = isinstance(self.notes, list | tuple) and all(
             isinstance(note, Mapping)
-            and set(note) == _NOTE
+            and set(note) in _NOTES
             and isinstance(note["text"], str)
-            and all(type(note[key]) is int for key in _NOTE - {"text"})
+            and all(type(note[key]) is int for key in set(note) - {"text"})
             for note in self.notes
         )
-        written = f"a list of dictionaries with {sorted(_NOTE)}"
+        written = f"a list of dictionaries with `text` and some of {[*_NOTE_KEYS]}"
         _check_entry("notes", self.notes, written, is_valid=are_notes)
         is_index = type(self.batch) is int and self.batch in (0, 1)
         index = "0, or 1 for the second of two"
@@ -269,11 +273,15 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     """Return the values that each choice can have for a batch."""
     batch, names = columns.batch, columns.names
     lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
+    # Engines that are not meant to be bitwise equal differ from the first token on.
+    is_equal = bool(equal_so_far(batch).any())
     return {
         "batch": [0],
         "heatmap": ["batch"],
         "metric": [
-            [name, METRICS[name].short, METRICS[name].hint] for name in OFFERED_METRICS
+            [name, METRICS[name].short, METRICS[name].hint]
+            for name in OFFERED_METRICS
+            if name != "after_first_unequal" or is_equal
         ],
         "order": [
             *(order for order in get_args(Order) if not lacking.get(order)),

@@ -67,8 +67,11 @@ class StepLine:
     def payload(self) -> dict[str, Any]:
         """Return what the page draws of steps, means and changes, and which is open."""
         marks: list[Break | Event] = [*self._breaks, *self.run.events()]
+        steps = self._means["step"].to_list()
+        verdicts = self.run.verdicts()
         return {
-            "steps": self._means["step"].to_list(),
+            "steps": steps,
+            "verdicts": [verdicts.get(step) for step in steps],
             "means": self._means["mean_abs_diff"].to_list(),
             "raised": self._raised(),
             "marks": [

@@ -11,7 +11,7 @@ from rounddiag.core import token_frame
 from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import get_measure
 from rounddiag.stats.intervals import ratio_interval
-from rounddiag.widgets.columns import MAX_GROUPS, range_text, value_text
+from rounddiag.widgets.columns import MAX_GROUPS, is_ranged, range_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     """Return what each value of a column has: mean, interval, counts, a condition.
 
     All that the filter keeps, but for its condition on this column: other values can be
-    chosen. Numbers of many values are in ranges of about as many tokens.
+    chosen. Measures are in ranges of about as many tokens.
     """
     state, columns = session.state, session.own_columns
     others = {key: one for key, one in state.filter.items() if key != name}
@@ -38,7 +38,7 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     codes, values = columns.codes(name)
     if len(values) > _TOO_MANY and values.dtype.kind not in "iuf":
         return {"name": name, "rows": [], "num_rows": len(values)}
-    codes, texts, conditions = _values_of(codes, values)
+    codes, texts, conditions = _values_of(name, codes, values)
     if not filtered.is_all:
         codes = codes[columns.flat_index(tokens)]
     measure = get_measure(state.metric)
@@ -59,9 +59,11 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     return {"name": name, "rows": rows[:_MOST], "num_rows": len(rows)}
 
 
-def _values_of(codes: Array, values: Array) -> tuple[Array, list[str], list[Any]]:
+def _values_of(
+    name: str, codes: Array, values: Array
+) -> tuple[Array, list[str], list[Any]]:
     """Return the code of each token, and the text and condition of each code."""
-    if values.dtype.kind not in "iuf" or len(values) <= MAX_GROUPS:
+    if not is_ranged(name, values):
         plain = values.tolist()
         return codes, [value_text(one) or "none" for one in plain], [[x] for x in plain]
     each = values.astype(np.float64)[codes]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     *("tokenText", "focusPanel", "roundStrip", "screenViewer", "listDrawer"),
-    *("controlBar", "number", "ordinal", "deserialize"),
+    *("controlBar", "number", "alignDecimals", "ordinal", "deserialize"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>

@@ -214,7 +214,7 @@ def test_the_text_can_be_coloured_by_other_numbers(page: DirectPage) -> None:
     found = facts(page)
     assert (found["training"], found["advantage"]) == (
         "masked: not in the loss",
-        "-0.25",
+        "−0.25",
     )
     colour.select_option("diff")
     knows(page, text_color="diff")
@@ -262,6 +262,39 @@ def test_a_note_is_listed_marked_and_kept_in_the_state(page: DirectPage) -> None
     field.fill("")
     field.press("Enter")
     knows(page, notes=[])
+
+
+def test_rounds_and_samples_have_notes_too_by_keyboard_alone(page: DirectPage) -> None:
+    field = page.node.get_by_label("note", exact=True)
+    scope = page.node.get_by_label("note on", exact=True)
+    options = scope.locator("option").all_text_contents()
+    assert options == ["token 2", "round 1", "sample 3"]
+    notes = []
+    for name, keys in (("round", ["sample", "round"]), ("sample", ["sample"])):
+        page.press("N", "Tab", name[0])
+        expect(scope).to_have_value(name)
+        page.page.keyboard.press("Shift+Tab")
+        page.page.keyboard.type(f"of the {name}")
+        page.page.keyboard.press("Enter")
+        notes.append({**{key: START[key] for key in keys}, "text": f"of the {name}"})
+        knows(page, notes=notes)
+    head = page.find(".rdx-round-head[data-round='1'] > .rdx-note-mark")
+    expect(head).to_have_text("✎ of the round")
+    expect(page.find(".rdx-sample-line > .rdx-note-mark")).to_have_text(
+        "✎ of the sample"
+    )
+    expect(page.find(".rdx-chunk > .rdx-noted")).to_have_count(0)
+    rows = page.find(".rdx-list-notes [data-row]")
+    if not rows.count():
+        page.node.get_by_role("tab", name="Notes", exact=True).click()
+    expect(rows).to_have_text(["of the round31", "of the sample3"])
+    page.press("j")
+    expect(head).to_have_count(0)
+    rows.first.click()
+    expect(field).to_have_value("of the round")
+    expect(head).to_have_count(1)
+    scope.select_option("token")
+    expect(field).to_have_value("")
 
 
 def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:

@@ -17,11 +17,11 @@ def test_the_verdict_has_its_headline_and_what_is_next(chromium: Browser) -> Non
     opened = DirectPage(chromium, explorer, size=(1280, 800))
     headline, _, advice = explorer.diagnosis.text.replace("`", "").partition("\n")
     assert advice
-    assert opened.text(".rdx-verdict > summary > span") == headline
+    assert opened.text(".rdx-verdict > summary > p > span") == headline
     assert opened.text(".rdx-verdict > summary > div") == advice
     first, second = (
         opened.find(f".rdx-verdict > summary > {tag}").bounding_box()
-        for tag in ("span", "div")
+        for tag in ("p > span", "div")
     )
     assert first is not None
     assert second is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -176,21 +177,57 @@ def test_every_control_has_a_name_and_says_so(chromium: Browser) -> None:
     page.close()
 
 
+# What figures and page write; a tie is rounded away from 0.
+NUMBERS = {
+    0.0: "0",
+    -16.34: "−16.3",
+    1.125: "1.13",
+    -2.625: "−2.63",
+    0.5: "0.5",
+    100.0: "100",
+    12345.0: "12,300",
+    999499.0: "999,000",
+    999500.0: "1e6",
+    -2.5e22: "−2.5e22",
+    1e-4: "0.0001",
+    9.994e-5: "9.99e−5",
+    -7.2449e-8: "−7.24e−8",
+    1e-300: "1e−300",
+}
+
+
+def test_numbers_of_figures_have_true_minus_signs_and_separators() -> None:
+    assert {value: format_number(value) for value in NUMBERS} == NUMBERS
+    ends = [format_number(value) for value in (math.nan, math.inf, -math.inf)]
+    assert ends == ["not finite", "∞", "−∞"]
+
+
 def test_numbers_are_those_of_the_figures(chromium: Browser) -> None:
     page = PartsPage(chromium, width=400, theme="light")
     generator = np.random.default_rng(0)
     random = np.exp(generator.uniform(-20, 20, 2000)) * generator.choice([-1, 1], 2000)
-    ends = [0.0, 999.5, 999.4999, 0.9995, 99950.0, 999500.0, 1e-4, 9.9995e-5, 1e300]
+    ends = [
+        0.0,
+        -0.0,
+        999.5,
+        999.4999,
+        0.9995,
+        99950.0,
+        999500.0,
+        1e-4,
+        9.9995e-5,
+        1e300,
+    ]
     values = np.concatenate([random, ends])
     page.page.evaluate("values => { globalThis.values = values; }", values.tolist())
     assert page.run("return values.map(number);") == [
         format_number(one) for one in values
     ]
-    # A tie is rounded away from 0 here, and to the even digit in Python.
-    assert page.run("return [1.125, -2.625, 0.5].map(number);") == [
-        *("1.13", "-2.63", "0.5")
-    ]
+    page.page.evaluate("known => { globalThis.known = known; }", [*NUMBERS])
+    assert page.run("return known.map(number);") == [*NUMBERS.values()]
     assert page.run("return [NaN, null, Infinity, -Infinity].map(number);") == [
-        *("not finite", "not finite", "∞", "-∞")
+        *("not finite", "not finite", "∞", "−∞")
     ]
+    aligned = page.run('return alignDecimals(["−16.3", "0.12", "3", "2e−7"]);')
+    assert aligned == ["−16.3\u2007", "0.12", "3\u2008\u2007\u2007", "2e−7"]
     page.close()

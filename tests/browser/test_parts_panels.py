@@ -83,7 +83,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     page.run(f"focus.show(sample, {worst});")
     of = {name: float(tokens[name][worst]) for name in ("a", "b", "diff")}
     rows = [page.texts(f".rdx-scores tbody tr:nth-child({row}) > *") for row in (1, 2)]
-    assert rows == [
+    assert [[text.strip() for text in row] for row in rows] == [
         [name, format_number(of[key]), format_number(math.exp(of[key])), ""]
         for name, key in (("old", "a"), ("rollout", "b"))
     ]
@@ -205,7 +205,8 @@ def test_a_picture_of_a_round_that_cannot_be_read_says_so(page: PartsPage) -> No
 
 def rows_of(page: PartsPage) -> list[list[str]]:
     rows = page.find(".rdx-list-rows button")
-    return [one.locator(".rdx-cell").all_text_contents() for one in rows.all()]
+    cells = [one.locator(".rdx-cell").all_text_contents() for one in rows.all()]
+    return [[text.strip() for text in row] for row in cells]  # decimals are aligned
 
 
 def test_each_row_of_a_list_leads_somewhere(page: PartsPage) -> None:
@@ -213,7 +214,7 @@ def test_each_row_of_a_list_leads_somewhere(page: PartsPage) -> None:
     page.run("lists.toggle(true, 'tokens');")
     page.find(".rdx-list-rows button").first.wait_for()
     assert rows_of(page) == [
-        ["it go↵on", "3", "1", "1,234", "-3.25"],
+        ["it go↵on", "3", "1", "1,234", "−3.25"],
         ["<b>", "0", "2", "0", "+0.5"],
     ]
     heads = page.texts(".rdx-list-head > *")

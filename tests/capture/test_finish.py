@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
 from rounddiag.capture import Recorder
@@ -11,8 +13,6 @@ from tests.capture.conftest import SUPPRESSED
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from rounddiag.batch import Batch
     from tests.capture.conftest import DataProto
@@ -65,6 +65,32 @@ def test_log_probs_after_the_update_are_the_score_current(
     batch = load_parquet(tmp_path / "step_0.parquet")
     assert recorder.errors == 0
     assert token_frame(batch, a="current", b="old")["diff"].tolist() == [0.125] * 7
+
+
+def test_how_far_the_updates_move_the_policy_is_in_the_metrics(
+    tmp_path: Path,
+) -> None:
+    recorder = Recorder(tmp_path, diagnose=True)
+    recorder._judge.put = lambda *_: None  # type: ignore[method-assign]
+    fields = {
+        "responses": torch.tensor([[5, 6, 7, 8]]),
+        "response_mask": torch.tensor([[1, 1, 0, 1]]),
+        "rollout_log_probs": torch.full((1, 4), -1.0),
+        "old_log_probs": torch.full((1, 4), -1.0),
+    }
+    recorder.step(0, fields)
+    current = torch.tensor([[-1.0, -0.5, 9.0, -1.25]])
+    recorder.finish(0, {**fields, "current_log_probs": current})
+    recorder.close()
+    # The diffs are 0, 0.5 and -0.25: two are outside 0.8 to 1.2.
+    assert recorder.metrics() == {
+        "rounddiag/step": 0.0,
+        "rounddiag/update_mean_abs_diff": 0.25,
+        "rounddiag/update_kl": pytest.approx(
+            (math.exp(0.5) - 1.5 + math.exp(-0.25) - 0.75) / 3
+        ),
+        "rounddiag/update_clip_share": pytest.approx(2 / 3),
+    }
 
 
 def test_weights_are_a_score_whose_diff_is_their_logarithm(

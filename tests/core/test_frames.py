@@ -328,7 +328,7 @@ def test_an_unknown_column_lists_the_known() -> None:
     message = (
         "expected columns out of ['position', 'token_id', 'rollout_log_prob', "
         "'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight', "
-        "'prob_diff', 'role', 'text']; found 'ratio'. "
+        "'prob_diff', 'equal_so_far', 'role', 'text']; found 'ratio'. "
         "`sample`, `round`, `token` and `diff` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
@@ -366,3 +366,13 @@ def test_columns_are_a_list() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(hand_batch(), "position")
+
+
+def test_tokens_are_equal_so_far_up_to_the_first_that_is_not() -> None:
+    """A diff that is not finite does not end it; each sample begins anew."""
+    nan = torch.nan
+    rollout = torch.full((3, 5), -1.0)
+    old = torch.tensor([[-1, -1, 0, -2, -1], [-3, 0, -1, -1, -1], [-1, nan, -1, 0, 0]])
+    mask = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 0, 0]])
+    frame = token_frame(padded(mask, old, rollout), ["equal_so_far"])
+    assert frame["equal_so_far"].tolist() == [1, 1, 0, 0, *[0] * 4, 1, 1, 1]

@@ -79,7 +79,7 @@ def test_sign_strength_and_line_of_a_token_tell_its_diff() -> None:
 
 def test_hovering_a_token_gives_both_log_probs() -> None:
     spans = Shown(token_text(hand_batch(), sample=0).html).spans
-    assert spans[0][1:] == ("diff 0.5, old -0.5, rollout -1", "⟨0⟩")
+    assert spans[0][1:] == ("diff 0.5, old −0.5, rollout −1", "⟨0⟩")
 
 
 def test_tokens_of_one_character_share_its_span_and_keep_their_numbers() -> None:
@@ -89,7 +89,7 @@ def test_tokens_of_one_character_share_its_span_and_keep_their_numbers() -> None
     spans = Shown(token_text(of_row([1] * 3, [0.01, -1.0, 0.0], decode), sample=0).html)
     (name, title, text), last = spans.spans
     assert (name, text, last[2]) == ("n7 u", "é", "a")
-    assert title == "diff 0.01, old 0.01, rollout 0\ndiff -1, old -1, rollout 0"
+    assert title == "diff 0.01, old 0.01, rollout 0\ndiff −1, old −1, rollout 0"
 
 
 def test_observations_are_collapsed_to_their_size() -> None:
@@ -204,6 +204,6 @@ def test_tokens_of_a_redacted_batch_are_squares() -> None:
 def test_another_pair_is_named_in_the_key_and_on_hover() -> None:
     batch = hand_batch(scores={'a"b': torch.full((3, 6), -1.5)})
     page = Shown(token_text(batch, sample=0, a='a"b').html)
-    assert page.spans[0][1] == 'diff -0.5, a"b -1.5, rollout -1'
+    assert page.spans[0][1] == 'diff −0.5, a"b −1.5, rollout −1'
     text = page.text.replace("\xa0", "")
     assert 'a"b - rollout log-prob [nat]:  0.003 to 3, more likely in a"b;' in text

@@ -38,9 +38,9 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
         np.testing.assert_allclose(hover_values, np.nan_to_num(others), rtol=1e-6)
     assert cells.hovertemplate == (
         "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
-        "<br>mean |old - rollout| log-prob %{z:.3g}"
-        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3g}"
-        "<br>largest |old - rollout| log-prob %{customdata[1]:.3g}<extra></extra>"
+        "<br>mean |old - rollout| log-prob %{z:.3~g}"
+        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3~g}"
+        "<br>largest |old - rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
     )
 
 
@@ -93,7 +93,7 @@ def test_the_colour_is_logarithmic_and_its_range_is_printed() -> None:
     cells, bar = figure.data[0], figure.data[-1].marker
     assert (cells.zmin, cells.zmax) == (2e-5, 0.2)
     assert (bar.cmin, bar.cmax) == (pytest.approx(math.log10(2e-5)), math.log10(0.2))
-    assert bar.colorbar.ticktext == ("≤ 2e-05", "0.001", "0.01", "0.2")
+    assert bar.colorbar.ticktext == ("≤ 2e−5", "0.001", "0.01", "0.2")
     places = [place for place, _ in cells.colorscale]
     assert places[32] == pytest.approx((0.002 - 2e-5) / (0.2 - 2e-5))
     middle = unlabel_rgb(cells.colorscale[32][1])
@@ -161,7 +161,7 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 METRICS = (
     "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
-    " 'share_equal', 'clip_share',"
+    " 'share_equal', 'after_first_unequal', 'clip_share',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
     " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
@@ -174,6 +174,7 @@ def test_every_metric_has_a_heatmap() -> None:
         "k2": [(0.125 + 0.03125) / 2, 0.5],
         "chi2": [(math.exp(1) + math.exp(-0.5)) / 2 - 1, math.exp(2) - 1],
         "share_equal": [0, 0],
+        "after_first_unequal": [1, 1],
         "clip_share": [1, 1],
         "train_rollout_logprob_abs_diff": [0.375, 1],
         "token_mult_prob_error": [(math.exp(0.5) + math.exp(0.25)) / 2, math.e],
@@ -230,7 +231,7 @@ def test_a_cell_names_its_sample_and_reward_without_markup() -> None:
     assert [names[f"{row}.0"] for row in range(3)] == [
         "sample 0 · &lt;b&gt;x&lt;/b&gt; · reward 0",
         f"sample 1 · {'a' * 28}… · reward 0.5",
-        "sample 2 · c · reward nan",
+        "sample 2 · c · reward not finite",
     ]
 
 

@@ -88,7 +88,7 @@ def test_a_mean_without_a_finite_value_is_a_cross(name: str) -> None:
     # A role is counted once more as the last, and the first, of its round.
     assert len(crosses) == 1
     (_, text), *_ = crosses
-    assert text.split("<br>")[0].startswith("mean nan")
+    assert text.split("<br>")[0].startswith("mean not finite")
     assert text.split("<br>")[-2:] == [
         "left out: 1 token whose diff is not finite",
         "fewer than 10 samples: interpret with caution",
@@ -138,7 +138,7 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
         ],
         [
             "three",
-            "mean nan nat<br>too few independent samples for an interval"
+            "mean not finite<br>too few independent samples for an interval"
             "<br>12 samples, 1 token<br>left out: 1 token whose diff is not finite",
         ],
     ]

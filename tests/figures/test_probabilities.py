@@ -54,7 +54,7 @@ def test_every_token_is_counted_in_the_bin_of_its_probabilities() -> None:
 def test_each_panel_says_how_many_and_how_far_apart() -> None:
     # Round 0: 0.5, -0.25 | 0, 0.25, -0.5 | -1; round 1: 1 | 2.
     assert words(plot_probabilities(hand_batch(), axes="diff")) == [
-        "first round | 6 tokens | mean |difference| 0.417 | mean difference -0.167",
+        "first round | 6 tokens | mean |difference| 0.417 | mean difference −0.167",
         "later rounds | 2 tokens | mean |difference| 1.5 | mean difference 1.5",
     ]
     assert words(plot_probabilities(hand_batch(), axes="log_prob")) == [
@@ -132,7 +132,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
 
 def test_ticks_of_the_diff_are_in_nats_and_few() -> None:
     axis = plot_probabilities(hand_batch(), axes="diff").layout.yaxis
-    assert axis.ticktext == ("-1", "-0.1", "-0.01", "0", "0.01", "0.1", "1")
+    assert axis.ticktext == ("−1", "−0.1", "−0.01", "0", "0.01", "0.1", "1")
     assert axis.tickvals[-1] == pytest.approx(math.asinh(1000))
     far = padded([[1]], [[-1e9]], [[-1.0]])
     assert len(plot_probabilities(far, axes="diff").layout.yaxis.ticktext) <= 11

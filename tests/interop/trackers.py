@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 STEPS, ONSET = 20, 10
 BLOCK = 1 << 15
+LOG_PROBS = ("old_log_probs", "rollout_log_probs")
 SAMPLES, ROUNDS, WORDS, SEEN, VOCABULARY = 48, 4, 16, 4, 96
-REPORT, LOG, SCALARS = blocks(RECIPES, "metrics")
+REPORT, LOG, SCALARS, NUMBERS, CHECK = blocks(RECIPES, "metrics")
 
 
 class Policy(nn.Module):
@@ -124,10 +125,15 @@ def train(folder: Path, *, is_synced: bool) -> None:
             (-(advantage[:, None] * old * mask).sum() / mask.sum()).backward()
             optimiser.step()
             metrics = {"reward": float(good.mean())}
+            tensors = {"response_mask": mask, **{k: batch[k] for k in LOG_PROBS}}
+            numbers = {"metrics": metrics, **tensors}
+            exec(compile(NUMBERS, "recipes.md", "exec"), numbers)  # noqa: S102
             given = {"recorder": recorder, "metrics": metrics, "wandb": wandb}
             exec(compile(LOG, "recipes.md", "exec"), given)  # noqa: S102
             scalars = {"metrics": metrics, "writer": writer, "step": step}
             exec(compile(SCALARS, "recipes.md", "exec"), scalars)  # noqa: S102
+        path = {"path": str(steps / f"step_{STEPS - 1}.parquet")}
+        exec(compile(CHECK, "recipes.md", "exec"), path)  # noqa: S102
     recorder.close()
     assert (recorder.errors, recorder.dropped) == (0, 0)
 
@@ -199,6 +205,8 @@ def main() -> None:
         )
         assert [*found] == [float(step) for step in range(STEPS)]
         assert scalars == [*found.values()]
+        # The numbers of every step, also of those without a verdict.
+        assert all("rollout_corr/kl" in row for row in rows if "reward" in row)
         assert bool(pages) == (4.0 in scalars)
         if is_synced:
             assert not any(scalars), "a false alarm"

@@ -49,11 +49,17 @@ def quantile(values: list[float], probability: float) -> float:
 def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
     """One row a round: token by token, in float64."""
     samples: dict[int, dict[int, list[float]]] = {}
+    unequal: set[int] = set()
     tokens = token_frame(batch, ["rollout_log_prob"])
     columns = ["sample", "round", "diff", "rollout_log_prob"]
     for sample, index, diff, rollout in tokens[columns].itertuples(index=False):
         values = samples.setdefault(index, {}).setdefault(sample, [])
         if math.isfinite(diff):
+            if diff != 0:
+                unequal.add(sample)
+            if metric == "after_first_unequal":
+                values.append(float(sample in unequal))
+                continue
             gap = abs(math.exp(rollout + diff) - math.exp(rollout))
             values.append(gap if metric == "prob_diff" else OF_DIFF[metric](diff))
     rows = []
@@ -96,7 +102,7 @@ def test_every_metric_equals_plain_loops(metric: str, weight: str, seed: int) ->
 @pytest.mark.parametrize("metric", sorted(METRICS))
 def test_a_token_frame_gives_what_its_batch_gives(metric: str) -> None:
     batch = random_batch(3)
-    frame = token_frame(batch, ["prob_diff"])
+    frame = token_frame(batch, ["prob_diff", "equal_so_far"])
     left, right = (round_summary(data, metric=metric) for data in (frame, batch))
     pd.testing.assert_frame_equal(left, right)
 
@@ -107,7 +113,7 @@ def test_a_frame_of_another_pair_equals_plain_loops(metric: str, column: str) ->
     batch = random_batch(4)
     current = random_log_probs((17, 40), 9)
     both = replace(batch, scores={"current": current.flatten()})
-    frame = token_frame(both, [column], a="current", b="old")
+    frame = token_frame(both, [column, "equal_so_far"], a="current", b="old")
     found = round_summary(frame, metric=metric, a="current", b="old")
     mask, old = batch.response_mask.reshape(17, 40), batch.old_log_probs
     alone = padded(mask, current, old.reshape(17, 40))

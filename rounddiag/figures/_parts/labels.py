@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from decimal import ROUND_HALF_UP, Context
 from html import escape, unescape
 from itertools import accumulate
 
@@ -16,16 +18,31 @@ CROSS = "\N{MULTIPLICATION SIGN}"
 NO_TOKENS = "no generated tokens: the response mask is 0"
 NOT_FINITE = NUM_NONFINITE.meaning.removeprefix("tokens ")
 # Values between are read more easily in full than with an exponent.
-_GROUPED = (1e3, 1e6)
+_IN_FULL = (1e-4, 1e6)
+# As JavaScript rounds, so that a page and a figure have the same text of a value.
+_THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
+MINUS = "\N{MINUS SIGN}"
 # Widths of characters, in small letters.
 _CAPITAL, _WIDE = 1.4, 2.0
 
 
 def format_number(value: float) -> str:
-    """Write a value with three significant digits."""
-    short = f"{value:.3g}"
-    is_plain = _GROUPED[0] <= abs(float(short)) < _GROUPED[1]
-    return f"{float(short):,.0f}" if is_plain else short
+    """Write a value with three significant digits, as `number` in the page does.
+
+    Examples
+    --------
+    >>> [format_number(value) for value in (-16.34, 0.000724, 7.24e-8, 12345.0)]
+    ['−16.3', '0.000724', '7.24e−8', '12,300']
+    """
+    if not math.isfinite(value):
+        return "not finite" if math.isnan(value) else "∞" if value > 0 else f"{MINUS}∞"
+    rounded = float(_THREE_DIGITS.create_decimal(float(value))) or 0.0
+    if rounded and not _IN_FULL[0] <= abs(rounded) < _IN_FULL[1]:
+        digits, _, power = f"{rounded:.2e}".partition("e")
+        text = f"{float(digits):g}e{int(power)}"
+    else:
+        text = f"{rounded:,.6f}".rstrip("0").rstrip(".")
+    return text.replace("-", MINUS)
 
 
 def format_percent(share: float) -> str:

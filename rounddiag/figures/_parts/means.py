@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ class MeanSeries:
 def _hover_text(row: Any, unit: str, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     samples = pluralize(row.num_samples, "sample")
     lines = [
-        f"mean {format_number(row.mean)}{unit}",
+        f"mean {format_number(row.mean)}{unit if math.isfinite(row.mean) else ''}",
         describe_interval(row.ci_low, row.ci_high),
         *details,
         f"{samples}, {pluralize(row.num_tokens, 'token')}",

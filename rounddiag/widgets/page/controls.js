@@ -102,7 +102,7 @@ function headLine(buttons, onFindings) {
     const label = num > 0 && pushButton({ class: "rdx-button" }, all, num === 1 ? "Finding" : `${num} findings`);
     const lines = linesOf(line);
     const [first, ...rest] = lines.map((one) => element("span", {}, ...prose(one)));
-    fill(verdict.summary, word && element("b", {}, word.replace("_", " ")), first, rest.map((one) => element("div", {}, one)));
+    fill(verdict.summary, element("p", {}, word && element("b", {}, word.replace("_", " ")), first), rest.map((one) => element("div", {}, one)));
     verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
     fill(verdict.node.lastChild, lines.map((one) => element("p", {}, ...prose(one))), word && element("p", { class: "rdx-note" }, overall.value), label);

@@ -67,16 +67,22 @@ function prose(text) {
 // Making one takes longer than using it.
 const DECIMALS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 
-/** Format a number with three significant digits, as in the figures. */
+/** Format a number with three significant digits, as `format_number` in the figures. */
 function number(value) {
   // JSON has null for values that are not finite.
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : value < 0 ? "-∞" : "not finite";
-  const rounded = Number(value.toPrecision(3));
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : value < 0 ? "−∞" : "not finite";
+  const rounded = Number(value.toPrecision(3)) || 0;
   const size = Math.abs(rounded);
-  if (size && (size < 1e-4 || size >= 1e6)) {
-    return rounded.toExponential().replace(/(e[+-])(\d)$/, "$10$2");
-  }
-  return DECIMALS.format(rounded);
+  const text = size && (size < 1e-4 || size >= 1e6) ? rounded.toExponential() : DECIMALS.format(rounded);
+  return text.replaceAll("-", "−").replace("e+", "e");
+}
+
+/** Pad texts of numbers so that their decimal points are below each other. */
+function alignDecimals(texts) {
+  const parts = texts.map((text) => text.match(/^[^\d]*[\d,]+(\.?)(\d*)$/)); // none with an exponent
+  const most = Math.max(0, ...parts.map((part) => part?.[2].length ?? 0));
+  // Spaces as wide as a point, and as a digit.
+  return texts.map((text, at) => (parts[at] && most ? text + (parts[at][1] ? "" : "\u2008") + "\u2007".repeat(most - parts[at][2].length) : text));
 }
 
 function clamp(value, low, high) {

@@ -24,7 +24,7 @@ const CELL_TEXTS = {
   change: withSign,
   count: groupDigits,
   bound: (value) => `≥ ${number(value)}`,
-  share: (value) => `${number(100 * value)} %`,
+  share: (value) => number(100 * value),
 };
 
 /** Closed it is its tabs, and `inBar` beside them. */
@@ -93,7 +93,10 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   async function draw() {
     if (!known) return;
     const { num_rows: num } = known;
-    if (!num) return void fill(body, element("li", {}, sentence(visible(known.empty))));
+    if (!num) {
+      fill(body, element("li", {}, sentence(visible(known.empty))));
+      return mark();
+    }
     const from = Math.max(Math.floor(scroller.scrollTop / LINE_HEIGHT) - 4, 0);
     const to = Math.min(from + Math.ceil(scroller.clientHeight / LINE_HEIGHT) + 8, num);
     const of = pages;
@@ -116,6 +119,9 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     }
     note.textContent = visible(known?.notes?.[Math.max(now, 0)] ?? "");
     note.hidden = !note.textContent;
+    const rows = known?.num_rows ? body.offsetHeight : body.scrollHeight;
+    const height = [caption, head, note].reduce((sum, part) => sum + part.offsetHeight, rows);
+    if (known) panel.style.setProperty("--fits", `${height + 6}px`);
   }
 
   function choose(name) {
@@ -198,12 +204,12 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
 }
 
 function noteRows(notes) {
-  const values = (name) => notes.map((note) => note[name]);
+  const values = (name) => notes.map((note) => note[name] ?? ""); // some are of a round or a sample
   const keys = ["sample", "round", "token"];
   return {
     num_rows: notes.length,
     caption: notes.length ? "kept in the state: explorer.state[\"notes\"] in Python" : "",
-    empty: "No note yet: write one under the numbers of a token.",
+    empty: "No note yet: write one (N) on a token, a round or a sample.",
     columns: [{ head: "note", kind: "wide", values: values("text") }, ...keys.map((head) => ({ head, kind: "count", values: values(head) }))],
     places: notes.map(({ text: _, ...place }) => place),
   };
@@ -211,14 +217,21 @@ function noteRows(notes) {
 
 function listRow({ columns }, at) {
   const own = at % PAGE_ROWS;
-  const cells = columns.map(({ kind, values }) => listCell(values[own], kind));
+  const cells = columns.map((column) => listCell(column.values[own], column.kind, textsOf(column)?.[own]));
   const button = element("button", { type: "button", "data-row": at }, ...cells);
   const node = element("li", {}, button);
   node.style.top = `${at * LINE_HEIGHT}px`;
   return node;
 }
 
-function listCell(value, kind) {
+// Of all rows of a reply, which are numbers.
+function textsOf(column) {
+  const format = CELL_TEXTS[column.kind];
+  column.texts ??= format ? alignDecimals(Array.from(column.values, format)) : null;
+  return column.texts;
+}
+
+function listCell(value, kind, text = String(value)) {
   const name = `rdx-cell rdx-cell-${kind}`;
   if (kind === "piece" && Array.isArray(value)) {
     const [before, piece, after] = value.map(visible);
@@ -226,5 +239,5 @@ function listCell(value, kind) {
   }
   if (typeof value === "string") return element("span", { class: name, title: visible(value) }, visible(value));
   const side = kind === "change" && value > 0 ? " rdx-worse" : kind === "signed" ? { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(value)] ?? "" : "";
-  return element("span", { class: name + side }, CELL_TEXTS[kind]?.(value) ?? String(value));
+  return element("span", { class: name + side }, kind === "share" ? `${text} %` : text);
 }

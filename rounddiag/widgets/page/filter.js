@@ -1,7 +1,8 @@
 // @ts-check
 // The filter: a text, and conditions on any column, each shown as a chip.
 
-const MOST_CHECKS = 12; // values of a column that are check boxes
+// Values of a column that are check boxes: numbers are short.
+const [MOST_CHECKS, MOST_NUMBERS] = [12, 24];
 
 /** @param {(name: string) => Promise<any>} [askValues] */
 function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
@@ -81,12 +82,18 @@ function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
 /** The fields for a condition on a column: a range, check boxes, or a list of values. */
 function conditionField({ name, values = [], ends }, onChange, line) {
   if (ends) return rangeField(name, onChange, line, { step: "any", placeholder: "any" });
-  if (values.length <= MOST_CHECKS && name !== "sample") return choiceField(name, values, onChange);
+  if (values.length <= (typeof values[0] === "number" ? MOST_NUMBERS : MOST_CHECKS) && name !== "sample") return choiceField(name, values, onChange);
   const options = element("datalist", { id: uniqueName("values") }, ...values.map((value) => element("option", { value })));
   const parse = (text) => onChange(text === null ? null : text.split(",").map((one) => valueOf(one.trim(), values)));
   const field = textField(name, parse, line, { list: options.id, placeholder: name === "sample" ? "38, 52, or ids" : "values" });
   field.node.append(options);
-  return { ...field, set: (condition) => field.set(condition === null ? null : [condition].flat().join(", ")) };
+  return { ...field, set: (condition) => field.set(condition === null ? null : valuesWithin(condition, values).join(", ")) };
+}
+
+// The values that a condition names, or has between its ends.
+function valuesWithin(condition, values) {
+  if (Array.isArray(condition) || typeof condition !== "object") return [condition].flat();
+  return values.filter((value) => value >= (condition?.from ?? -Infinity) && value <= (condition?.to ?? Infinity));
 }
 
 // A number where the column has numbers.
@@ -103,7 +110,7 @@ function choiceField(label, values, onChange) {
     onChange(kept.length ? kept : null);
   });
   const set = (condition) => {
-    chosen = Object.fromEntries([condition].flat().map((one) => [one, true]));
+    chosen = Object.fromEntries((condition === null ? [] : valuesWithin(condition, values)).map((one) => [one, true]));
     row.set(values.map((one) => [one, visible(String(one))]), chosen);
     if (counts) setCounts(counts);
   };

@@ -173,9 +173,10 @@ function groupBars(onValue) {
     const now = JSON.stringify(filter[by]);
     const rest = groups.num_rows - groups.rows.length;
     title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic${rest ? `; ${rest} smaller ones are not shown` : ""}; a click filters`;
-    fill(list, groups.rows.map((row) => {
+    const means = alignDecimals(groups.rows.map(({ mean }) => number(mean)));
+    fill(list, groups.rows.map((row, at) => {
       const isNow = JSON.stringify(row.condition) === now;
-      const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, number(row.mean))];
+      const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, means[at])];
       const attributes = { class: "rdx-group", "aria-pressed": String(isNow), title: valueTitle(row) };
       return element("li", {}, pushButton(attributes, () => onValue(by, isNow ? null : row.condition), ...parts));
     }));

@@ -251,6 +251,7 @@ class ExplorerPage {
     this.sample.setUsual(found.usual ?? 0);
     if (found.why) return void this.controls.diagnose(undefined, found.why);
     this.controls.diagnose(found);
+    this.steps.judge(found.verdict);
     this.numFindings = found.num_findings;
     this.showDrawer();
     if (found.opens !== null && !this.numMoves) await this.goToRow({ finding: found.opens });
@@ -266,6 +267,7 @@ class ExplorerPage {
   /** Go to what a row of a list is about.
    * @param {{ place?: any, condition?: any, finding?: number, at?: number }} row */
   async goToRow({ place, condition, finding, at }) {
+    if (this.drawer.open() === "notes") this.sample.note.show({ scope: noteScope(place) });
     if (finding !== undefined) return this.select({ finding });
     if (condition) {
       await this.set({ filter: condition, current: place });

@@ -137,8 +137,9 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   });
   const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
   const screens = screenViewer({ onWanted: fetchPicture });
-  const focus = focusPanel((words) => onNote(current, words));
+  const focus = focusPanel(onNote);
   const title = element("h2", { class: "rdx-title" });
+  const noted = element("span", { class: "rdx-note-mark", hidden: true });
   const key = dropdown({ label: "i", name: "Colours and lines of the text", side: "right" }, text.key);
   const reader = element(
     "section",
@@ -149,7 +150,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   const facts = element("div", { class: "rdx-sample-facts" });
   const film = pushButton({ class: "rdx-button rdx-film", title: "Play the rounds (space)", "aria-label": "Play the rounds", "aria-pressed": "false" }, onFilm, "▶");
   const missing = element("div", { class: "rdx-empty rdx-missing", role: "status" });
-  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, facts, film), missing, strip.node);
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, noted, facts, film), missing, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
@@ -170,12 +171,18 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
     fill(facts, ...factChips(trajectory, onFact, onMates));
-    color.set(shadesOf(trajectory).map((name) => [name, SHADES[name][0]]), shadeName);
+    showColors();
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, shots);
     find.again();
     mark(place);
+  }
+
+  // A colour that this sample has no values for is that of its diff.
+  function showColors() {
+    const known = shadesOf(trajectory);
+    color.set(known.map((name) => [name, SHADES[name][0]]), known.includes(shadeName) ? shadeName : "diff");
   }
 
   // In place of all panes.
@@ -208,7 +215,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     strip.mark(place.round);
     plot.mark(place);
     focus.show(trajectory, index);
-    focus.setNote(notes.find((note) => isSamePlace(note, place))?.text ?? "");
+    focus.note.show({ place, notes });
   }
 
   // What the filter keeps of the sample; null for all.
@@ -223,8 +230,13 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     text.setColor(name);
     for (const chip of facts.querySelectorAll("button[data-name]")) chip.setAttribute("aria-pressed", chip.dataset.name in filter);
     if (!trajectory) return;
-    color.set(shadesOf(trajectory).map((one) => [one, SHADES[one][0]]), name);
-    text.setNotes(notes.filter(({ sample }) => sample === trajectory.sample));
+    showColors();
+    const own = notes.filter(({ sample }) => sample === trajectory.sample);
+    text.setNotes(own);
+    const whole = own.find((note) => noteScope(note) === "sample");
+    noted.hidden = !whole;
+    noted.textContent = noted.title = whole ? `✎ ${visible(whole.text)}` : "";
+    if (current) focus.note.show({ place: current, notes });
   }
 
   const showScreens = () => screens.show(trajectory, current.round, shots);
@@ -237,6 +249,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     showFigure: (axes, only, state, kept) => plot.show(trajectory, axes, only, current, state, kept),
     setKept,
     showOther: focus.showOther,
+    note: focus.note,
     setState,
     setFilm: (isOn) => film.setAttribute("aria-pressed", isOn),
     showMissing,

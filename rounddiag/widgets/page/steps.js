@@ -1,6 +1,6 @@
 // @ts-check
-// The line of steps of a run: the mean |diff| of each, marks where rounds change. A click,
-// arrow keys, and `[` and `]` go to another step.
+// The line of steps of a run: the mean |diff| and the verdict of each, marks where rounds
+// change. A click, arrow keys, and `[` and `]` go to another step.
 const STEP_DELAY = 120; // while a key is held, only the last step is opened
 const [STEPS_WIDTH, STEPS_HEIGHT] = [1000, 100];
 
@@ -17,6 +17,7 @@ function stepLine(onStep) {
   const buttons = [button("‹", -1, "["), button("›", 1, "]")];
   const node = element("div", { class: "rdx-steps", hidden: true, "aria-label": "Steps" }, axis, buttons[0], slider, buttons[1], text);
   let [line, at, opened, timer] = [null, 0, null, 0];
+  const verdicts = new Map(); // by step; those of a run that is diagnosed, and of opened steps
 
   const x = (step) => {
     const [first, last] = [line.steps[0], line.steps.at(-1)];
@@ -33,7 +34,8 @@ function stepLine(onStep) {
   function describe(index) {
     const [step, mean] = [line.steps[index], line.means[index]];
     const size = mean === null ? "no finite diff" : `mean |diff| ${number(mean)} nat`;
-    return `step ${groupDigits(step)}, ${groupDigits(index + 1)} of ${groupDigits(line.steps.length)}: ${size}`;
+    const verdict = verdicts.has(step) ? `, ${verdicts.get(step).replace("_", " ")}` : "";
+    return `step ${groupDigits(step)}, ${groupDigits(index + 1)} of ${groupDigits(line.steps.length)}: ${size}${verdict}`;
   }
 
   function mark() {
@@ -71,15 +73,18 @@ function stepLine(onStep) {
     const y = (size) => STEPS_HEIGHT - 38 - (high > low ? (size - low) / (high - low) : 0.5) * (STEPS_HEIGHT - 50); // steps are named below
     const vertical = (place, name) => shape("line", { class: name, x1: place, x2: place, y1: 0, y2: STEPS_HEIGHT });
     const points = line.steps.map((step, index) => sizes[index] !== null && `${x(step)},${y(sizes[index])}`);
-    const dot = (isRaised) => points.filter((point, index) => point && line.raised[index] === isRaised).map((point) => `M${point}h0`).join("");
+    // Hollow: not judged yet; the colour is then that of its level.
+    const isBad = (index) => BAD_VERDICTS.includes(verdicts.get(line.steps[index])) || (!verdicts.has(line.steps[index]) && line.raised[index]);
+    const dots = (name, isOne) => shape("path", { class: `rdx-step-dots ${name}`, d: points.filter((point, index) => point && isOne(index)).map((point) => `M${point}h0`).join("") });
     fill(axis.firstChild, high > low && number(10 ** high));
     fill(axis.lastChild, number(10 ** low));
     ends.forEach((end, side) => (end.textContent = groupDigits(line.steps.at(-side))));
     plot.replaceChildren(
       ...line.marks.map(({ at: step }) => vertical(x(step), "rdx-step-mark")),
       shape("polyline", { class: "rdx-step-means", points: points.filter(Boolean).join(" ") }),
-      shape("path", { class: "rdx-step-dots", d: dot(false) }),
-      shape("path", { class: "rdx-step-dots rdx-raised", d: dot(true) }),
+      dots("", (index) => !isBad(index)),
+      dots("rdx-raised", isBad),
+      dots("rdx-unjudged", (index) => !verdicts.has(line.steps[index])),
       vertical(x(line.now), "rdx-step-now"),
     );
     slider.setAttribute("aria-valuemin", line.steps[0]);
@@ -93,6 +98,7 @@ function stepLine(onStep) {
     const isWaiting = line && line.steps[at] !== opened; // superseded by a later request
     const wanted = isWaiting ? line.steps[at] : next.now;
     [line, opened] = [next, next.now];
+    next.verdicts.forEach((verdict, index) => verdict && verdicts.set(next.steps[index], verdict));
     at = Math.max(0, line.steps.indexOf(line.steps.includes(wanted) ? wanted : next.now));
     node.hidden = false;
     draw();
@@ -113,7 +119,17 @@ function stepLine(onStep) {
     const near = line.marks.filter(({ at: step }) => Math.abs(x(step) - x(line.steps[index])) < STEPS_WIDTH / 100);
     const isOpen = line.steps[index] === opened;
     const click = isOpen ? "open now" : `click: open step ${groupDigits(line.steps[index])}`;
-    slider.title = [describe(index), ...near.map((one) => one.text), click].join("\n");
+    const unjudged = !verdicts.has(line.steps[index]) && "hollow: not diagnosed yet; run.diagnose() does all";
+    slider.title = [describe(index), ...near.map((one) => one.text), unjudged, click].filter(Boolean).join("\n");
   });
-  return { node, show, move, close: () => clearTimeout(timer) };
+
+  // The verdict of the open step.
+  function judge(verdict) {
+    if (!line) return;
+    verdicts.set(opened, verdict);
+    draw();
+    mark();
+  }
+
+  return { node, show, move, judge, close: () => clearTimeout(timer) };
 }

@@ -127,8 +127,9 @@ function shadesOf({ tokens }) {
   return Object.keys(SHADES).filter((name) => !["entropy", "advantage", "loss_mask"].includes(name) || tokens[name]);
 }
 
-function shadeOf({ tokens }, name) {
-  if (name === "diff" || !SHADES[name]) return null;
+function shadeOf(trajectory, name) {
+  const { tokens } = trajectory;
+  if (name === "diff" || !shadesOf(trajectory).includes(name)) return null;
   const most = tokens.advantage?.reduce((sum, one) => Math.max(sum, Math.abs(one)), 0) || 1;
   return (at) => SHADES[name][2](tokens, at, most);
 }
@@ -278,21 +279,16 @@ function notesOnText({ tokens, rounds, text_note: note }) {
   ];
 }
 
-// A tooltip at the pointer.
-
-/** `inner` with a tooltip: `linesOf` gets what `indexOf` returns for a node, unless -1. */
+/** `inner` with a tooltip beside it: `linesOf` gets what `indexOf` returns for a node, unless -1. */
 function pointerTip(inner, indexOf, linesOf) {
-  const tip = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
+  const { node: tip, hide, show } = tooltip();
   const node = element("div", { class: "rdx-text-body" }, inner, tip);
-  const hide = () => tip.togglePopover(false);
 
   inner.addEventListener("pointerover", ({ target }) => {
     const index = indexOf(target);
     const at = index < 0 ? null : target.getClientRects()[0];
     if (!at) return void hide();
-    fill(tip, ...linesOf(index));
-    tip.togglePopover(true);
-    placeInTopLayer(tip, at);
+    show(linesOf(index), inner, at);
   });
   inner.addEventListener("pointerleave", hide);
   inner.addEventListener("scroll", hide, { passive: true });
@@ -362,7 +358,7 @@ function tokenText({ onToken, onObservation }) {
     fills = new Map([...chunks, ...made.between].map((part) => [part.node, part.fill]));
     if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
     for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
-    fill(key, ...textKey(trajectory, threshold, color));
+    fill(key, ...textKey(trajectory, threshold, shade ? color : "diff"));
     fill(notes, ...notesOnText(trajectory));
     fill(scroller, made.nodes);
   }
@@ -371,7 +367,7 @@ function tokenText({ onToken, onObservation }) {
     const [low, high] = [threshold, newThreshold].sort((a, b) => a - b);
     threshold = newThreshold;
     if (!shown || shade) return;
-    fill(key, ...textKey(shown, threshold, color));
+    fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
     for (const { first, stop, node: chunk, isFilled } of chunks) {
       for (let index = first; isFilled && index < stop; index += 1) {
         const size = Math.abs(shown.tokens.diff[index]);
@@ -386,7 +382,7 @@ function tokenText({ onToken, onObservation }) {
     color = newColor;
     if (!shown) return;
     shade = shadeOf(shown, color);
-    fill(key, ...textKey(shown, threshold, color));
+    fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
     for (const chunk of chunks.filter(({ isFilled }) => isFilled)) {
       const now = [...chunk.node.children].indexOf(chosen.span);
       fill(chunk.node);
@@ -447,7 +443,15 @@ function tokenText({ onToken, onObservation }) {
     setClass("rdx-found", Array.from(round, (one, at) => firsts.get(one) + token[at]));
   }
 
-  const setNotes = (notes) => setClass("rdx-noted", notes.map((note) => indexOf(shown, note)));
+  // A mark at each token with a note, and the words at the head of a round.
+  function setNotes(notes) {
+    setClass("rdx-noted", notes.filter((note) => noteScope(note) === "token").map((note) => indexOf(shown, note)));
+    for (const mark of scroller.querySelectorAll(".rdx-round-head > .rdx-note-mark")) mark.remove();
+    for (const { round, text } of notes.filter((note) => noteScope(note) === "round")) {
+      const mark = element("span", { class: "rdx-note-mark", title: visible(text) }, `✎ ${visible(text)}`);
+      scroller.querySelector(`.rdx-round-head[data-round="${round}"] > .rdx-facts`)?.before(mark);
+    }
+  }
 
   // Dim what the filter drops; null keeps all.
   function setKept(kept) {
@@ -472,10 +476,10 @@ function uncoverHead(scroller) {
 function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
   return [
-    element("b", {}, `diff ${withSign(diff[index])}`),
+    `diff ${withSign(diff[index])}`,
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
     `round ${round[index]}, ${rank[index] ? `${ordinal(rank[index])} largest in it` : "not finite"}`,
-  ].map((line) => element("div", {}, line));
+  ];
 }
 
 // The one box: it searches this text or all samples, and goes to places.

@@ -28,10 +28,10 @@ function focusPanel(onNote) {
   });
   const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((one) => one.node));
   const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)));
-  const note = textField("note", (text) => onNote(text), errorLine(), { placeholder: "Write a note on this token" });
-  note.node.classList.add("rdx-note-field");
+  const note = noteField(onNote);
   const table = scoreTable(scores);
   const parts = [piece, table, list(facts.slice(0, NUM_FIRST)), note.node, more];
+  let own = { rows: [], diff: "" };
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
@@ -43,13 +43,12 @@ function focusPanel(onNote) {
     const [diff, level] = [tokens.diff[index], tokens.level[index]];
     piece.className = `rdx-focus-piece ${levelClass(level === NOT_FINITE ? 0 : level)}`;
     fill(piece, text ? visibleNodes(text) : "part of the previous character");
-    scores[0].show(a, tokens.a[index]);
-    scores[1].show(b, tokens.b[index]);
     const round = roundOf(trajectory, tokens.round[index]);
     facts[0].term.textContent = `diff, ${a} - ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
+    own = { rows: [[a, tokens.a[index]], [b, tokens.b[index]]], diff: Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite" };
     const values = [
-      Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite",
+      own.diff,
       number(Math.exp(diff)),
       tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
       tokens.role ? tokens.role[index] : "not known",
@@ -73,15 +72,44 @@ function focusPanel(onNote) {
   // The same token in the other batch, where the sample is paired.
   function showOther(other, index, name) {
     const isSame = other && other.tokens.piece[index] !== undefined;
-    others.forEach((row, at) => {
-      if (!isSame) return void row.node.remove();
+    const their = isSame ? [[other.name_a, other.tokens.a], [other.name_b, other.tokens.b]] : [];
+    const rows = [...own.rows, ...their.map(([score, values]) => [`${visible(score)} in ${visible(name)}`, values[index]])];
+    const [logProbs, probabilities] = [Number, Math.exp].map((of) => alignDecimals(rows.map(([, value]) => number(of(value)))));
+    [...scores, ...others].forEach((row, at) => {
+      if (at >= rows.length) return void row.node.remove();
       table.lastChild.append(row.node);
-      row.show(`${at ? other.name_b : other.name_a} in ${visible(name)}`, (at ? other.tokens.b : other.tokens.a)[index]);
+      row.show(rows[at], logProbs[at], probabilities[at]);
     });
-    if (isSame) facts[0].value.textContent += `, ${withSign(other.tokens.diff[index])} in ${visible(name)}`;
+    facts[0].value.textContent = own.diff + (isSame ? `, ${withSign(other.tokens.diff[index])} in ${visible(name)}` : "");
   }
 
-  return { node, show, showOther, setNote: note.set };
+  return { node, show, showOther, note };
+}
+
+const NOTE_KEYS = { token: ["sample", "round", "token"], round: ["sample", "round"], sample: ["sample"] };
+
+/** What a note at a place is on: the token, its round, or the sample. */
+function noteScope(place) {
+  return Object.keys(NOTE_KEYS).find((scope) => NOTE_KEYS[scope].at(-1) in place);
+}
+
+/** The note on a token, its round or its sample; `onNote` gets its place and its text. */
+function noteField(onNote) {
+  /** @type {{ place: any, notes: any[], scope: string }} */
+  let now = { place: {}, notes: [], scope: "token" };
+  const here = () => Object.fromEntries(NOTE_KEYS[now.scope].map((key) => [key, now.place[key]]));
+  const field = textField("note", (text) => onNote(here(), text), errorLine(), { placeholder: "Write a note" });
+  const scopes = selectField("on", (scope) => show({ scope }), { "aria-label": "note on" });
+  const node = element("div", { class: "rdx-note-field" }, field.node, scopes.node);
+
+  /** @param {{ place?: any, notes?: any[], scope?: string }} changes */
+  function show(changes) {
+    now = { ...now, ...changes };
+    scopes.set(Object.keys(NOTE_KEYS).map((scope) => [scope, `${scope} ${now.place[scope] ?? ""}`]), now.scope);
+    field.set(now.notes.find((note) => isSamePlace(note, here()))?.text ?? "");
+  }
+
+  return { node, show, focus: () => field.input.focus() };
 }
 
 // Where the mask and the limit of weights are known.
@@ -114,10 +142,9 @@ function scoreRow() {
   const [logProb, probability] = [element("td", {}), element("td", {})];
   const room = element("td", { class: "rdx-bar-room", "aria-hidden": "true" }, bar);
 
-  function show(score, value) {
+  function show([score, value], ...texts) {
     name.textContent = score;
-    logProb.textContent = number(value);
-    probability.textContent = number(Math.exp(value));
+    [logProb.textContent, probability.textContent] = texts;
     bar.style.width = `${100 * (Math.min(1, Math.exp(value)) || 0)}%`;
   }
 
