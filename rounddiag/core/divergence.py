@@ -227,7 +227,7 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "k3": _float64(k3),
     "chi2": _float64(chi2),
     "beyond": _beyond(2.0),
-    "equal_start": np.positive,
+    "after_first_unequal": lambda is_equal_so_far: 1.0 - is_equal_so_far,
     "share_equal": lambda difference: (difference == 0).astype(np.float64),
     "clip_share": lambda difference: _is_clipped(difference).astype(np.float64),
     "train_rollout_logprob_abs_diff": np.abs,

@@ -161,9 +161,11 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
     )
 
 
-def table_html(frame: pd.DataFrame, name: str, number: str) -> str:
+def table_html(frame: pd.DataFrame, name: str) -> str:
     """Return a frame as a table with escaped text that can scroll."""
-    html = frame.to_html(index=False, border=0, na_rep="-", float_format=number.format)
+    html = frame.to_html(
+        index=False, border=0, na_rep="-", float_format="{:.4g}".format
+    )
     # Wide tables scroll, with the keyboard as well.
     label = f'class="wide" role="region" tabindex="0" aria-label="{name}"'
     heads = html.replace("<th>", '<th scope="col">')

@@ -224,7 +224,7 @@ def _failed_steps(run: Run) -> str:
     frame = pd.DataFrame(
         {"step": [*run.failed], "error": [*map(printable, run.failed.values())]}
     )
-    return table_html(frame, "Steps that cannot be read", "{:.4g}")
+    return table_html(frame, "Steps that cannot be read")
 
 
 def _steps(diagnosis: RunDiagnosis) -> str:
@@ -235,4 +235,4 @@ def _steps(diagnosis: RunDiagnosis) -> str:
         text=[printable(text.split("\n")[0]) for text in diagnosis.frame["text"]],
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
-    return table_html(frame.rename(columns=names), "Diagnosed steps", "{:.4g}")
+    return table_html(frame.rename(columns=names), "Diagnosed steps")

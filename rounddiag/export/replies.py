@@ -15,7 +15,6 @@ from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place
-from rounddiag.widgets.state import OFFERED_METRICS
 from rounddiag.widgets.value_means import value_means
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def collect_replies(
         session.change({"finding": 0, "layout": {"list": "findings"}})
     chosen = choose_samples(session, worst, samples)
     replies = _replies(session, chosen)
-    total = 2 * len(OFFERED_METRICS) + len(_groups(session)) + 10 + 3 * len(chosen)
+    total = 2 * len(_metrics(session)) + len(_groups(session)) + 10 + 3 * len(chosen)
     total += len(found) + sum(len((batch.images or {one: ()})[one]) for one in chosen)
     bar = tqdm(replies, "report", total, unit="part", leave=False, delay=1)
     return found, iter(bar)
@@ -172,12 +171,16 @@ def _source(batch: Batch) -> str:
     return batch_name(batch) if isinstance(source, str) else "FILE"
 
 
+def _metrics(session: Session) -> list[str]:
+    return [name for name, *_ in session.options[0]["metric"]]
+
+
 def _figures(
     session: Session, ask: Ask, first: dict[str, bytes]
 ) -> Iterator[tuple[str, object]]:
     """Yield both figures of each metric; lines and bars of each `by` that are fast."""
     opened = session.state
-    for metric in OFFERED_METRICS:
+    for metric in _metrics(session):
         figures = first
         if metric != opened.metric:
             session.change({"metric": metric})

@@ -63,7 +63,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["image_window"])
+    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["last_2_images"])
     >>> plot_proof(proof).layout.xaxis.title.text
     'residual [multiples of the noise]'
     """

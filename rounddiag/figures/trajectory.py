@@ -403,12 +403,12 @@ def _hover(pair: Pair, columns: list[str], *, has_text: bool) -> str:
             for place, name in enumerate(names, start)
         )
         for names, start, digits in (
-            (columns, 1, ":.3g"),
+            (columns, 1, ":.3~g"),
             (_KEYS, len(columns) + 1, ""),
         )
     )
     head = ["<b>%{text}</b>"] if has_text else []
-    lines = [*head, "diff %{customdata[0]:.3g} nat", log_probs, keys]
+    lines = [*head, "diff %{customdata[0]:.3~g} nat", log_probs, keys]
     return "<br>".join(filter(None, lines)) + "<extra></extra>"
 
 

@@ -24,7 +24,7 @@ def not_followed(view: View, indices: Array) -> list[str]:
     errors of 0.
     """
     num_samples = view.batch.num_samples
-    sample, size = view.sample[indices], view.abs[indices]
+    sample, size = view.sample[indices], view.abs_diff[indices]
     count = np.bincount(sample, minlength=num_samples)
     total = np.bincount(sample, weights=size, minlength=num_samples)
     mean = total / np.maximum(count, 1)

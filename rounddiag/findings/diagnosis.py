@@ -299,7 +299,7 @@ def diagnose(
     findings = tuple(
         sorted((_finding(one, view, known) for one in explained), key=_order)
     )
-    if not view.abs.any():
+    if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
     verdict = judge(level, usual, findings)
     rest = Level.from_view(left)
@@ -322,7 +322,7 @@ def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
     if one.stage in ("exact", "fit"):
         known = ()
     place = next((place for place in known if _is_story(place, inside)), None)
-    large = one.indices[view.abs[one.indices] > FACTOR_2]
+    large = one.indices[view.abs_diff[one.indices] > FACTOR_2]
     where = {
         "samples": np.unique(view.sample[one.indices]),
         "num_large": len(large),
@@ -377,15 +377,15 @@ def _not_measurable(view: View) -> str:
     known = view.batch.meta.get("not_measurable")
     if known:
         return str(known)
-    for values, name in ((view.o, view.a), (view.r, view.b)):
-        if len(view) > 1 and (values == values[0]).all() and view.abs.any():
+    for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
+        if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
             return f"every `{name}` log-prob is {values[0]:g}"
     return ""
 
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
     """Return the range measured on a healthy batch."""
-    level = Level.from_view(View.from_batch(healthy, a, b))
+    level = Level.from_view(View.from_batch(healthy, a, b, usual))
     if not np.isfinite(level.mean_abs_diff):
         raise BatchError.build(
             expected="a healthy batch with generated tokens",

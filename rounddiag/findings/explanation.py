@@ -101,13 +101,13 @@ def _shows(view: View, evidence: Evidence, tokens: Array) -> bool:
     """Return whether a fitted effect shows at tokens on which it was not fitted."""
     if evidence.effect is None or not tokens.any():
         return False
-    effect, d = evidence.effect(view)[tokens], np.clip(view.d[tokens], -LARGE, LARGE)
+    effect, d = evidence.effect(view)[tokens], np.clip(view.diff[tokens], -LARGE, LARGE)
     return bool((effect * d).sum() > MIN_SLOPE * (effect**2).sum())
 
 
 def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
     """Remove what is known, then the largest cause, and search again."""
-    total = bar = float(view.abs.sum())
+    total = bar = float(view.abs_diff.sum())
     found: list[Explained] = []
     left, indices = view, np.arange(len(view))
     while len(found) < MAX_FINDINGS and (len(left) >= MIN_TOKENS or not found):
@@ -129,9 +129,9 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
         if evidence.effect is not None:
             effect = evidence.effect(left)
             chosen, left = effect != 0, left.without(effect)
-            part = float((before.abs - left.abs)[chosen].sum())
+            part = float((before.abs_diff - left.abs_diff)[chosen].sum())
         else:
-            part = float(left.abs[chosen].sum()) if evidence.adds_mismatch else 0.0
+            part = float(left.abs_diff[chosen].sum()) if evidence.adds_mismatch else 0.0
         share = min(max(part / total, 0.0), 1.0) if total > 0 else 0.0
         found.append(Explained(evidence, stage, indices[chosen], share, causes, looks))
         if stage == "exact":
@@ -178,7 +178,7 @@ def _is_everywhere(view: View, place: Place) -> bool:
     """
     if _has_known_shape(place):
         return False
-    elsewhere = float(view.abs[~place.tokens].mean()) / view.usual.usual
+    elsewhere = float(view.abs_diff[~place.tokens].mean()) / view.usual.usual
     return elsewhere > max(1.0, ELSEWHERE * (place.ratio - 1))
 
 
@@ -206,7 +206,7 @@ def _shows_outside(view: View, evidence: Evidence, place: Place) -> bool:
         return _shows(view, evidence, outside)
     if evidence.tokens.mean() > 1 / 2:
         return True
-    mine = view.abs * evidence.tokens
+    mine = view.abs_diff * evidence.tokens
     return bool(mine[outside].sum() > ELSEWHERE * mine.sum())
 
 
@@ -226,7 +226,7 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     if onset is not None:
         tokens = view.round >= onset.round
         where = {"rounds_from": onset.round, "onset": onset}
-    outside = float(view.abs[~tokens].mean())
+    outside = float(view.abs_diff[~tokens].mean())
     return Evidence(
         cause="unknown",
         score=1.0,
@@ -301,7 +301,11 @@ def _rank_causes(
     looks = describe(view, evidence)
     causes = rank_causes(looks, has_images=view.has_images)
     place = evidence.where.get("found")
-    if place is not None and place.is_of_text and _is_alone(view, place, evidence):
+    if (
+        place is not None
+        and place.is_of_text
+        and _is_alone(view, place, evidence, looks)
+    ):
         # No known cause follows what is written: the table has no such place.
         causes = causes / 2
         causes["unknown"] = causes.get("unknown", 0.0) + 0.5
@@ -309,8 +313,17 @@ def _rank_causes(
     return causes, looks
 
 
-def _is_alone(view: View, place: Place, evidence: Evidence) -> bool:
-    """Return whether tokens outside of a place begin nowhere to differ."""
+def _is_alone(
+    view: View, place: Place, evidence: Evidence, looks: Mapping[str, str]
+) -> bool:
+    """Return whether a place of text is the whole story.
+
+    It is not if it has the first tokens of samples, from which a mismatch fades, or if
+    tokens outside of it begin somewhere to differ.
+    """
+    columns = {one.column for one in place.conditions}
+    if "first_tokens" in columns and looks.get("begins") == "fades":
+        return False
     rest = ~place.tokens
     others = replace(evidence, tokens=np.ones(int(rest.sum()), dtype=bool), where={})
     return describe(view.keep(rest), others).get("begins", "everywhere") == "everywhere"
@@ -332,9 +345,9 @@ def share_out(first: float, evidence: Evidence) -> pd.Series[float]:
 def _matters(evidence: Evidence, view: View, total: float) -> bool:
     """Return whether the tokens of some evidence hold enough of the mismatch."""
     whole = total
-    if view.abs.mean() > view.usual.usual:
-        whole = float(view.abs.sum())
-    return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * whole
+    if view.abs_diff.mean() > view.usual.usual:
+        whole = float(view.abs_diff.sum())
+    return float(view.abs_diff[evidence.tokens].sum()) > MIN_SHARE * whole
 
 
 def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:

@@ -216,11 +216,11 @@ class Finding:
                 "sample": view.sample[index].astype(np.int32),
                 "round": view.round[index].astype(np.int32),
                 "token": view.token[index].astype(np.int32),
-                "diff": view.d[index].astype(np.float32),
+                "diff": view.diff[index].astype(np.float32),
                 "position": view.position[index].astype(np.int32),
-                "token_id": view.id[index].astype(np.int32),
-                "rollout_log_prob": view.r[index].astype(np.float32),
-                "old_log_prob": view.o[index].astype(np.float32),
+                "token_id": view.token_id[index].astype(np.int32),
+                "rollout_log_prob": view.log_prob_b[index].astype(np.float32),
+                "old_log_prob": view.log_prob_a[index].astype(np.float32),
             }
         )
         frame.attrs["is_thinned"] = view.is_thinned
@@ -307,7 +307,7 @@ def _by_sample(view: View, inside: Array) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "x": x,
-            "y": np.bincount(code, weights=view.abs) / num,
+            "y": np.bincount(code, weights=view.abs_diff) / num,
             "inside": np.bincount(code, weights=inside) > num / 2,
             "num_tokens": num,
         }
@@ -334,7 +334,7 @@ def _by_step(view: View, inside: Array) -> pd.DataFrame:
 
 def _means(view: View, place: Array, chosen: Array) -> pd.DataFrame:
     """Return the mean |diff| of the chosen tokens at each place, with its interval."""
-    values, at, sample = (x[chosen] for x in (view.abs, place, view.sample))
+    values, at, sample = (x[chosen] for x in (view.abs_diff, place, view.sample))
     means = cell_means(values, at, sample, sample_clusters(view.batch))
     return means.rename(columns={"cell": "x"}).assign(y=means["mean"])
 
@@ -349,8 +349,8 @@ def _cloud(view: View, inside: Array) -> pd.DataFrame:
     index = np.r_[index[~inside[index]], mine]
     return pd.DataFrame(
         {
-            "x": view.r[index],
-            "y": view.d[index],
+            "x": view.log_prob_b[index],
+            "y": view.diff[index],
             "inside": inside[index],
             "num_tokens": 1,
         }

@@ -71,27 +71,30 @@ class Level:
                 mult_prob_error=nan, prob_diff=nan, pearson=nan, num_tokens=0,
                 num_samples=0, least_sample_mean=nan,
             )  # fmt: skip
-        mean, error = clustered_mean(view.abs, view.sample)
+        mean, error = clustered_mean(view.abs_diff, view.sample)
         num_samples = int((view.num_per_sample > 0).sum())
         reach = nan
         if num_samples >= MIN_SAMPLES:
             reach = float(stats.t.ppf(0.975, num_samples - 1)) * error
-        p, q = np.exp(np.minimum(view.o, 0)), np.exp(np.minimum(view.r, 0))
+        p, q = (
+            np.exp(np.minimum(view.log_prob_a, 0)),
+            np.exp(np.minimum(view.log_prob_b, 0)),
+        )
         varied = len(view) > 1 and p.std() > 0 and q.std() > 0
         return cls(
             mean_abs_diff=mean,
             low=max(mean - reach, 0.0) if np.isfinite(reach) else nan,
             high=mean + reach,
-            median_abs_diff=float(np.median(view.abs)),
-            kl=float(get_measure("k3").values(view.d).mean()),
+            median_abs_diff=float(np.median(view.abs_diff)),
+            kl=float(get_measure("k3").values(view.diff).mean()),
             mult_prob_error=float(
-                get_measure("token_mult_prob_error").values(view.d).mean()
+                get_measure("token_mult_prob_error").values(view.diff).mean()
             ),
             prob_diff=float(np.abs(p - q).mean()),
             pearson=float(np.corrcoef(p, q)[0, 1]) if varied else nan,
             num_tokens=len(view),
             num_samples=num_samples,
-            least_sample_mean=float(np.nanmin(view.per_sample(view.abs))),
+            least_sample_mean=float(np.nanmin(view.per_sample(view.abs_diff))),
         )
 
 

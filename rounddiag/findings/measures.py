@@ -157,8 +157,8 @@ class _Shape:
 
     def __init__(self, view: View, place: Array, rows: Array) -> None:
         self.view, self.place = view, place & view.uncertain
-        size = np.minimum(view.abs, _LARGEST)
-        size = size / (_SOFT - np.expm1(np.minimum(view.r, 0.0)))
+        size = np.minimum(view.abs_diff, _LARGEST)
+        size = size / (_SOFT - np.expm1(np.minimum(view.log_prob_b, 0.0)))
         self.size = np.log(size + min(_LEAST, max(float(np.median(size)), 1e-7)))
         self.rows, self.is_part = rows, True
         if not self.rows.any() or self.rows.sum() >= _MOST * len(self.rows):
@@ -267,7 +267,7 @@ class _Shape:
     def as_sampled(self) -> str:
         """Whether exp(diff) has mean 1 in the samples that differ."""
         view = self.view
-        ratio = np.expm1(np.minimum(view.d[self.tokens], 2.0))
+        ratio = np.expm1(np.minimum(view.diff[self.tokens], 2.0))
         total = np.bincount(view.sample[self.tokens], weights=ratio)
         error = max(float(np.sqrt((total**2).sum())), 1e-300)
         return _cut(float(total.sum()) / error, (3.0,), ("yes", "no"))
@@ -336,7 +336,7 @@ class _Shape:
     def values(self) -> dict[str, str]:
         """Measure sign, size, tail, and the relation to ids."""
         view = self.view
-        d = np.clip(view.d[self.tokens], -_LARGEST, _LARGEST)
+        d = np.clip(view.diff[self.tokens], -_LARGEST, _LARGEST)
         total = max(float(np.abs(d).sum()), 1e-300)
         return {
             "sign": _cut(

@@ -103,8 +103,8 @@ def find_onset(view: View, place: Place) -> Onset | None:
         round=first,
         low=min(int(low), first),
         high=max(int(high), first),
-        before=float(view.abs[~late].mean()),
-        after=float(view.abs[late].mean()),
+        before=float(view.abs_diff[~late].mean()),
+        after=float(view.abs_diff[late].mean()),
     )
 
 

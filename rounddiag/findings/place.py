@@ -26,7 +26,7 @@ from rounddiag.findings.conditions import (
     token_id_column,
 )
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import columns_of_sets
+from rounddiag.findings.sample_sets import SAMPLES, columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -204,7 +204,7 @@ def find_places(view: View) -> tuple[Place, ...]:
 
 
 def _search(view: View) -> Iterator[Place]:
-    if len(view) == 0 or not view.abs.any():
+    if len(view) == 0 or not view.abs_diff.any():
         return
     cluster = clusters(view)
     if (np.bincount(cluster) > 0).sum() < MIN_CLUSTERS:
@@ -240,8 +240,8 @@ def _excesses(view: View) -> list[Array]:
     The unit is the median of equally likely tokens. Where most tokens are at fault, it
     is too large, and the unit of those that agree best counts as well.
     """
-    weight = np.sqrt(np.expm1(np.minimum(view.r, 0.0)) ** 2 + _SOFT**2)
-    size = np.minimum(view.abs, 2 * _LARGEST) / weight
+    weight = np.sqrt(np.expm1(np.minimum(view.log_prob_b, 0.0)) ** 2 + _SOFT**2)
+    size = np.minimum(view.abs_diff, 2 * _LARGEST) / weight
     code = _bins(view)
     groups = group_by_bin(code, int(code.max()) + 1)
     low, middle = np.array(
@@ -264,8 +264,8 @@ def _bound_units(units: Array) -> Array:
 def _bins(view: View) -> Array:
     """Return each token's bin of log-prob; the bins have about as many tokens each."""
     if "bins" not in view.memo:
-        few = view.r[:: max(1, len(view) // 50_000)]
-        sparse = bins(quantile_edges(few, _BINS), view.r)
+        few = view.log_prob_b[:: max(1, len(view) // 50_000)]
+        sparse = bins(quantile_edges(few, _BINS), view.log_prob_b)
         is_used = np.bincount(sparse) > 0
         view.memo["bins"] = (np.cumsum(is_used) - 1).astype(np.uint8)[sparse]
     codes: Array = view.memo["bins"]
@@ -281,8 +281,10 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
         return []
     known, code = view.distinct_ids
     num = np.bincount(code)
-    size = np.minimum(view.abs, _LARGEST)
-    usual = np.bincount(code, weights=mean_by_bin(view.r, size, view.r))
+    size = np.minimum(view.abs_diff, _LARGEST)
+    usual = np.bincount(
+        code, weights=mean_by_bin(view.log_prob_b, size, view.log_prob_b)
+    )
     ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
     often = ratio[num >= _MIN_OF_ID]
     if not len(often):
@@ -306,6 +308,20 @@ def _best(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
+    return _first_proved(
+        (
+            _probability(cells, one, counts),
+            cells.log_price(one.parts) > 0,
+            partial(_place, view, cells, there, one, counts, worth),
+        )
+        for worth, one, counts in _slices(view, excesses, cells, there)
+    )
+
+
+def _slices(
+    view: View, excesses: list[Array], cells: Cells, there: Array
+) -> list[tuple[float, Slice, Counts]]:
+    """Return the slices to try, with the worth and the counts of each."""
     code = _bins(view)
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
@@ -324,14 +340,7 @@ def _best(
             (one.gain / spread, one, counts)
             for one in find_slices(cells, counts, spread)
         ]
-    return _first_proved(
-        (
-            _probability(cells, one, counts),
-            cells.log_price(one.parts) > 0,
-            partial(_place, view, cells, there, one, counts, worth),
-        )
-        for worth, one, counts in _plainest_first(found, cells)
-    )
+    return _plainest_first(found, cells)
 
 
 def _plainest_first(
@@ -423,7 +432,7 @@ def _place(
         tokens=tokens,
         over=over,
         num_tokens=int(tokens.sum()),
-        num_large=int((view.abs[tokens] > FACTOR_2).sum()),
+        num_large=int((view.abs_diff[tokens] > FACTOR_2).sum()),
         num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
         share=excess / whole if whole > 0 else 0.0,
         ratio=ratio,
@@ -436,8 +445,8 @@ def _place(
 
 def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
     """Return |diff| of each token, and that of equally likely tokens outside."""
-    size = np.minimum(view.abs, _LARGEST)
-    usual = mean_by_bin(view.r[outside], size[outside], view.r)
+    size = np.minimum(view.abs_diff, _LARGEST)
+    usual = mean_by_bin(view.log_prob_b[outside], size[outside], view.log_prob_b)
     return size, np.maximum(usual, _LEAST)
 
 
@@ -447,9 +456,9 @@ def _is_small(view: View, scopes: set[str], tokens: Array, outside: Array) -> bo
     In a sound mixture of experts the first tokens of rounds, or one id, differ five
     times as much as equally likely others; in text, later rounds differ more.
     """
-    inside = float(view.abs[tokens].mean())
+    inside = float(view.abs_diff[tokens].mean())
     if "sample" in scopes:
-        return inside < float(view.abs[outside].mean())
+        return inside < float(view.abs_diff[outside].mean())
     return inside < (view.usual.limit if "token" in scopes else view.usual.usual)
 
 
@@ -461,10 +470,13 @@ def _nature(column: ColumnOfTokens) -> str:
 def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     inside = inside_of(cells, one.parts)
-    size = int(cells.cluster.max()) + 1
+    # Samples that were chosen one by one are compared with samples, not with groups.
+    names = {cells.columns[index].name for index, _, _ in one.parts}
+    cluster = cells.sample if SAMPLES in names else cells.cluster
+    size = int(cluster.max()) + 1
     (h_in, e_in), (h_out, e_out) = (
         [
-            np.bincount(cells.cluster[part], weights=values[part], minlength=size)
+            np.bincount(cluster[part], weights=values[part], minlength=size)
             for values in (counts.hits, counts.expected)
         ]
         for part in (inside, ~inside)

@@ -61,8 +61,8 @@ def register(name: str, *, stage: Stage = "place") -> Callable[[D], D]:
     >>> import rounddiag as rd
     >>> @rd.findings.register("late_tokens")
     ... def late_tokens(view):
-    ...     late = view.position > 100
-    ...     if not late.any() or view.abs[late].mean() < 3 * view.abs[~late].mean():
+    ...     late, size = view.position > 100, view.abs_diff
+    ...     if not late.any() or size[late].mean() < 3 * size[~late].mean():
     ...         return None
     ...     return rd.findings.Evidence(
     ...         score=0.9,

@@ -46,10 +46,10 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     if place is not None and "onset" in where and place.is_of_rounds:
         place = None  # the onset says more
     num_large = int(where.get("num_large", 0))
-    size = view.abs[indices]
+    size = view.abs_diff[indices]
     if size[size > FACTOR_2].sum() < _HELD * size.sum():
         num_large = 0  # the story is the many small ones
-    all_large = int((view.abs > FACTOR_2).sum())
+    all_large = int((view.abs_diff > FACTOR_2).sum())
     if place is None:
         clauses = [*_tokens(indices, num_large, view), *_conditions(where)]
         samples = where.get("large_samples", where["samples"])
@@ -73,14 +73,14 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
 def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
     if not len(indices):
         return ["no single tokens stand out"]
-    if not view.abs[indices].any():
+    if not view.abs_diff[indices].any():
         return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
     if num_large >= _MIN_LARGE:
         return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
     if len(indices) == len(view):
-        mean = float(view.abs.mean())
+        mean = float(view.abs_diff.mean())
         return [f"all tokens are affected: they differ by {mean:.2g} nat on average"]
-    mean = float(view.abs[indices].mean())
+    mean = float(view.abs_diff[indices].mean())
     return [f"{pluralize(len(indices), 'token')} differ by {mean:.2g} nat on average"]
 
 

@@ -16,6 +16,7 @@ from rounddiag.core.columns import (
     to_numpy,
 )
 from rounddiag.core.images_seen import images_before
+from rounddiag.core.measured import Measured
 from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
@@ -41,9 +42,9 @@ class View:
     batch : Batch
     a, b : str
         The scores that are compared.
-    o, r : float64 arrays
+    log_prob_a, log_prob_b : float64 arrays
         Log-probs by `a` (the training engine) and `b` (the sampling engine), in nats.
-    sample, round, token, position, id : int64 arrays
+    sample, round, token, position, token_id : int64 arrays
         Where the token is, and its id. `position` counts in the response.
     segment : int64 array
         Index of the token's round in `batch.rounds`.
@@ -69,13 +70,13 @@ class View:
     batch: Batch
     a: str = "old"
     b: str = "rollout"
-    o: Array
-    r: Array
+    log_prob_a: Array
+    log_prob_b: Array
     sample: Array
     round: Array
     token: Array
     position: Array
-    id: Array
+    token_id: Array
     segment: Array
     flat: Array
     entropy: Array | None = None
@@ -102,7 +103,11 @@ class View:
         flat = start[segment] + token
         sample = _array(rounds.sample)[segment]
         position = flat - _array(batch.offsets)[sample]
-        o, r = (_array(batch.log_probs(name)[flat]).astype(float) for name in (a, b))
+        chosen = Measured.of(batch, a, b).require_batch()
+        log_prob_a, log_prob_b = (
+            _array(values[flat]).astype(float)
+            for values in (chosen.old_log_probs, chosen.rollout_log_probs)
+        )
         facts = Facts.from_batch(batch)
         entropy = None
         if batch.entropy is not None:
@@ -111,13 +116,13 @@ class View:
             batch=batch,
             a=a,
             b=b,
-            o=o,
-            r=r,
+            log_prob_a=log_prob_a,
+            log_prob_b=log_prob_b,
             sample=sample,
             round=_array(rounds.round)[segment],
             token=token,
             position=position,
-            id=_array(batch.response_ids[flat]).astype(np.int64),
+            token_id=_array(batch.response_ids[flat]).astype(np.int64),
             segment=segment,
             flat=flat,
             entropy=entropy,
@@ -126,12 +131,12 @@ class View:
             usual=usual or REFERENCE["dense"],
             facts=facts,
         )
-        finite = np.isfinite(view.o) & np.isfinite(view.r)
+        finite = np.isfinite(view.log_prob_a) & np.isfinite(view.log_prob_b)
         num_nonfinite = int((~finite).sum())
         return replace(view.keep(finite), num_nonfinite=num_nonfinite)
 
     def __len__(self) -> int:
-        return len(self.o)
+        return len(self.log_prob_a)
 
     def keep(self, tokens: Array) -> View:
         """Return the view of the tokens that a boolean array selects."""
@@ -145,8 +150,10 @@ class View:
         return replace(self, **parts, memo={})
 
     def without(self, effect: Array) -> View:
-        """Return the view with a fitted part of `diff` subtracted from `o`."""
-        return replace(self, o=self.o - effect, is_fitted=True, memo={})
+        """Return the view with a fitted part of `diff` subtracted from `log_prob_a`."""
+        return replace(
+            self, log_prob_a=self.log_prob_a - effect, is_fitted=True, memo={}
+        )
 
     @property
     def has_images(self) -> bool:
@@ -154,19 +161,19 @@ class View:
         return self.images is not None and bool((self.images > 0).any())
 
     @cached_property
-    def d(self) -> Array:
-        """`o - r`, in nats."""
-        return self.o - self.r
+    def diff(self) -> Array:
+        """`log_prob_a - log_prob_b`, in nats."""
+        return self.log_prob_a - self.log_prob_b
 
     @cached_property
-    def abs(self) -> Array:
-        """`|o - r|`, in nats."""
-        return np.abs(self.d)
+    def abs_diff(self) -> Array:
+        """`|diff|`, in nats."""
+        return np.abs(self.diff)
 
     @cached_property
     def distinct_ids(self) -> tuple[Array, Array]:
         """The distinct ids, sorted, and which of them each token has."""
-        return distinct(self.id)
+        return distinct(self.token_id)
 
     @cached_property
     def num_before(self) -> Array:
@@ -189,7 +196,7 @@ class View:
     @cached_property
     def uncertain(self) -> Array:
         """Tokens that either engine finds less than 99.9 % likely."""
-        return np.minimum(self.o, self.r) < _SURE
+        return np.minimum(self.log_prob_a, self.log_prob_b) < _SURE
 
     def per_sample(self, values: Array) -> Array:
         """Return the mean of per-token values for each sample, NaN without a token."""

@@ -17,10 +17,9 @@ import pandas as pd
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
-from rounddiag.loaders.parquet.columns import BROKEN
+from rounddiag.loaders.parquet.columns import BROKEN, SCORE
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
-from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
 from rounddiag.stats.summary import summary_from_totals

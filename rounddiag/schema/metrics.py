@@ -165,19 +165,17 @@ METRICS = {
             name="share_equal",
             meaning="share of tokens whose {a} and {b} log-probs are bitwise equal",
             upper_bound=1,
-            in_explorer=True,
-            short="equal",
-            hint="share of tokens whose log-probs are bitwise equal",
         ),
         Metric(
-            name="equal_start",
+            name="after_first_unequal",
             source_column="equal_so_far",
-            meaning="share of tokens before the first unequal one of their sample",
+            meaning="share of tokens from the first unequal one of their sample on",
             upper_bound=1,
+            color_range=(0.001, 1.0),
             in_explorer=True,
-            short="equal start",
-            hint="share of tokens before the first of their sample that is not bitwise"
-            " equal",
+            short="unequal",
+            hint="share of tokens from the first of their sample on whose log-probs are"
+            " not bitwise equal",
         ),
         Metric(
             name="clip_share",

@@ -17,7 +17,7 @@ from rounddiag.figures import (
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
-from rounddiag.figures._parts.labels import shorten_name
+from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.schema import METRICS
@@ -94,10 +94,20 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
             margin={"t": 31, "b": 20},
         )
         bar.update(_COLOR_BAR)
+        _shorten_hover(heatmap, session.state)
     return {
         "rounds": rounds_pane(session, theme),
         "heatmap": heatmap.to_json().encode(),
     }
+
+
+def _shorten_hover(figure: go.Figure, state: State) -> None:
+    """Name the difference as the page does: its tooltips have three lines."""
+    names = " - ".join(map(hover_text, (state.a, state.b)))
+    for trace in figure.data:
+        text = trace.hovertemplate or ""
+        text = text.replace(f"|{names}| log-prob", "|diff|")
+        trace.hovertemplate = text.replace(f"{names} log-prob", "diff") or None
 
 
 def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:

@@ -219,13 +219,13 @@ def tokens_matching(
     """Mark the tokens that share a character with a match, in any case."""
     limits = pairwise([*starts.tolist(), len(pieces)])
     texts = ["".join(pieces[begin:stop]) for begin, stop in limits]
-    spans = match_spans(text if is_regex else re.escape(text), texts, flags="(?i)")
+    spans = match_spans(text if is_regex else re.escape(text), texts)
     ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
     return _overlap(spans, ends)
 
 
-def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
-    r"""Find all matches of a regular expression, each text on its own.
+def match_spans(pattern: str, texts: Sequence[str]) -> Array:
+    r"""Find all matches of a regular expression in any case, each text on its own.
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
     two characters that no text has, and their places are read off.
@@ -236,7 +236,7 @@ def match_spans(pattern: str, texts: Sequence[str], flags: str = "") -> Array:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
         marked = pc.replace_substring_regex(
             pa.array(texts, pa.large_string()),
-            pattern=flags + pattern,
+            pattern=f"(?i){pattern}",
             replacement=f"{begin}\\0{end}",
         )
     except pa.ArrowInvalid as error:

@@ -202,7 +202,10 @@ def _common(session: Session, start: int) -> dict[str, Any]:
     view = session.view
     found = find_places(view)
     rows = found[start:]
-    num_large, num_samples = int((view.abs > FACTOR_2).sum()), len(view.num_per_sample)
+    num_large, num_samples = (
+        int((view.abs_diff > FACTOR_2).sum()),
+        len(view.num_per_sample),
+    )
     columns: list[tuple[str, str, Any]] = [
         ("where", "wide", [one.text for one in rows]),
         ("tokens", "count", [one.num_tokens for one in rows]),
@@ -220,7 +223,7 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         (
             "of sum |diff|",
             "share",
-            [view.abs[one.tokens].sum() / view.abs.sum() for one in rows],
+            [view.abs_diff[one.tokens].sum() / view.abs_diff.sum() for one in rows],
         ),
     ]
     part = "; counts are of the tokens that were judged" if view.is_thinned else ""

@@ -403,7 +403,7 @@ def worst_of(view: View, index: Array) -> Place:
 
     Among those with at least half of it, one of a sample with screenshots comes first.
     """
-    worst = index[_most(view.abs[index], view.sample[index], view.batch)]
+    worst = index[_most(view.abs_diff[index], view.sample[index], view.batch)]
     return Place(
         sample=int(view.sample[worst]),
         round=int(view.round[worst]),

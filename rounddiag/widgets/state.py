@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from rounddiag.core.columns import equal_so_far
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
@@ -272,11 +273,15 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     """Return the values that each choice can have for a batch."""
     batch, names = columns.batch, columns.names
     lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
+    # Engines that are not meant to be bitwise equal differ from the first token on.
+    is_equal = bool(equal_so_far(batch).any())
     return {
         "batch": [0],
         "heatmap": ["batch"],
         "metric": [
-            [name, METRICS[name].short, METRICS[name].hint] for name in OFFERED_METRICS
+            [name, METRICS[name].short, METRICS[name].hint]
+            for name in OFFERED_METRICS
+            if name != "after_first_unequal" or is_equal
         ],
         "order": [
             *(order for order in get_args(Order) if not lacking.get(order)),

@@ -130,10 +130,6 @@ class Explored:
             found.first.evaluate(_OPEN)
         return found
 
-    def open_panel(self, name: str) -> None:
-        """Open a panel by the name of its button."""
-        self.node.get_by_label(name, exact=True).evaluate(_OPEN)
-
     def open_list(self, name: str) -> None:
         """Open the drawer at a list, and wait for what it shows."""
         tab = self.node.get_by_role("tab", name=name, exact=True)

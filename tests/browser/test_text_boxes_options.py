@@ -69,8 +69,7 @@ def test_no_words_of_an_option_touch(option: str, figure_page: FigurePage) -> No
 
 @pytest.mark.parametrize("name", plots_with("by"))
 def test_no_words_of_eight_values_touch(name: str, figure_page: FigurePage) -> None:
-    if name != "plot_positions":  # whose `by` is a place
-        assert clashes(figure_page, name, NAMED, by="rank") == []
+    assert clashes(figure_page, name, NAMED, by="rank") == []
 
 
 @pytest.mark.parametrize("name", plots_with("metric"))

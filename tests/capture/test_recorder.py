@@ -8,10 +8,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from rounddiag.capture import Recorder
+from rounddiag.core import token_frame
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import SUPPRESSED
@@ -62,6 +64,42 @@ def test_a_file_has_the_columns_of_all_samples(
     assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
     assert batch.meta["sampling"] == {"temperature": 0.7}
     assert batch.meta["capture"] == {"num_samples": 2, "left_out": ["raw_prompt"]}
+
+
+class LazyFields:
+    """The dictionaries of a DataProto on verl's branch `neo`."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def keys(self) -> Any:
+        return self._fields.keys()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __len__(self) -> int:
+        return 2  # samples
+
+
+def test_fields_that_are_fetched_when_asked_for(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    for name in ("whole", "lazy"):
+        with Recorder(tmp_path / name, diagnose=False) as recorder:
+            recorder.step(40, proto)
+        assert recorder.errors == 0
+        proto.batch = LazyFields(proto.batch)
+        proto.non_tensor_batch = LazyFields(proto.non_tensor_batch)
+    files = (tmp_path / name / "step_40.parquet" for name in ("whole", "lazy"))
+    one, other = map(load_parquet, files)
+    columns = ["token_id", "rollout_log_prob", "old_log_prob", "entropy"]
+    pd.testing.assert_frame_equal(
+        token_frame(one, columns), token_frame(other, columns)
+    )
+    assert other.group_ids == ("a", "b")
+    assert other.images is not None
+    assert [len(shots) for shots in other.images] == [1, 1]
 
 
 def test_entropy_that_the_batch_does_not_have(proto: DataProto, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     assert (
         evidence
         == finding.view.sample[
-            finding.indices[np.argmax(finding.view.abs[finding.indices])]
+            finding.indices[np.argmax(finding.view.abs_diff[finding.indices])]
         ]
     )
     ranked = rd.stats.worst_samples(rd.token_frame(batch), num=3)["sample"].tolist()
@@ -109,7 +109,9 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
 
 
 def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:
-    for metric in OFFERED_METRICS:
+    metrics = [name for name, *_ in page.replies["overview"]["options"]["metric"]]
+    assert metrics == ["abs_diff", "diff", "prob_diff", "k3"]
+    for metric in metrics:
         assert page.figure(f"rounds {metric} all")["data"]
         assert page.figure(f"heatmap {metric}")["data"]
     options = page.replies["overview"]["options"]["by"]

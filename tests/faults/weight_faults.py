@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.faults.pools import Pool
     from tests.faults.rows import Array
 
-MANTISSA = 23
 RANK = 4
 
 

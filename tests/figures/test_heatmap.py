@@ -39,9 +39,9 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
         np.testing.assert_allclose(hover_values, np.nan_to_num(others), rtol=1e-6)
     assert cells.hovertemplate == (
         "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
-        "<br>mean |old - rollout| log-prob %{z:.3g}"
-        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3g}"
-        "<br>largest |old - rollout| log-prob %{customdata[1]:.3g}<extra></extra>"
+        "<br>mean |old - rollout| log-prob %{z:.3~g}"
+        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3~g}"
+        "<br>largest |old - rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
     )
 
 
@@ -162,7 +162,7 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 METRICS = (
     "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
-    " 'share_equal', 'equal_start', 'clip_share',"
+    " 'share_equal', 'after_first_unequal', 'clip_share',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
     " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
@@ -175,7 +175,7 @@ def test_every_metric_has_a_heatmap() -> None:
         "k2": [(0.125 + 0.03125) / 2, 0.5],
         "chi2": [(math.exp(1) + math.exp(-0.5)) / 2 - 1, math.exp(2) - 1],
         "share_equal": [0, 0],
-        "equal_start": [0, 0],
+        "after_first_unequal": [1, 1],
         "clip_share": [1, 1],
         "train_rollout_logprob_abs_diff": [0.375, 1],
         "token_mult_prob_error": [(math.exp(0.5) + math.exp(0.25)) / 2, math.e],

@@ -40,9 +40,9 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
     label = "difference of mean |old - rollout| log-prob"
     assert figure.data[-1].marker.colorbar.title.text == f"{label} [nat]"
     assert cells.hovertemplate.startswith(
-        f"<b>%{{y}}<br>round %{{x}}</b><br>tokens %{{text}}<br>{label} %{{z:.3g}}"
-        "<br>in the first batch %{customdata[0]:.3g}"
-        "<br>mean |old - rollout| log-prob %{customdata[1]:.3g}"
+        f"<b>%{{y}}<br>round %{{x}}</b><br>tokens %{{text}}<br>{label} %{{z:.3~g}}"
+        "<br>in the first batch %{customdata[0]:.3~g}"
+        "<br>mean |old - rollout| log-prob %{customdata[1]:.3~g}"
     )
     hover_values = cells.customdata[0, 0]
     assert (hover_values[0], hover_values[1]) == (0.25, 0.375)

@@ -181,7 +181,7 @@ def test_a_frame_without_log_probs_has_the_upper_panel() -> None:
     # diff, round, token, position
     np.testing.assert_array_equal(words.customdata[2], [-0.5, 0, 2, 3])
     assert words.hovertemplate == (
-        "diff %{customdata[0]:.3g} nat<br>round %{customdata[1]}, token"
+        "diff %{customdata[0]:.3~g} nat<br>round %{customdata[1]}, token"
         " %{customdata[2]}, position %{customdata[3]}<extra></extra>"
     )
 

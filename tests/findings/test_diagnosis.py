@@ -265,7 +265,7 @@ def test_a_long_batch_is_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None
     # Tokens of a block stand together; each is what it is in the whole batch.
     at = np.searchsorted(whole.flat, part.flat)
     assert (whole.flat[at] == part.flat).all()
-    assert (whole.o[at] == part.o).all()
+    assert (whole.log_prob_a[at] == part.log_prob_a).all()
     assert part.follows.mean() == pytest.approx(0.8, abs=0.05)
 
 

@@ -24,7 +24,7 @@ def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:
     old = [[-0.5, -2.0, -3.0], [-0.4, -1.5, -0.3], [-0.2, -2.5, -0.1]]
     rollout = [[-0.5, -9.0, -9.0], [-0.4, -9.0, -0.3], [-0.2, -2.5, -0.1]]
     view = View.from_batch(literal(old, rollout))
-    tokens = filled_tokens(view, view.r)
+    tokens = filled_tokens(view, view.log_prob_b)
     assert tokens is not None
     assert np.flatnonzero(tokens).tolist() == [1, 2, 4]
 
@@ -32,7 +32,7 @@ def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:
 def test_equal_pairs_of_values_are_siblings_and_no_fill() -> None:
     # Three samples of one prompt begin alike: both columns recur together.
     view = View.from_batch(literal([[-3.0, -0.5]] * 3, [[-0.25, -0.5]] * 3))
-    assert filled_tokens(view, view.r) is None
+    assert filled_tokens(view, view.log_prob_b) is None
 
 
 def test_zeros_at_the_last_tokens_are_named_with_their_place() -> None:

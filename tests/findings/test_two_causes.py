@@ -101,7 +101,7 @@ def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:
     filled = [2, 9, 17, 25, 30]
     parts["rollout"][filled, -16:] = 0.0
     view = View.from_batch(made(parts))
-    tokens = filled_tokens(view, view.r)
+    tokens = filled_tokens(view, view.log_prob_b)
     assert tokens is not None
     assert np.unique(view.sample[tokens]).tolist() == filled
     assert np.bincount(view.sample[tokens])[filled].min() >= 16

@@ -185,7 +185,7 @@ def test_weight_versions_of_files(tmp_path: Path, *, is_stored: bool) -> None:
         versions = [np.array([one] * 3) for one in (version - 1, version)]
         names = ("min_global_steps", "max_global_steps")
         columns = dict(zip(names, versions, strict=True))
-        meta = {} if is_stored else {"capture": {"rounds": []}}
+        meta: dict[str, Any] = {} if is_stored else {"capture": {"rounds": []}}
         batch = replace(scaled_batch(step), sample_columns=columns, meta=meta)
         rd.save(batch, tmp_path / f"step_{step}.parquet")
     run = rd.open_run(tmp_path)

@@ -46,7 +46,7 @@ def test_tables_follow_from_the_metrics() -> None:
 def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
     offered = [metric for metric in METRICS.values() if metric.in_explorer]
     assert [m.short for m in offered] == [
-        *("|diff|", "signed", "|Δp|", "k3", "equal", "equal start")
+        *("|diff|", "signed", "|Δp|", "k3", "unequal")
     ]
     assert all(metric.hint for metric in offered)
 

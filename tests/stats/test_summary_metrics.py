@@ -57,8 +57,8 @@ def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
         if math.isfinite(diff):
             if diff != 0:
                 unequal.add(sample)
-            if metric == "equal_start":
-                values.append(float(sample not in unequal))
+            if metric == "after_first_unequal":
+                values.append(float(sample in unequal))
                 continue
             gap = abs(math.exp(rollout + diff) - math.exp(rollout))
             values.append(gap if metric == "prob_diff" else OF_DIFF[metric](diff))

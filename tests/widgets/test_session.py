@@ -12,6 +12,7 @@ import torch
 
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.vision import EncodedScreenshot
+from rounddiag.widgets.figures import heatmap_figure
 from rounddiag.widgets.session import Session, _most
 from rounddiag.widgets.state import CellBox, Place
 from tests.batches import hand_batch, padded
@@ -26,6 +27,19 @@ def session(batch: Batch | None = None, /, **state: Any) -> Session:
 
 def test_a_round_of_one_token_can_be_the_worst() -> None:
     assert session().state.current == Place(sample=1, round=1)
+
+
+def test_bitwise_equality_is_offered_where_a_sample_begins_with_it() -> None:
+    def offered(batch: Batch) -> set[str]:
+        return {name for name, *_ in session(batch).options[0]["metric"]}
+
+    mask, rollout = torch.ones(2, 3), torch.full((2, 3), -1.0)
+    old = torch.tensor([[-2.0, -1.0, -1.0], [-1.0, -1.0, -2.0]])
+    begun, not_begun = padded(mask, old, rollout), padded(mask, old - 1, rollout)
+    assert offered(begun) - offered(not_begun) == {"after_first_unequal"}
+    found = session(begun, metric="after_first_unequal", order="sample")
+    figure = heatmap_figure(found)
+    assert np.ravel(figure.data[0].z).tolist() == pytest.approx([1, 1 / 3])
 
 
 def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:

@@ -43,7 +43,10 @@ MIN_ROW_WORTH, MIN_WORTH = 5.0, 25.0
 @register("filled_log_probs", stage="exact")
 def filled_log_probs(view: View) -> Iterator[Evidence]:
     """Find exact values that recur where the other engine is far from them."""
-    sides = ((view.r, view.o, view.b), (view.o, view.r, view.a))
+    sides = (
+        (view.log_prob_b, view.log_prob_a, view.b),
+        (view.log_prob_a, view.log_prob_b, view.a),
+    )
     for values, others, name in sides:
         tokens = filled_tokens(view, values)
         if tokens is not None:
@@ -52,7 +55,7 @@ def filled_log_probs(view: View) -> Iterator[Evidence]:
 
 def filled_tokens(view: View, values: Array) -> Array | None:
     """Return the tokens at which a column holds one exact, wrong value."""
-    far = view.abs > FAR
+    far = view.abs_diff > FAR
     if not far.any():
         return None
     for search in (_find_recurring, _zeros):
@@ -73,8 +76,10 @@ def _find_recurring(view: View, values: Array, far: Array) -> Array | None:
         return None
     # Samples of one prompt begin with the same tokens, where both columns, or one,
     # recur.
-    others = view.o if values is view.r else view.r
-    places = np.unique(np.stack([view.position, view.id])[:, tokens & far], axis=1)
+    others = view.log_prob_a if values is view.log_prob_b else view.log_prob_b
+    places = np.unique(
+        np.stack([view.position, view.token_id])[:, tokens & far], axis=1
+    )
     least = max(MIN_COUNT, num / 2)
     if min(len(np.unique(others[tokens & far])), places.shape[1]) < least:
         return None
@@ -89,7 +94,7 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     samples, and it is near most of the zeros.
     """
     zero = (values == 0) & ~not_written(view)
-    tokens = zero & (view.abs > FAR / 10)
+    tokens = zero & (view.abs_diff > FAR / 10)
     num = int((tokens & far).sum())
     below = (values < 0) & (values > -NEAR_ZERO)
     if below.sum() < MIN_BELOW:
@@ -124,7 +129,7 @@ def _zero_tails(view: View, values: Array) -> Array | None:
         return None
     zero = values == 0
     tail = _tail(view, values)
-    others = view.o if values is view.r else view.r
+    others = view.log_prob_a if values is view.log_prob_b else view.log_prob_b
     unsure = others < -FAR / 10
     known, code = view.distinct_ids
     outside = unsure & ~tail
@@ -175,7 +180,7 @@ def _fill_evidence(
     return Evidence(
         score=0.97,
         tokens=tokens,
-        gain=float(view.abs[tokens].sum()),
+        gain=float(view.abs_diff[tokens].sum()),
         measures=(
             Measure(name="value", value=value, unit="nat"),
             Measure(name="tokens with it", value=num, unit="tokens"),
@@ -206,19 +211,19 @@ def identical_log_probs(view: View) -> Evidence | None:
     if view.is_fitted:
         return None  # a fit may leave nothing
     uncertain = view.per_sample(view.uncertain.astype(float)) * view.num_per_sample
-    differs = view.per_sample((view.d != 0).astype(float))
+    differs = view.per_sample((view.diff != 0).astype(float))
     rows = (differs == 0) & (uncertain >= MIN_UNCERTAIN)
     others = (view.num_per_sample > 0) & ~rows
     if not rows.any():
         return None
-    whole = not view.abs.any()
+    whole = not view.abs_diff.any()
     if not whole:
         # By chance about half of the tokens may be equal, never a whole row.
         equal = 1 - float(np.nanmean(differs[others]))
         expected = equal ** float(np.median(uncertain[rows]))
         if expected > MAX_CHANCE:
             return None
-    level = float(view.abs[others[view.sample]].mean()) if not whole else 0.0
+    level = float(view.abs_diff[others[view.sample]].mean()) if not whole else 0.0
     if not whole and "rollout" not in (view.a, view.b) and level < MAX_LEVEL:
         return _batch_shape(view, rows, level)
     where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
@@ -281,7 +286,7 @@ def low_precision(view: View) -> Iterator[Evidence]:
     chosen = view.uncertain
     if chosen.sum() < MIN_TOKENS:
         return
-    for values, name in ((view.r, view.b), (view.o, view.a)):
+    for values, name in ((view.log_prob_b, view.b), (view.log_prob_a, view.a)):
         grid = find_grid(values[chosen])
         if grid is None:
             continue
@@ -293,7 +298,9 @@ def low_precision(view: View) -> Iterator[Evidence]:
                 Measure(name="share on the grid", value=1.0, unit="share"),
                 Measure(name="typical step", value=step, unit="nat"),
                 Measure(
-                    name="median |diff|", value=float(np.median(view.abs)), unit="nat"
+                    name="median |diff|",
+                    value=float(np.median(view.abs_diff)),
+                    unit="nat",
                 ),
             ),
             explanation=f"`{name}` log-probs lie on the grid of {text}.",

@@ -95,9 +95,9 @@ def not_written(view: View) -> Array:
 
 def _padding_tails(view: View) -> Array:
     """Return ends of samples that repeat one id, exactly 0 in both columns."""
-    same_id = np.r_[view.id[1:] == view.id[:-1], False]
+    same_id = np.r_[view.token_id[1:] == view.token_id[:-1], False]
     is_last = np.r_[view.sample[1:] != view.sample[:-1], True]
-    zero = (view.o == 0) & (view.r == 0)
+    zero = (view.log_prob_a == 0) & (view.log_prob_b == 0)
     goes_on = zero & (is_last | same_id)
     # Whether all tokens from here to the end of the sample are so.
     index = np.arange(len(view))
@@ -114,7 +114,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
     return Evidence(
         score=0.95,
         tokens=tokens,
-        gain=float(view.abs[tokens].sum()),
+        gain=float(view.abs_diff[tokens].sum()),
         measures=(
             Measure(
                 name="tokens not written by the model",
@@ -123,7 +123,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
             ),
             Measure(
                 name="mean |diff| there",
-                value=float(view.abs[tokens].mean()),
+                value=float(view.abs_diff[tokens].mean()),
                 unit="nat",
             ),
         ),
@@ -138,7 +138,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
 def observation_runs(view: View) -> Array:
     """Return tokens in runs of exact 0 in the sampler that begin alike."""
     empty = np.zeros(len(view), dtype=bool)
-    zero = view.r == 0
+    zero = view.log_prob_b == 0
     if zero.sum() < MIN_RUNS:
         return empty
     begins = zero & ~(np.r_[False, zero[:-1]] & view.follows)
@@ -146,7 +146,7 @@ def observation_runs(view: View) -> Array:
     inside = np.flatnonzero(zero)
     run_of = run[inside]
     num = np.bincount(run_of)
-    unlikely = np.bincount(run_of, weights=view.o[inside]) < UNSURE
+    unlikely = np.bincount(run_of, weights=view.log_prob_a[inside]) < UNSURE
     first = np.flatnonzero(begins)
     # The run ends before its sample does; a filled tail does not.
     last = first + num - 1
@@ -162,10 +162,10 @@ def observation_runs(view: View) -> Array:
     is_enough = (long & (num >= LONG_RUN)).sum() >= MIN_LONG_RUNS
     if long.sum() < MIN_RUNS and not is_enough:
         return empty
-    ids, counts = np.unique(view.id[first[long]], return_counts=True)
+    ids, counts = np.unique(view.token_id[first[long]], return_counts=True)
     if counts.max() < SAME_START * long.sum():
         return empty
-    alike = np.isin(view.id[first], ids[counts >= MIN_SHARE * counts.max()])
+    alike = np.isin(view.token_id[first], ids[counts >= MIN_SHARE * counts.max()])
     flags = empty.copy()
     flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
     return flags
@@ -177,23 +177,25 @@ def _never_written(view: View, tokens: Array) -> Array:
     Some rows that got the log-probs of other rows have one.
     """
     start = np.flatnonzero((view.token == 0) & (view.round > 0))
-    known, code = np.unique(view.id[start], return_inverse=True)
-    zero = np.bincount(code, weights=view.r[start] == 0, minlength=len(known))
-    at = np.minimum(np.searchsorted(known, view.id[tokens]), max(len(known) - 1, 0))
+    known, code = np.unique(view.token_id[start], return_inverse=True)
+    zero = np.bincount(code, weights=view.log_prob_b[start] == 0, minlength=len(known))
+    at = np.minimum(
+        np.searchsorted(known, view.token_id[tokens]), max(len(known) - 1, 0)
+    )
     if not len(known):
         return np.zeros(len(tokens), dtype=bool)
     share = zero / np.bincount(code, minlength=len(known))
-    never: Array = (known[at] == view.id[tokens]) & (share[at] > MANY)
+    never: Array = (known[at] == view.token_id[tokens]) & (share[at] > MANY)
     return never
 
 
 def _usual_start(view: View, tokens: Array) -> Array:
     """Return whether tokens have the id with which first rounds begin."""
-    ids = view.id[(view.token == 0) & (view.round == 0)]
+    ids = view.token_id[(view.token == 0) & (view.round == 0)]
     if not len(ids):
         return np.zeros(len(tokens), dtype=bool)
     known, counts = np.unique(ids, return_counts=True)
-    same: Array = view.id[tokens] == known[counts.argmax()]
+    same: Array = view.token_id[tokens] == known[counts.argmax()]
     return same
 
 
@@ -212,13 +214,13 @@ def _headers(view: View) -> Array:
         at_first = first[first + width < len(view)]
         if len(part) < MIN_RUNS:
             break
-        ids, counts = np.unique(view.id[part + width], return_counts=True)
+        ids, counts = np.unique(view.token_id[part + width], return_counts=True)
         same = ids[counts.argmax()]
         is_alike = counts.max() > NEARLY_ALL * len(part)
-        is_new = (view.id[at_first] == same).mean() < 1 - NEARLY_ALL
+        is_new = (view.token_id[at_first] == same).mean() < 1 - NEARLY_ALL
         if not (is_alike and is_new):
             break
-        flags[part[view.id[part + width] == same] + width] = True
+        flags[part[view.token_id[part + width] == same] + width] = True
     return flags
 
 
@@ -241,7 +243,7 @@ def _openings(view: View) -> Array:
     depth = np.zeros(len(later), dtype=np.int64)
     for k in range(MAX_TEMPLATE):
         at = np.minimum(later + k, len(view) - 1)
-        inside = (view.segment[at] == view.segment[later]) & (view.id[at] == end)
+        inside = (view.segment[at] == view.segment[later]) & (view.token_id[at] == end)
         depth = np.where((depth == 0) & inside, k + 1, depth)
     odd = (before != end) & (depth > 0)
     size = view.batch.num_samples
@@ -265,24 +267,24 @@ def _beyond_turns(view: View) -> Array:
     inner, last = stop[goes_on], stop[~goes_on]
     if len(inner) < MIN_RUNS:
         return flags
-    ids, counts = np.unique(view.id[last], return_counts=True)
+    ids, counts = np.unique(view.token_id[last], return_counts=True)
     end = ids[counts.argmax()]
     if (
         counts.max() < MIN_SHARE * len(last)
-        or (view.id[inner] == end).mean() > SAME_START
+        or (view.token_id[inner] == end).mean() > SAME_START
     ):
         return flags
     for back in range(1, MAX_TEMPLATE + 1):
         part = inner[inner >= back]
-        ends = (view.id[part - back] == end) & (
+        ends = (view.token_id[part - back] == end) & (
             view.segment[part - back] == view.segment[part]
         )
         if ends.mean() > MANY:
             for k in range(back):
                 flags[part[ends] - k] = True
             # Rounds that were cut off have the template without an end of turn.
-            ids, counts = np.unique(view.id[part[ends]], return_counts=True)
-            flags[inner[view.id[inner] == ids[counts.argmax()]]] = True
+            ids, counts = np.unique(view.token_id[part[ends]], return_counts=True)
+            flags[inner[view.token_id[inner] == ids[counts.argmax()]]] = True
             break
     return flags
 
@@ -308,7 +310,7 @@ def mask_punched(view: View) -> Evidence | None:
     place = place[np.concatenate([gap[holes] > k for k in range(MAX_HOLE)])]
     others = view.batch.log_probs(view.a).float().cpu().numpy()
     away = float(np.nanmean(np.abs(others[place] - values[place])))
-    kept = float(view.abs.mean())
+    kept = float(view.abs_diff.mean())
     return Evidence(
         score=0.95,
         tokens=np.zeros(len(view), dtype=bool),

@@ -91,7 +91,7 @@ class SeenSplit:
     def effect(self, view: View) -> Array:
         """Return the mean diff that the split gives to the tokens of a view."""
         fitted = np.zeros(len(view))
-        x, d = _log_prob(self.view), np.clip(self.view.d, -LARGE, LARGE)
+        x, d = _log_prob(self.view), np.clip(self.view.diff, -LARGE, LARGE)
         mine, others = (
             (seen_in_context if self.is_context else seen_before)(one)
             for one in (self.view, view)
@@ -123,7 +123,7 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     if old.sum() < MIN_TOKENS or new.sum() < MIN_TOKENS:
         return None
     x = _log_prob(view)
-    d = np.clip(view.d, -LARGE, LARGE)
+    d = np.clip(view.diff, -LARGE, LARGE)
     x_new = x[new]
     of_new = mean_by_bin(x_new, d[new], x_new)
     of_old = mean_by_bin(x_new, d[new], x[old])
@@ -146,7 +146,7 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
 
 def _log_prob(view: View) -> Array:
     """Return the log-prob less its expected value, where the entropy is known."""
-    return view.o if view.entropy is None else view.o + view.entropy
+    return view.log_prob_a if view.entropy is None else view.log_prob_a + view.entropy
 
 
 def seen_in_context(view: View) -> Array:
@@ -182,7 +182,7 @@ def seen_before(view: View) -> Array:
     """Return whether a token's id was generated earlier in its sample."""
     if len(view) == 0:
         return np.zeros(0, dtype=bool)
-    return _repeats(view.sample * (int(view.id.max()) + 1) + view.id)
+    return _repeats(view.sample * (int(view.token_id.max()) + 1) + view.token_id)
 
 
 def _repeats(keys: Array) -> Array:

@@ -37,7 +37,7 @@ MAX_CHANCE = 1e-3
 @register("swapped_rows", stage="exact")
 def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `old` fits the `rollout` of another row."""
-    own = view.per_sample(view.abs)
+    own = view.per_sample(view.abs_diff)
     tried = np.flatnonzero((own > MIN_DIFF) & (view.num_per_sample >= MIN_PROBES))
     if len(tried) < MIN_ROWS:
         return None
@@ -48,9 +48,9 @@ def swapped_rows(view: View) -> Evidence | None:
     rest: dict[int, float] = {}
     for sample in tried.tolist():
         index = np.arange(begins[sample], begins[sample + 1])[:PROBES]
-        o = view.o[index]
+        o = view.log_prob_a[index]
         # A few extreme values must not decide: a filled tail fits any other row better.
-        here = float(np.minimum(view.abs[index], LARGE).mean())
+        here = float(np.minimum(view.abs_diff[index], LARGE).mean())
         for other, left in (
             by_position.nearest(o, view.position[index], sample),
             _nearest_in_order(view, o, begins, sample),
@@ -67,7 +67,7 @@ def swapped_rows(view: View) -> Evidence | None:
     return Evidence(
         score=0.97,
         tokens=tokens,
-        gain=float(view.abs[tokens].sum()) - left * int(tokens.sum()),
+        gain=float(view.abs_diff[tokens].sum()) - left * int(tokens.sum()),
         where={
             "samples": samples,
             "partners": {int(k): int(v) for k, v in partner.items()},
@@ -98,7 +98,7 @@ def _short(view: View) -> Array:
 
     The row in their place was too short to be recognised.
     """
-    wrong = (view.r == 0) & (view.abs > MIN_DIFF) & ~not_written(view)
+    wrong = (view.log_prob_b == 0) & (view.abs_diff > MIN_DIFF) & ~not_written(view)
     num = np.bincount(view.sample[wrong], minlength=view.batch.num_samples)
     rows: Array = np.flatnonzero(num >= MIN_ZEROS)
     return rows
@@ -128,7 +128,8 @@ def _nearest_in_order(
     inside = steps < (begins[1:] - begins[:-1])[:, None]
     index = np.minimum(begins[:-1, None] + steps, len(view) - 1)
     return _least(
-        np.where(inside, np.minimum(np.abs(o - view.r[index]), LARGE), np.nan), sample
+        np.where(inside, np.minimum(np.abs(o - view.log_prob_b[index]), LARGE), np.nan),
+        sample,
     )
 
 
@@ -154,7 +155,10 @@ def copied_rows(view: View) -> Evidence | None:
     for sample, (begin, stop) in enumerate(itertools.pairwise(edges)):
         if stop > begin:
             part = slice(begin, stop)
-            key = tuple(one[part].tobytes() for one in (view.id, view.r, view.o))
+            key = tuple(
+                one[part].tobytes()
+                for one in (view.token_id, view.log_prob_b, view.log_prob_a)
+            )
             alike.setdefault(key, []).append(sample)
     several = [rows for rows in alike.values() if len(rows) > 1]
     copies = np.array(
@@ -189,7 +193,7 @@ def copied_rows(view: View) -> Evidence | None:
 
 def _chance(view: View, edges: Array, rows: list[int]) -> float:
     """Return how many such sets are expected by chance: certain answers recur."""
-    log_prob = float(view.r[edges[rows[0]] : edges[rows[0] + 1]].sum())
+    log_prob = float(view.log_prob_b[edges[rows[0]] : edges[rows[0] + 1]].sum())
     group = view.facts.group
     mates = view.batch.num_samples
     if group is not None:

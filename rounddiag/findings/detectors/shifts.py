@@ -48,7 +48,7 @@ MAX_START, FAR = 8, 0.5
 @register("shifted_log_probs", stage="exact")
 def shifted_log_probs(view: View) -> list[Evidence]:
     """Find rows, or stretches of rounds, that fit only with a lag."""
-    suspects = view.abs > MIN_DIFF
+    suspects = view.abs_diff > MIN_DIFF
     if suspects.sum() < MIN_TOKENS:
         return []
     return _shifted_ends(view) or _shifted_starts(view)
@@ -62,7 +62,7 @@ def _shifted_ends(view: View) -> list[Evidence]:
     by_chance = _stretches(view, CONTROLS, MIN_TOKENS, MIN_GAIN)[2]
     others = (by_chance >= 0) & (starts < 0)
     segment = np.cumsum(_begins(view)) - 1
-    size = np.bincount(segment, weights=view.abs)
+    size = np.bincount(segment, weights=view.abs_diff)
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
     known, num = np.unique(lags[tokens], return_counts=True)
@@ -71,9 +71,9 @@ def _shifted_ends(view: View) -> list[Evidence]:
     new = more[0] & (starts < 0)[segment]
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
-    here = float(view.abs[tokens].mean())
+    here = float(view.abs_diff[tokens].mean())
     left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
-    usual = float(view.abs[~tokens].mean()) if not tokens.all() else 0.0
+    usual = float(view.abs_diff[~tokens].mean()) if not tokens.all() else 0.0
     most = MAX_LEFT
     if AS_USUAL * usual < MAX_USUAL_LEFT * here:
         most = max(MAX_LEFT, AS_USUAL * usual / here)
@@ -86,7 +86,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
     """Find samples in which the first tokens of every round are shifted."""
     near = view.keep(view.token < MAX_START + max(CONTROLS))
     at = near.token < MAX_START
-    if not (near.abs[at] > MIN_DIFF).any():
+    if not (near.abs_diff[at] > MIN_DIFF).any():
         return []
     starts = near.keep(at)
     rests = {lag: _gain(near, lag)[0][at] for lag in LAGS}
@@ -104,10 +104,10 @@ def _shifted_starts(view: View) -> list[Evidence]:
     by_chance = max(
         _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
     )
-    here = float(starts.abs[chosen].mean())
+    here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
-    unsure = chosen & (starts.o < -FAR)
-    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.o[unsure]).sum()
+    unsure = chosen & (starts.log_prob_a < -FAR)
+    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
     if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here or not fits:
         return []
     # The lag is established: other samples need less, and the edges have no partner.
@@ -139,7 +139,7 @@ def _gain_of_starts(
     """
     start = (view.token < width) & np.isfinite(rest)
     size = view.batch.num_samples
-    here = np.bincount(view.sample[start], view.abs[start], size)
+    here = np.bincount(view.sample[start], view.abs_diff[start], size)
     left = np.bincount(view.sample[start], rest[start], size)
     hit = (left < REST * here) & (here - left > min_gain)
     return float((here - left)[hit].sum()), start & hit[view.sample]
@@ -161,9 +161,13 @@ def _gain(view: View, lag: int) -> tuple[Array, Array]:
         view.segment[k:] == view.segment[:-k]
     )
     if lag > 0:
-        shifted[:-k] = np.where(near, np.abs(view.o[:-k] - view.r[k:]), np.nan)
+        shifted[:-k] = np.where(
+            near, np.abs(view.log_prob_a[:-k] - view.log_prob_b[k:]), np.nan
+        )
     else:
-        shifted[k:] = np.where(near, np.abs(view.o[k:] - view.r[:-k]), np.nan)
+        shifted[k:] = np.where(
+            near, np.abs(view.log_prob_a[k:] - view.log_prob_b[:-k]), np.nan
+        )
     return shifted, np.isfinite(shifted)
 
 
@@ -175,7 +179,7 @@ def _stretches(
     A lag removes no more than a round has: rounds that have too little are left out.
     """
     begins = np.flatnonzero(_begins(view))
-    size = np.add.reduceat(view.abs, begins)
+    size = np.add.reduceat(view.abs_diff, begins)
     is_large = size > min_gain * (1 - _ROUNDING)
     large = np.repeat(is_large, np.diff(np.r_[begins, len(view)]))
     tokens = np.zeros(len(view), dtype=bool)
@@ -202,7 +206,7 @@ def _stretches_of(
     starts = np.full(len(begins), -1)
     for lag in searched:
         shifted, known = _gain(view, lag)
-        gain = np.where(known, view.abs - shifted, 0.0)
+        gain = np.where(known, view.abs_diff - shifted, 0.0)
         total = np.cumsum(gain)
         before = total - gain
         suffix = total[ends - 1][row] - before
@@ -211,7 +215,7 @@ def _stretches_of(
         first = np.minimum.reduceat(np.where(at_top, index, len(view)), begins)
         inside = (index >= first[row]) & known
         num = np.bincount(row, weights=inside)
-        sum_diff = np.bincount(row, weights=np.where(inside, view.abs, 0.0))
+        sum_diff = np.bincount(row, weights=np.where(inside, view.abs_diff, 0.0))
         sum_rest = np.bincount(row, weights=np.where(inside, shifted, 0.0))
         found = (
             (num >= min_tokens)
@@ -336,5 +340,5 @@ def _shifted_rest(view: View, tokens: Array, lags: Array) -> Array:
     fits = (other >= 0) & (other < len(view))
     index, other = index[fits], other[fits]
     near = view.segment[index] == view.segment[other]
-    rest: Array = np.abs(view.o[index[near]] - view.r[other[near]])
+    rest: Array = np.abs(view.log_prob_a[index[near]] - view.log_prob_b[other[near]])
     return rest

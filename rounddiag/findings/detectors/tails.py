@@ -46,17 +46,17 @@ def outlier_tokens(view: View) -> Evidence | None:
     """Find single tokens that are far off while all others are normal."""
     if len(view) < MIN_TOKENS or view.is_fitted:
         return None
-    ratio = view.abs / high_by_bin(view)
-    tokens = (view.abs > MIN_DIFF) & (ratio > FACTOR)
+    ratio = view.abs_diff / high_by_bin(view)
+    tokens = (view.abs_diff > MIN_DIFF) & (ratio > FACTOR)
     num = int(tokens.sum())
-    share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
-    huge = bool((view.abs[tokens] > HUGE).any())
+    share = float(view.abs_diff[tokens].sum() / max(view.abs_diff.sum(), 1e-300))
+    huge = bool((view.abs_diff[tokens] > HUGE).any())
     few = num < MIN_OUTLIERS and not huge
     if few or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
     is_mild = np.median(ratio[tokens]) < MIN_RATIO and share < LARGE_SHARE
     # Or all tokens differ, some more than others.
-    if is_mild or view.abs[~tokens].mean() > view.usual.limit:
+    if is_mild or view.abs_diff[~tokens].mean() > view.usual.limit:
         return None
     neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
     in_one = float(np.bincount(view.sample[tokens]).max() / num)
@@ -74,7 +74,9 @@ def outlier_tokens(view: View) -> Evidence | None:
         measures=(
             Measure(name="outliers", value=num, unit="tokens"),
             Measure(name="their share of the sum of |diff|", value=share),
-            Measure(name="median |diff|", value=float(np.median(view.abs)), unit="nat"),
+            Measure(
+                name="median |diff|", value=float(np.median(view.abs_diff)), unit="nat"
+            ),
         ),
         explanation=(
             f"{num} single tokens ({num / len(view):.2%}) differ by more than "
@@ -109,13 +111,13 @@ def high_by_bin(view: View) -> Array:
     A token counts as likely if either engine finds it so: one wrong value must not
     choose what it is compared with.
     """
-    likely = np.maximum(view.o, view.r)
+    likely = np.maximum(view.log_prob_a, view.log_prob_b)
     edges = quantile_edges(likely, _BINS)
     code = bins(edges, likely)
     high = np.zeros(len(edges) + 1)
     for k, tokens in enumerate(group_by_bin(code, len(high))):
         if len(tokens):
-            high[k] = np.quantile(view.abs[tokens], 0.9)
-    floor = max(0.02 * float(view.abs.mean()), 1e-6)
+            high[k] = np.quantile(view.abs_diff[tokens], 0.9)
+    floor = max(0.02 * float(view.abs_diff.mean()), 1e-6)
     result: Array = np.maximum(high, floor)[code]
     return result

@@ -55,8 +55,8 @@ def temperature(view: View) -> Evidence | None:
     if line is None or line.low <= 1 <= line.high:
         return None
     chosen = view.uncertain
-    left = np.abs(view.d - line.effect(view))[chosen].sum()
-    left /= max(view.abs[chosen].sum(), 1e-300)
+    left = np.abs(view.diff - line.effect(view))[chosen].sum()
+    left /= max(view.abs_diff[chosen].sum(), 1e-300)
     how = "" if view.entropy is not None else " (approximate: no entropy is recorded)"
     value, low, high = line.value, line.low, line.high
     return Evidence(
@@ -104,9 +104,9 @@ class _Line:
         if view.is_fitted or is_penalty or missing_mass(view) is not None:
             return None
         chosen = _measurable(view)
-        if chosen.sum() < MIN_TOKENS or view.abs[chosen].mean() < MIN_LEVEL:
+        if chosen.sum() < MIN_TOKENS or view.abs_diff[chosen].mean() < MIN_LEVEL:
             return None
-        odds, others = log_odds(view.o), log_odds(view.r)
+        odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
         log_n = _log_n(view)
         middle = (odds + others) / 2
         gap = np.clip(others - odds, -LARGE, LARGE)
@@ -147,26 +147,26 @@ class _Line:
         Inside the band the temperature explains all of it. Far beyond, another fault
         adds to it, and the temperature gets its average part.
         """
-        log_n, odds = _log_n(view), log_odds(view.o)
+        log_n, odds = _log_n(view), log_odds(view.log_prob_a)
         first, second = (
-            view.o + np.logaddexp(0, n - (odds + n) / self.value)
+            view.log_prob_a + np.logaddexp(0, n - (odds + n) / self.value)
             for n in (np.maximum(log_n + one, 0) for one in self.band)
         )
         middle, half = (first + second) / 2, np.abs(second - first) / 2
-        nearest = np.clip(view.d, middle - half, middle + half)
-        fitted = nearest - np.clip(view.d - nearest, -half, half)
+        nearest = np.clip(view.diff, middle - half, middle + half)
+        fitted = nearest - np.clip(view.diff - nearest, -half, half)
         return np.where(_measurable(view), fitted, 0.0)
 
 
 def _measurable(view: View) -> Array:
-    return view.uncertain & (np.maximum(view.o, view.r) < SURE)
+    return view.uncertain & (np.maximum(view.log_prob_a, view.log_prob_b) < SURE)
 
 
 def _log_n(view: View) -> Array:
     """Return the entropy of the other tokens where it is known, else 0."""
     if view.entropy is None:
         return np.zeros(len(view))
-    o = np.minimum(view.o, -1e-9)
+    o = np.minimum(view.log_prob_a, -1e-9)
     rest = -np.expm1(o)
     entropy: Array = (view.entropy + np.exp(o) * o) / rest + np.log(rest)
     return np.clip(entropy, 0.0, 12.0)

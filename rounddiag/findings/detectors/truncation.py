@@ -33,18 +33,18 @@ LARGE = 3.0
 def truncated_sampling(view: View) -> Evidence | None:
     """Find tokens whose mean of exp(diff) is below 1.
 
-    Tokens are drawn from the sampler's distribution, r. The mean of exp(o - r) over
-    them is the mass of o where r is not 0: 1 for two complete distributions, and the
-    kept mass if the sampler's was truncated.
+    Tokens are drawn from the sampler's distribution. The mean of exp(diff) over
+    them is the trainer's mass where the sampler's is not 0: 1 for two complete
+    distributions, and the kept mass if the sampler's was truncated.
     """
     mass = missing_mass(view)
     if mass is None:
         return None
     lost, error, missing = mass
     chosen = view.uncertain
-    d = np.minimum(view.d[chosen], LARGEST)
+    d = np.minimum(view.diff[chosen], LARGEST)
     # If truncation keeps a single token, its log-prob is exactly 0.
-    alone = int(((view.r == 0) & chosen).sum())
+    alone = int(((view.log_prob_b == 0) & chosen).sum())
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
     kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
@@ -84,7 +84,7 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
     chosen = view.uncertain
     if view.is_fitted or chosen.sum() < MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
-    d = np.minimum(view.d[chosen], LARGEST)
+    d = np.minimum(view.diff[chosen], LARGEST)
     lost, error = clustered_mean(-np.expm1(d), view.sample[chosen])
     missing = lost / max(float(np.abs(d).mean()), 1e-300)
     if missing < MIN_MISSING or lost < MIN_Z * error:
@@ -94,7 +94,7 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 
 def _lost(view: View) -> Array:
     """Return the part of each token's diff that truncation can explain."""
-    return np.where(view.uncertain, np.clip(view.d, -LARGE, 0.0), 0.0)
+    return np.where(view.uncertain, np.clip(view.diff, -LARGE, 0.0), 0.0)
 
 
 def _may_lack_context(view: View, d: Array) -> bool:
