@@ -47,7 +47,7 @@ def stale_weights(view: View) -> Evidence | None:
     is_known = correlation > least and p < LEVEL
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     # Small differences of two distributions balance: their mean is minus the KL.
-    one_sided = abs(view.d.sum()) > MOST_ONE_SIDED * view.abs.sum()
+    one_sided = abs(view.diff.sum()) > MOST_ONE_SIDED * view.abs_diff.sum()
     is_known = is_known and (is_raised or not (view.usual.is_quantized or one_sided))
     if not is_known and not (is_raised and not view.is_fitted):
         return None
