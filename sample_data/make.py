@@ -8,6 +8,7 @@ seeded; README.md describes the method and the results.
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -157,6 +158,7 @@ def main() -> int:
         show(name, batch, tokenizer)
     save_verl(model, fresh, cut, step)
     save_run(files["healthy"], files["image_window"], HERE / "run")
+    shutil.copy(HERE / "tokenizer.json", HERE / "run")  # found beside the step files
     return 0 if all(is_good(batch) for batch in files.values()) else 1
 
 

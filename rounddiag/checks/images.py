@@ -104,7 +104,8 @@ def _wrong_sizes(batch: Batch) -> Fault | None:
         return None
     sample, number, length, shot = wrong[0]
     return Fault(
-        f"{pluralize(len(wrong), 'screenshot')} with more or fewer: sample {sample}"
+        f"{pluralize(len(wrong), 'screenshot')} with more or fewer image tokens than"
+        f" asked for: sample {sample}"
         f" screenshot {number} has {pluralize(length, 'image token')}, its grid"
         f" {shot.grid_thw} asks for {shot.num_image_tokens:,}",
         tuple(sorted({sample for sample, *_ in wrong})),
@@ -119,7 +120,8 @@ def _wrong_numbers(batch: Batch) -> Fault | None:
         return None
     shots, blocks = sizes[wrong[0]]
     return Fault(
-        f"{pluralize(len(wrong), 'sample')} with more or fewer: sample {wrong[0]} has"
+        f"{pluralize(len(wrong), 'sample')} with more or fewer image blocks than"
+        f" screenshots: sample {wrong[0]} has"
         f" {pluralize(blocks, 'image block')} and {pluralize(shots, 'screenshot')}",
         tuple(wrong),
     )

@@ -282,7 +282,7 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
     stops = np.append(scene.starts[1:], len(scene.place))
     ends = zip(scene.place[scene.starts], scene.place[stops - 1], strict=True)
     # At once: plotly copies all shapes whenever one is added.
-    figure.layout.shapes = [
+    figure.layout.shapes += tuple(
         {
             "type": "rect",
             "layer": "below",
@@ -295,7 +295,7 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
             "line": {"width": 0},
         }
         for first, last in ends
-    ]
+    )
 
 
 def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
@@ -403,12 +403,12 @@ def _hover(pair: Pair, columns: list[str], *, has_text: bool) -> str:
             for place, name in enumerate(names, start)
         )
         for names, start, digits in (
-            (columns, 1, ":.3g"),
+            (columns, 1, ":.3~g"),
             (_KEYS, len(columns) + 1, ""),
         )
     )
     head = ["<b>%{text}</b>"] if has_text else []
-    lines = [*head, "diff %{customdata[0]:.3g} nat", log_probs, keys]
+    lines = [*head, "diff %{customdata[0]:.3~g} nat", log_probs, keys]
     return "<br>".join(filter(None, lines)) + "<extra></extra>"
 
 

@@ -78,6 +78,7 @@ PROVABLE = frozenset(
     | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
     | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
     | {"mixed_weights", "stale_cache", "lora_mismatch", "moe_routing"}
+    | {"image_expansion"}
     | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
 )
 

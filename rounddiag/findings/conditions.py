@@ -33,7 +33,7 @@ _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|
 _SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
 _SAID_LAST = (
     *("num_rounds", "round", "last_round", "images_seen", "decoding_step"),
-    *("context_length", "last_of_longest"),
+    *("since_image", "after_image", "context_length", "last_of_longest"),
 )
 _ENDS = range(1, 17)  # first and last tokens of a round
 # Context positions from which a cast to bfloat16 rounds, coarser at each.
@@ -230,8 +230,32 @@ def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
     edges = edges.astype(np.int64)
     step = (np.searchsorted(edges, written, side="right") - 1).astype(np.int32)
     yield ColumnOfTokens("decoding_step", "token", step, edges.tolist(), (">=",))
+    yield from _of_images(view)
     yield from _of_context(view)
     yield from _of_longest(view)
+
+
+def _of_images(view: View) -> Iterator[ColumnOfTokens]:
+    """Yield how many tokens were generated since the last screenshot.
+
+    Where each round begins with one, that is the place in the round.
+    """
+    if view.images is None or not view.has_images:
+        return
+    is_new = np.diff(view.sample, prepend=-1) != 0
+    is_new |= np.diff(view.images, prepend=-1) != 0
+    first = np.maximum.accumulate(np.where(is_new, np.arange(len(view)), 0))
+    since = view.num_before - view.num_before[first]
+    is_after = view.images > 0
+    if (since == view.token)[is_after].all():
+        return
+    edges = np.unique(np.quantile(since[is_after], np.linspace(0, 1, _EDGES + 1)[:-1]))
+    edges = np.unique(edges.astype(np.int64))
+    codes = np.searchsorted(edges, since, side="right") - 1
+    codes = np.where(is_after, codes, -1).astype(np.int32)
+    yield ColumnOfTokens("since_image", "token", codes, edges.tolist(), (">=",))
+    codes = np.where(is_after & (since < len(_ENDS)), since, -1).astype(np.int32)
+    yield ColumnOfTokens("after_image", "token", codes, _ENDS, ("<=",))
 
 
 def _of_context(view: View) -> Iterator[ColumnOfTokens]:
@@ -433,5 +457,9 @@ _PHRASES: dict[str, Callable[[str, object, str], str]] = {
         f"in the last {text} tokens before the length limit"
     ),
     "images_seen": _images,
+    "since_image": lambda _, value, __: (
+        f"{value:,} or more tokens after the last screenshot"
+    ),
+    "after_image": lambda _, __, text: f"in the first {text} tokens after a screenshot",
     "num_rounds": _num_rounds,
 }

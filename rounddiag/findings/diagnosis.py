@@ -385,7 +385,7 @@ def _not_measurable(view: View) -> str:
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
     """Return the range measured on a healthy batch."""
-    level = Level.from_view(View.from_batch(healthy, a, b))
+    level = Level.from_view(View.from_batch(healthy, a, b, usual))
     if not np.isfinite(level.mean_abs_diff):
         raise BatchError.build(
             expected="a healthy batch with generated tokens",

@@ -301,7 +301,11 @@ def _rank_causes(
     looks = describe(view, evidence)
     causes = rank_causes(looks, has_images=view.has_images)
     place = evidence.where.get("found")
-    if place is not None and place.is_of_text and _is_alone(view, place, evidence):
+    if (
+        place is not None
+        and place.is_of_text
+        and _is_alone(view, place, evidence, looks)
+    ):
         # No known cause follows what is written: the table has no such place.
         causes = causes / 2
         causes["unknown"] = causes.get("unknown", 0.0) + 0.5
@@ -309,8 +313,17 @@ def _rank_causes(
     return causes, looks
 
 
-def _is_alone(view: View, place: Place, evidence: Evidence) -> bool:
-    """Return whether tokens outside of a place begin nowhere to differ."""
+def _is_alone(
+    view: View, place: Place, evidence: Evidence, looks: Mapping[str, str]
+) -> bool:
+    """Return whether a place of text is the whole story.
+
+    It is not if it has the first tokens of samples, from which a mismatch fades, or if
+    tokens outside of it begin somewhere to differ.
+    """
+    columns = {one.column for one in place.conditions}
+    if "first_tokens" in columns and looks.get("begins") == "fades":
+        return False
     rest = ~place.tokens
     others = replace(evidence, tokens=np.ones(int(rest.sum()), dtype=bool), where={})
     return describe(view.keep(rest), others).get("begins", "everywhere") == "everywhere"

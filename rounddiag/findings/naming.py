@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
 
-# Causes that need an image in the context.
-_OF_IMAGES = frozenset(
-    {"dropped_image", "wrong_image", "image_window", "image_expansion"}
-)
 # Causes below this probability count as `unknown`.
 _LISTED = 0.03
 
@@ -43,11 +39,9 @@ def rank_causes(looks: Mapping[str, str], *, has_images: bool) -> pd.Series[floa
     import pandas as pd
 
     names, table = read_table()
-    points = table["prior", ""].copy()
+    points = table["prior", "images" if has_images else "no images"].copy()
     for measure, value in looks.items():
         points += table.get((measure, value), 0.0)
-    if not has_images:
-        points[[name in _OF_IMAGES for name in names]] = -np.inf
     chance = np.exp(points - points.max())
     found = pd.Series(chance / chance.sum(), index=list(names), name="probability")
     found = found.where((found >= _LISTED) | (found.index == "unknown"), 0.0)

@@ -26,7 +26,7 @@ from rounddiag.findings.conditions import (
     token_id_column,
 )
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import columns_of_sets
+from rounddiag.findings.sample_sets import SAMPLES, columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -308,6 +308,20 @@ def _best(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
+    return _first_proved(
+        (
+            _probability(cells, one, counts),
+            cells.log_price(one.parts) > 0,
+            partial(_place, view, cells, there, one, counts, worth),
+        )
+        for worth, one, counts in _slices(view, excesses, cells, there)
+    )
+
+
+def _slices(
+    view: View, excesses: list[Array], cells: Cells, there: Array
+) -> list[tuple[float, Slice, Counts]]:
+    """Return the slices to try, with the worth and the counts of each."""
     code = _bins(view)
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
@@ -326,14 +340,7 @@ def _best(
             (one.gain / spread, one, counts)
             for one in find_slices(cells, counts, spread)
         ]
-    return _first_proved(
-        (
-            _probability(cells, one, counts),
-            cells.log_price(one.parts) > 0,
-            partial(_place, view, cells, there, one, counts, worth),
-        )
-        for worth, one, counts in _plainest_first(found, cells)
-    )
+    return _plainest_first(found, cells)
 
 
 def _plainest_first(
@@ -463,10 +470,13 @@ def _nature(column: ColumnOfTokens) -> str:
 def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     inside = inside_of(cells, one.parts)
-    size = int(cells.cluster.max()) + 1
+    # Samples that were chosen one by one are compared with samples, not with groups.
+    names = {cells.columns[index].name for index, _, _ in one.parts}
+    cluster = cells.sample if SAMPLES in names else cells.cluster
+    size = int(cluster.max()) + 1
     (h_in, e_in), (h_out, e_out) = (
         [
-            np.bincount(cells.cluster[part], weights=values[part], minlength=size)
+            np.bincount(cluster[part], weights=values[part], minlength=size)
             for values in (counts.hits, counts.expected)
         ]
         for part in (inside, ~inside)

@@ -38,7 +38,7 @@ class Cells:
     codes : list of int64 array, one a column
         Code of each cell plus 1; 0 where the value is missing. `bincount` would copy
         codes of another type.
-    cluster : int64 array, one a cell
+    cluster, sample : int64 arrays, one a cell
     num_conditions : int
         How many conditions there are, which is the price of the search.
     """
@@ -47,6 +47,7 @@ class Cells:
     first: Array
     codes: list[Array]
     cluster: Array
+    sample: Array
     num_conditions: int
 
     @classmethod
@@ -64,6 +65,7 @@ class Cells:
             first,
             [one.codes[first].astype(np.int64) + 1 for one in columns],
             cluster[first],
+            view.sample[first],
             sum(len(one.values) * len(one.relations) for one in columns),
         )
 

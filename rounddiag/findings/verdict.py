@@ -121,8 +121,11 @@ def judge(
             return "broken"
         return "suspicious"
     if level.mean_abs_diff <= least:
-        # A short dtype is no bug, but nothing to be silent about.
-        is_named = any(one.is_certain for one in findings)
+        # A short dtype is no bug, and neither is what only ids predict, but both are
+        # nothing to be silent about.
+        is_named = any(
+            one.is_certain or (one.looks and not usual.is_drift) for one in findings
+        )
         return "noisy" if is_named else "healthy"
     if level.num_samples < MIN_SAMPLES:
         every = level.least_sample_mean > most

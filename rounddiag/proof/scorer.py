@@ -66,9 +66,9 @@ class Scorer:
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pool = Pool(
-            self.batch, self.engine.prepare, getattr(self.engine, "chat", None)
-        )
+        own = self.engine
+        chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
+        self.pool = Pool(self.batch, own.prepare, chat, count)
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""

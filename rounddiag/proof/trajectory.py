@@ -40,11 +40,17 @@ class Picture:
         As it is; a uniform grey picture of the same size; reduced to half its width and
         height and enlarged again, so that it has as many image tokens; no pixels, so
         that the embeddings of the image tokens stand in; features of zeros.
+    scale : float
+        How many times as many pixels as the model saw.
+    most : int
+        The most pixels, where they are not those of the processor; else 0.
     """
 
     sample: int
     index: int
     look: Look = "seen"
+    scale: float = 1.0
+    most: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -193,11 +199,14 @@ class Pool:
         Completes a trajectory with what only the engine knows: the image tokens.
     chat : Chat or None
         The tokenizer of the engine's model.
+    count : callable, optional
+        From a picture to its number of image tokens.
     """
 
     batch: Batch
     prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
     chat: Chat | None = None
+    count: Callable[[Picture, Pool], int] | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:

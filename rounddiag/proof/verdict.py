@@ -278,8 +278,6 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     found = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         found["older weights"] = "no checkpoints given"
-    if scorer.has_pictures:
-        found["other resolutions"] = "the ids hold as many image tokens as there are"
     if scorer.unscored:
         sample, why = next(iter(scorer.unscored.items()))
         more = len(scorer.unscored) - 1

@@ -291,11 +291,11 @@ def test_a_place_is_a_click_from_being_the_filter(
 ) -> None:
     explored.open_list("In common")
     row = explored.find(".rdx-list-common .rdx-list-rows button").first
-    expect(row).to_contain_text("from round 3 on")
+    expect(row).to_contain_text("from round 2 on")
     row.click()
-    explored.knows("filter", {"round": {"from": 3}})
+    explored.knows("filter", {"round": {"from": 2}})
     expect(row).to_have_attribute("aria-current", "true")
-    later = tokens[tokens["round"] >= 3]
+    later = tokens[tokens["round"] >= 2]
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(later))
     worst = later.iloc[int(later["diff"].abs().to_numpy().argmax())]
     place = {key: int(worst[key]) for key in ("sample", "round", "token")}
@@ -403,14 +403,19 @@ def test_a_cell_tells_what_it_is_made_of(explored: Explored, seen: rd.Batch) -> 
     is_in = (tokens["sample"] == sample) & (tokens["round"] == round_)
     size = tokens["diff"][is_in].abs()
     p95 = float(np.percentile(size, 95))
-    said = explored.heatmap.locator(".hovertext")
+    said = explored.heatmap.locator(".rdx-tip")
     for text in (
         *("sample 35 · task-08/3 · reward 0", "round 4", "tokens 18"),
-        f"mean |old - rollout| log-prob {size.mean():.3g}",
-        f"95th percentile of |old - rollout| log-prob {p95:.3g}",
-        f"largest |old - rollout| log-prob {size.max():.3g}",
+        f"mean |diff| {format_number(size.mean())}",
+        f"95th percentile of |diff| {format_number(p95)}",
+        f"largest |diff| {format_number(size.max())}",
     ):
         expect(said).to_contain_text(text)
+    expect(said.locator("> div")).to_have_count(3)
+    tip, pane = said.bounding_box(), explored.heatmap.bounding_box()
+    assert tip is not None
+    assert pane is not None
+    assert tip["x"] >= pane["x"] + pane["width"]  # beside the rows
     explored.lab.screenshot("explorer_hover")
 
 
@@ -419,7 +424,7 @@ def test_a_round_tells_what_its_mean_is_made_of(
 ) -> None:
     row = rd.round_summary(seen).iloc[2]
     explored.page.mouse.move(*at(explored.rounds_figure, 2, row["mean"]))
-    said = explored.rounds_figure.locator(".hovertext")
+    said = explored.rounds_figure.locator(".rdx-tip")
     for text in (
         *("round 2", f"mean {format_number(row['mean'])} nat"),
         f"{row['num_samples']} samples, {row['num_tokens']} tokens",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from rounddiag import explore, open_run
@@ -9,6 +10,8 @@ from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Browser
 
 IMAGE_WINDOW = ROOT / "sample_data" / "image_window.parquet"
@@ -37,14 +40,14 @@ def test_the_page_goes_where_python_has_gone_meanwhile(chromium: Browser) -> Non
     opened.close()
 
 
-def test_a_run_without_a_tokenizer_says_what_to_pass(chromium: Browser) -> None:
-    run = open_run(ROOT / "sample_data" / "run", tokenizer=None)
-    opened = DirectPage(chromium, explore(run))
-    note = opened.text(".rdx-text-notes")
-    assert "rd.open_run(folder, tokenizer=…)" in note or not note
-    if note:  # the folder has no tokenizer
-        assert opened.text(".rdx-card-action") == "no text"
-        box = opened.find(".rdx-text-notes code").bounding_box()
-        assert box is not None
+def test_a_run_without_a_tokenizer_says_what_to_pass(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    for step in (230, 240):
+        shutil.copy(ROOT / "sample_data" / "run" / f"step_{step}.parquet", tmp_path)
+    opened = DirectPage(chromium, explore(open_run(tmp_path)))
+    assert "rd.open_run(folder, tokenizer=…)" in opened.text(".rdx-text-notes")
+    assert opened.text(".rdx-card-action") == "no text"
+    assert opened.find(".rdx-text-notes code").bounding_box() is not None
     assert "others of the batch have some" in opened.text(".rdx-screens")
     opened.close()

@@ -72,13 +72,16 @@ def test_escape_in_the_text_of_the_filter_closes_it(opened: DirectPage) -> None:
 
 def test_a_tooltip_is_seen_whole(opened: DirectPage) -> None:
     opened.find(".rdx-chunk > .rdx-now").hover()
-    tip = opened.find(".rdx-tip")
+    tip = opened.find(".rdx-text-body > .rdx-tip")
     expect(tip).to_be_visible()
     # It has no pointer events, so `elementFromPoint` does not find it.
     box = tip.bounding_box()
     assert box is not None
     assert box["y"] > 0
     assert box["x"] + box["width"] < 1280
+    text = opened.find(".rdx-scroller").bounding_box()
+    assert text is not None
+    assert box["x"] >= text["x"] + text["width"]  # beside the text
     opened.page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
 

@@ -45,7 +45,8 @@ def test_another_number_of_tokens_is_reported() -> None:
     odd = batch(image_tokens(3), picture(1, 2, 4), picture(1, 4, 4))
     assert came_to(SIZES, odd) == (
         "failed",
-        "1 screenshot with more or fewer: sample 0 screenshot 1 has 3 image tokens, its"
+        "1 screenshot with more or fewer image tokens than asked for: sample 0 "
+        "screenshot 1 has 3 image tokens, its"
         " grid (1, 4, 4) asks for 4",
         (0,),
     )
@@ -56,7 +57,8 @@ def test_another_number_of_blocks_is_reported() -> None:
     odd = batch(image_tokens(3), picture(1, 2, 4))
     assert came_to(NUMBERS, odd) == (
         "failed",
-        "1 sample with more or fewer: sample 0 has 2 image blocks and 1 screenshot",
+        "1 sample with more or fewer image blocks than screenshots: sample 0 has 2 "
+        "image blocks and 1 screenshot",
         (0,),
     )
     assert came_to(SIZES, odd) == PASSED

@@ -10,9 +10,11 @@ the table that is fitted on both.
 A batch counts if the first finding is named from its looks: exact values and fitted
 effects name themselves. `expected.csv` has, for each cause, what it is expected to do
 to each measure before any batch is seen (in pseudo-counts, from how the fault works and
-from what threads report), and in how many independent threads people report it. Counts
-of a bench add to it; a fault of many batches counts as `CAP`, so that no bench decides
-by its size. The weights of the measures maximise the likelihood of the true causes,
+from what threads report), in how many independent threads people report it, and in how
+many incidents images were seen or not. Counts of a bench add to what is expected; a
+fault of many batches counts as `CAP`, so that no bench decides by its size. Threads and
+incidents alone make the priors: a bench says nothing of how often a cause is. The
+weights of the measures maximise the likelihood of the true causes,
 with tables that lack the agent they are asked about.
 
 Right first, of faults named from their looks, with all agents but `test-5`: fitted
@@ -63,7 +65,9 @@ USUAL_WEIGHT, STIFFNESS = 0.7, 2.0
 FACTORS = np.arange(0.6, 3.01, 0.1)
 FITTED = ("ours", "other")
 SURE = 0.9
-OF_IMAGES = ("dropped_image", "wrong_image", "image_window", "image_expansion")
+# Incidents that the share of all with images, one in three, adds to those of a cause.
+INCIDENTS, WITH_IMAGES = 6.0, 1 / 3
+IMPOSSIBLE = -99.0  # points of a cause of images where there are none
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Model:
-    """Log-likelihoods [cause, value] of each measure, their weights, and priors."""
+    """Log-likelihoods [cause, value] of each measure, weights, priors by images."""
 
     causes: list[str]
     measures: dict[str, dict[str, Any]]
     weights: dict[str, float]
-    prior: Any
+    prior: dict[bool, Any]
 
     def sharpen(self, factor: float) -> Model:
         """Return the model with all weights multiplied."""
@@ -96,12 +100,10 @@ class Model:
 
     def points(self, look: Look) -> Any:
         """Return the points of each cause."""
-        found = self.weights["threads"] * self.prior
+        found = self.weights["threads"] * self.prior[look.has_images]
         for measure, value in look.looks.items():
             if value in self.measures.get(measure, {}):
                 found = found + self.weights[measure] * self.measures[measure][value]
-        if not look.has_images:
-            found = np.where([one in OF_IMAGES for one in self.causes], -np.inf, found)
         return found
 
     def rank(self, look: Look) -> tuple[list[str], Any]:
@@ -188,17 +190,14 @@ def fit(looks: Sequence[Look]) -> Model:
                 table.measures[name].get(one.looks.get(name, ""), nothing)
                 for name in model.measures
             ]
-            barred = [not one.has_images and c in OF_IMAGES for c in model.causes]
-            terms.append((np.array([*rows, table.prior]), np.array(barred)))
+            terms.append(np.array([*rows, table.prior[one.has_images]]))
             right.append([c in one.right for c in model.causes])
             weight.append(min(1.0, CAP / share[one.bench, one.fault]))
-    values = np.array([one[0] for one in terms])
-    values[:, -1] -= 1e3 * np.array([one[1] for one in terms])
+    values = np.array(terms)
     truth, size = np.array(right), np.array(weight)
 
     def loss(weights: Any) -> float:
-        points = np.einsum("imc,m->ic", values[:, :-1], weights[:-1])
-        points += np.where(values[:, -1] < -1e2, -1e3, values[:, -1] * weights[-1])
+        points = np.einsum("imc,m->ic", values, weights)
         chance = np.exp(points - points.max(axis=1, keepdims=True))
         chance /= chance.sum(axis=1, keepdims=True)
         fits = np.log((chance * truth).sum(axis=1) + 1e-4)
@@ -206,7 +205,7 @@ def fit(looks: Sequence[Look]) -> Model:
         return float(stiff - (size * fits).sum())
 
     start = np.full(len(names), USUAL_WEIGHT)
-    best = minimize(loss, start, bounds=[(0, 2)] * len(names), method="L-BFGS-B")
+    best = minimize(loss, start, bounds=[(0.1, 2)] * len(names), method="L-BFGS-B")
     weights = dict(zip(names, map(float, best.x), strict=True))
     return Model(model.causes, model.measures, weights, model.prior)
 
@@ -217,6 +216,7 @@ def _count(looks: Sequence[Look]) -> Model:
     causes = [*threads, "unknown"]
     share = Counter((one.bench, one.fault) for one in looks)
     counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    seen = {cause: expected.pop((cause, "images"), {}) for cause in causes}
     for (_, measure), known in expected.items():
         counts[measure].update({("", value): 0 for value in known})
     for one in looks:
@@ -230,8 +230,24 @@ def _count(looks: Sequence[Look]) -> Model:
         known_here = {cause: expected.get((cause, measure), {}) for cause in causes}
         logs = _log_likelihoods(causes, values, found, known_here, measure)
         measures[measure] = {value: logs[:, i] for i, value in enumerate(values)}
-    prior = np.log([*threads.values(), 1.0])
-    return Model(causes, measures, dict.fromkeys([*measures, "threads"], 1.0), prior)
+    weights = dict.fromkeys([*measures, "threads"], 1.0)
+    return Model(causes, measures, weights, _priors(threads, seen))
+
+
+def _priors(
+    threads: dict[str, float], seen: dict[str, dict[str, float]]
+) -> dict[bool, Any]:
+    """Return the priors of causes of batches without and with images."""
+    logs: dict[bool, list[float]] = {False: [], True: []}
+    for cause, incidents in seen.items():
+        num = threads.get(cause, 1.0)
+        with_images = incidents.get("seen", 0.0) + INCIDENTS * WITH_IMAGES
+        share = with_images / (sum(incidents.values()) + INCIDENTS)
+        if "none" not in incidents and cause in threads:
+            share = 1.0  # a cause of images
+        logs[True].append(np.log(num * share))
+        logs[False].append(np.log(num * (1 - share)) if share < 1 else IMPOSSIBLE)
+    return {flag: np.array(values) for flag, values in logs.items()}
 
 
 def _log_likelihoods(
@@ -268,8 +284,9 @@ def write(model: Model) -> None:
     with TABLE.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["measure", "value", *model.causes])
-        prior = model.weights["threads"] * model.prior
-        out.writerow(["prior", "", *(f"{one:.2f}" for one in prior)])
+        for value, flag in (("images", True), ("no images", False)):
+            prior = model.weights["threads"] * model.prior[flag]
+            out.writerow(["prior", value, *(f"{one:.2f}" for one in prior)])
         for measure, rows in model.measures.items():
             for value, logs in rows.items():
                 points = model.weights[measure] * logs

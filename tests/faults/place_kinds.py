@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tests.faults.planted import Place
+    from tests.faults.steps import Array
 
 # The parts of a place; a value is drawn from the step for each of them.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -44,10 +45,30 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "rank, token id": ("rank", "token id"),
     "few: replica, round from": ("replica", "round from"),
     "few: replica, a role, round from": ("replica", "a role", "round from"),
+    "block of samples": ("block of samples",),
+    "every n-th sample": ("every n-th sample",),
+    "set of samples": ("set of samples",),
+    "block of samples, a role": ("block of samples", "a role"),
+    "every n-th sample, round from": ("every n-th sample", "round from"),
 }
+_NUM_SAMPLES = 128
 _MIN_RARE, _RARE_SHARE = 12, 0.05
 _MIN_WEAK = 300
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def _block(rng: np.random.Generator) -> Array:
+    """Neighbours that are no whole groups of 8."""
+    size, first = int(rng.integers(5, 20)), int(rng.integers(1, 100))
+    return np.arange(first, first + size)
+
+
+def _every(rng: np.random.Generator) -> tuple[int, int]:
+    """A period that is none of the columns: ranks take turns by 8."""
+    period = int(rng.choice([3, 5, 6, 7]))
+    return period, int(rng.integers(period))
+
+
 _DRAWS: dict[str, tuple[str, str, Callable[[np.random.Generator], Any]]] = {
     "coordinates": ("role", "==", lambda _: "coordinates"),
     "typed text": ("role", "==", lambda _: "typed text"),
@@ -60,6 +81,12 @@ _DRAWS: dict[str, tuple[str, str, Callable[[np.random.Generator], Any]]] = {
     "first tokens": ("token", "<", lambda rng: int(rng.integers(2, 7))),
     "last tokens": ("tokens_left", "<", lambda rng: int(rng.integers(3, 9))),
     "last round": ("rounds_left", "==", lambda _: 0),
+    "block of samples": ("sample", "in", _block),
+    "every n-th sample": ("sample", "every", _every),
+    "set of samples": (
+        *("sample", "in"),
+        lambda rng: np.sort(rng.permutation(_NUM_SAMPLES)[: rng.integers(6, 20)]),
+    ),
 }
 
 
@@ -151,6 +178,8 @@ def _patterns(column: str, relation: str, value: Any) -> tuple[str, ...]:
             patterns = (r"\blast rounds?\b",)
         case "token_id", _:
             patterns = _token(value)
+        case "sample", _:
+            patterns = _samples(relation, value)
         case _ if isinstance(value, str):
             patterns = (rf"(?<!\w){re.escape(value)}(?!\w)",)
         case _:
@@ -169,6 +198,16 @@ def _up_to(value: int) -> tuple[str, ...]:
         rf"\bround < {value + 1}\b",
         *first,
     )
+
+
+def _samples(relation: str, value: Any) -> tuple[str, ...]:
+    if relation == "every":
+        nth = {2: "second", 3: "third"}.get(value[0], f"{value[0]}th")
+        return (rf"every {nth} sample from sample {value[1]} on",)
+    if len(value) == np.ptp(value) + 1:
+        return (rf"samples {value[0]} to {value[-1]}\b",)
+    listed = ", ".join(map(str, value[:3]))
+    return (rf"samples {listed} and {len(value) - 3} more\b",)
 
 
 def _token(value: int) -> tuple[str, ...]:

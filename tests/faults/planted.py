@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # A column, a relation and a value: {"role": ("==", "coordinates"), "round": (">=", 5)}.
-# `tokens_left` and `rounds_left` count from the end: 0 is the last one.
+# `tokens_left` and `rounds_left` count from the end: 0 is the last one. `in` a list, or
+# `every` (n, k): every n-th from the k-th on.
 Place: TypeAlias = "Mapping[str, tuple[str, Any]]"
 
 WEAK = 3.0  # times the noise of every token there
@@ -27,6 +28,8 @@ _COMPARE: dict[str, Callable[[Array, Any], Array]] = {
     ">=": lambda values, limit: values >= limit,
     "<=": lambda values, limit: values <= limit,
     "<": lambda values, limit: values < limit,
+    "in": np.isin,
+    "every": lambda values, limit: values % limit[0] == limit[1],
 }
 
 

@@ -8,6 +8,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.findings import round_onset
+from tests.figures.plots import words
 from tests.findings.small import LENGTH, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
@@ -47,6 +48,19 @@ def test_an_onset_that_varies_over_samples_has_an_interval() -> None:
     assert (onset.low, onset.high) == (1, 2)
 
 
+@pytest.mark.parametrize(("kind", "first"), [("dense", 2), ("nvfp4", None)])
+def test_the_onset_is_judged_by_the_range_of_the_kind(
+    kind: str, first: int | None
+) -> None:
+    # 1.9 times the noise: above what is usual for bfloat16, but not for four bits.
+    parts = arrays(noise=0.03)
+    shaken(parts, rounds_of(parts) >= 2, 0.05)
+    batch = made(parts, meta={"facts": {"kind": kind}})
+    onset = round_onset(batch)
+    assert (None if onset is None else onset.round) == first
+    assert len(rd.places(batch)) == (first is not None)
+
+
 def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None:
     from rounddiag.cli.summary import describe
 
@@ -54,7 +68,7 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     shaken(parts, rounds_of(parts) >= 2, FAULT)
     batch = made(parts)
     onset = rd.diagnose(batch).onset
-    title = rd.plot_rounds(batch, onset=onset).layout.title.text
+    title = words(rd.plot_rounds(batch, onset=onset))
     assert "onset: round 2 (95 % interval: this round alone)" in title
     assert "worst" not in title
     text = describe(batch)

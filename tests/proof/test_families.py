@@ -224,12 +224,14 @@ def picture(seed: int, side: int = 56) -> EncodedScreenshot:
     return EncodedScreenshot(data=buffer.getvalue())
 
 
-def own_log_probs(engine: LocalEngine, ids: list[int], shots: Any) -> torch.Tensor:
+def own_log_probs(
+    engine: LocalEngine, ids: list[int], shots: Any, **options: Any
+) -> torch.Tensor:
     """Score in one call of the model with pixels, as its documentation shows it."""
     model = engine.model
     kind = model.config.model_type
     pixels = engine.processor(
-        images=[one.image() for one in shots], return_tensors="pt"
+        images=[one.image() for one in shots], return_tensors="pt", **options
     )
     types = torch.tensor([ids]).eq(PAD).int()
     more = {} if kind == "internvl" else {"mm_token_type_ids": types}
@@ -280,6 +282,32 @@ def test_scores_are_those_of_the_model(tmp_path: Path, make: Any) -> None:
     assert float((blind - truth).abs().max()) > 0.01
     around = set() if make is internvl else {OPEN, CLOSE}
     assert engine.prepare(read_trajectory(batch, 0)).markers == around
+
+
+def test_pictures_of_more_pixels_have_more_tokens(tmp_path: Path) -> None:
+    """One of 56 x 56 has 4 tokens; at four times the pixels it has 16."""
+    torch.manual_seed(0)
+    model, processor = qwen2_vl()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    engine = LocalEngine.open(str(tmp_path), dtype="float32")
+    response = np.random.default_rng(0).integers(10, 60, 18).tolist()
+    size = {"shortest_edge": 112 * 112, "longest_edge": 112 * 112}
+    ids = [1, OPEN, *[PAD] * 16, CLOSE, *response]
+    truth = own_log_probs(engine, ids, [picture(0)], size=size)[-18:]
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.tensor(response)],
+        response_mask=[torch.ones(18, dtype=torch.long)],
+        old_log_probs=[truth],
+        rollout_log_probs=[truth],
+        prompt_ids=[torch.tensor([1, OPEN, *[PAD] * EACH, CLOSE])],
+        images=[[picture(0)]],
+    )
+    found = rd.rescore(batch, engine, "four_times_the_pixels")
+    left = found.scores["four_times_the_pixels"] - truth
+    assert float(left.abs().max()) < 1e-3
+    plain = rd.rescore(batch, engine).scores["rescored"]
+    assert float((plain - truth).abs().max()) > 0.01
 
 
 def llama() -> tuple[Any, dict[str, Any]]:

@@ -47,8 +47,6 @@ def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
     diff = rd.token_frame(changed, a="half_resolution", b="rescored")["diff"]
     assert np.isfinite(diff).all()
     assert float(diff.abs().max()) > 1e-5
-    proof = rd.prove(batch, model, hypotheses=["half_resolution"])
-    assert proof.not_tested["other resolutions"].startswith("the ids hold")
 
 
 def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:

@@ -257,10 +257,10 @@ def _hover_lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
-    yield f"{which}{heat.pair.fill(heat.column.meaning)} %{{z:.3g}}"
+    yield f"{which}{heat.pair.fill(heat.column.meaning)} %{{z:.3~g}}"
     for index, name in enumerate(heat.hover_columns):
         meaning = heat.pair.fill(PAIRED_CELLS[name].meaning)
-        yield f"{meaning} %{{customdata[{index}]:.3g}}"
+        yield f"{meaning} %{{customdata[{index}]:.3~g}}"
 
 
 def add_missing(figure: go.Figure, heat: Heat, theme: Theme) -> None:

@@ -117,6 +117,8 @@ class LocalEngine:
         seen: set[Need] = {"logits", "positions"}
         if self.processor is not None:
             seen |= {"pictures", "features"}
+            if hasattr(self.model.model, "get_rope_index"):
+                seen.add("resolution")  # as many image tokens as there are pixels
         if self.chat is not None:
             seen.add("chat")
         return frozenset(seen | model_abilities(self.model))
@@ -354,31 +356,51 @@ class LocalEngine:
             advice="A hypothesis has to change ids and pictures together.",
         )
 
+    def count_tokens(self, picture: Picture, pool: Pool) -> int:
+        """Return how many image tokens a picture has."""
+        return self._pixels_of(picture, pool).num_tokens
+
     def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
         look = picture.look if picture.look in {"grey", "coarse"} else "seen"
-        return self._process(pool[picture.sample], picture.index, look)
+        one = pool[picture.sample]
+        limits = (0, picture.most)
+        if picture.scale != 1:
+            start, stop = one.spans[picture.index]
+            vision = self.model.config.vision_config
+            side = self.processor.patch_size * vision.spatial_merge_size
+            limits = (round((stop - start) * side**2 * picture.scale),) * 2
+        return self._process(one, picture.index, look, limits)
 
-    def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
+    def _process(
+        self, one: Trajectory, index: int, look: str, limits: tuple[int, int] = (0, 0)
+    ) -> _Pixels:
+        """Return the processor's values; `limits` are its fewest and most pixels."""
         shot = one.shots[index]
-        key = (id(shot), look)
+        key = (id(shot), look, limits)
         if key not in self._pixels:
-            if isinstance(shot, PatchScreenshot) and look == "seen":
+            is_seen = look == "seen" and not any(limits)
+            if isinstance(shot, PatchScreenshot) and is_seen:
                 values = {
                     "pixel_values": shot.patches().float(),
                     "image_grid_thw": torch.tensor([shot.grid_thw]),
                 }
             else:
                 image = draw(shot, look)
-                options = (
-                    {"crop_to_patches": True}
-                    if "internvl" in self.model.config.model_type
-                    else {}
-                )
+                options = self._options(limits)
                 values = dict(
                     self.processor(images=[image], return_tensors="pt", **options)
                 )
             self._pixels[key] = _Pixels(shot, values, self._count(values))
         return self._pixels[key]
+
+    def _options(self, limits: tuple[int, int]) -> dict[str, Any]:
+        """Return how the processor is called."""
+        if "internvl" in self.model.config.model_type:
+            return {"crop_to_patches": True}
+        size = dict(self.processor.size) if any(limits) else {}
+        names = ("shortest_edge", "longest_edge")
+        size |= {name: n for name, n in zip(names, limits, strict=True) if n}
+        return {"size": size} if size else {}
 
     def _count(self, values: dict[str, Any]) -> int:
         """Return how many image tokens a picture has."""

@@ -3,6 +3,7 @@
 ==============  ==================================================================
 `hypothesis`    `Hypothesis`, and `register` for one of your own
 `pictures`      images not seen, blank, grey, exchanged; the last k only
+`resolution`    images of other sizes, with other numbers of image tokens
 `positions`     positions of the rotary embedding
 `context`       text not read, read twice, or read of neighbours
 `history`       earlier rounds as other ids than those that were written
@@ -21,6 +22,7 @@ from rounddiag.proof.hypotheses import history as history
 from rounddiag.proof.hypotheses import numerics as numerics
 from rounddiag.proof.hypotheses import pictures as pictures
 from rounddiag.proof.hypotheses import positions as positions
+from rounddiag.proof.hypotheses import resolution as resolution
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,

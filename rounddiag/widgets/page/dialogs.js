@@ -66,6 +66,34 @@ function placeInTopLayer(panel, { left, right, top, bottom }, side = "left") {
   });
 }
 
+/** Place a popover beside a pane, at the height of what it is about: never over what is
+ * compared there. A pane without room at its right or left has it above or below.
+ * @param {any} tip
+ * @param {any} pane
+ * @param {any} about */
+function placeBeside(tip, pane, about) {
+  const { left, right } = pane.getBoundingClientRect();
+  const width = tip.offsetWidth + 2 * EDGE;
+  if (right + width > innerWidth && left < width) return placeInTopLayer(tip, about);
+  const at = right + width > innerWidth ? left - width + EDGE : right + EDGE;
+  const top = clamp(about.top, EDGE, Math.max(innerHeight - tip.offsetHeight - EDGE, EDGE));
+  return Object.assign(tip.style, { left: `${at}px`, top: `${top}px`, bottom: "auto", maxHeight: "none" });
+}
+
+/** A popover of at most three lines. */
+function tooltip() {
+  const node = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
+  return {
+    node,
+    hide: () => node.togglePopover(false),
+    show: (lines, pane, about) => {
+      fill(node, lines.map((line) => element("div", {}, line)));
+      node.togglePopover(true);
+      placeBeside(node, pane, about);
+    },
+  };
+}
+
 /** Close the open panels that do not contain a node; tells whether there were any. */
 function closeDropdowns(root, target = null) {
   const open = [...root.querySelectorAll(".rdx-dropdown[open]")].filter((one) => !one.contains(target));

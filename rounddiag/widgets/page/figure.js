@@ -26,7 +26,9 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   const notes = element("ul", { class: "rdx-notes" });
   const info = dropdown({ label: "i", name: `About this figure: ${label}` }, notes);
   const attributes = { class: "rdx-figure", role: "region", "aria-label": label, "data-drawing": true };
-  const node = element("section", attributes, body, info.node);
+  const tip = tooltip();
+  const node = element("section", attributes, body, info.node, tip.node);
+  node.addEventListener("scroll", tip.hide, { passive: true });
   const still = () => delete node.dataset.drawing;
   let layout = null;
 
@@ -48,13 +50,28 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
     const plotly = await library();
     const isFirst = layout === null;
     layout = { ...figure.layout, ...more, autosize: false };
+    tip.hide();
     node.style.setProperty("--panels", layout.meta?.panels ?? 1);
     Object.assign(layout, size() ?? { width: 600, height: 200 });
     fill(notes, ...(layout.meta?.notes ?? []).map((note) => element("li", {}, note)));
     await plotly.react(plot, figure.data, layout, CONFIG);
-    if (isFirst) plot.on("plotly_relayout", onRelayout);
+    if (isFirst) {
+      plot.on("plotly_relayout", onRelayout);
+      plot.on("plotly_hover", ({ event }) => requestAnimationFrame(() => showTip(event)));
+      plot.on("plotly_unhover", tip.hide);
+    }
     still();
     onDrawn?.();
+  }
+
+  // What plotly's label has, which would cover what is compared: it is laid out unseen.
+  function showTip({ clientY }) {
+    const lines = [...plot.querySelectorAll(".hovertext .nums")].map((text) => {
+      const parts = [...text.querySelectorAll(".line")];
+      return (parts.length ? parts : [text]).map((line) => line.textContent.replace(/(^|\s)-(?=\d)/g, "$1−"));
+    });
+    if (!lines.length || !node.offsetWidth) return;
+    tip.show(inThreeLines(lines[0]), node, { ...boxOf(node), top: clientY, bottom: clientY });
   }
 
   function onRelayout(change) {
@@ -91,6 +108,15 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
       if (layout) (await library()).purge(plot);
     },
   };
+}
+
+const boxOf = (node) => (({ left, right }) => ({ left, right }))(node.getBoundingClientRect());
+
+// The first line; of more than two others, all of them in two.
+function inThreeLines([first, ...others]) {
+  const half = Math.ceil(others.length / 2);
+  const rest = others.length > 2 ? [others.slice(0, half), others.slice(half)] : others.map((one) => [one]);
+  return [first, ...rest.map((some) => some.join(" · "))];
 }
 
 // Clicks and drags in a figure, in values of its axes. plotly reports neither for all

@@ -279,21 +279,16 @@ function notesOnText({ tokens, rounds, text_note: note }) {
   ];
 }
 
-// A tooltip at the pointer.
-
-/** `inner` with a tooltip: `linesOf` gets what `indexOf` returns for a node, unless -1. */
+/** `inner` with a tooltip beside it: `linesOf` gets what `indexOf` returns for a node, unless -1. */
 function pointerTip(inner, indexOf, linesOf) {
-  const tip = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
+  const { node: tip, hide, show } = tooltip();
   const node = element("div", { class: "rdx-text-body" }, inner, tip);
-  const hide = () => tip.togglePopover(false);
 
   inner.addEventListener("pointerover", ({ target }) => {
     const index = indexOf(target);
     const at = index < 0 ? null : target.getClientRects()[0];
     if (!at) return void hide();
-    fill(tip, ...linesOf(index));
-    tip.togglePopover(true);
-    placeInTopLayer(tip, at);
+    show(linesOf(index), inner, at);
   });
   inner.addEventListener("pointerleave", hide);
   inner.addEventListener("scroll", hide, { passive: true });
@@ -481,10 +476,10 @@ function uncoverHead(scroller) {
 function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
   return [
-    element("b", {}, `diff ${withSign(diff[index])}`),
+    `diff ${withSign(diff[index])}`,
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
     `round ${round[index]}, ${rank[index] ? `${ordinal(rank[index])} largest in it` : "not finite"}`,
-  ].map((line) => element("div", {}, line));
+  ];
 }
 
 // The one box: it searches this text or all samples, and goes to places.
