@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.proof.hypotheses.weights import WEIGHTS
-from rounddiag.proof.proof import Conclusion, Proof
+from rounddiag.proof.proof import NOT_APPLICABLE, Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ SOUND_FLOORS = 3.5
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
-NOTHING_CHANGED = "changes nothing in these samples"
 
 
 def cause_of(one: Hypothesis, opinion: Opinion) -> str:
@@ -271,7 +270,7 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
 
 def _is_usual(why: str) -> int:
     """Put what went wrong before what this engine or these samples cannot show."""
-    return 2 if why == NOTHING_CHANGED else int(why.startswith("needs "))
+    return 2 if why in NOT_APPLICABLE else int(why.startswith("needs "))
 
 
 def _list_skipped(scorer: Scorer) -> dict[str, str]:
