@@ -169,12 +169,13 @@ def _read_episode(episode: Mapping[str, Any]) -> Iterator[Trajectory]:
         trajectory = Trajectory(names=(str(trace.get("id")),))
         at = 0
         for index, node in enumerate(objects_in(trace.get("nodes"))):
-            if index and node.get("parent") != at:
+            parent = node.get("parent")
+            if index and not (isinstance(parent, int) and parent == at):
                 continue
             at = index
             message = node.get("message")
             message = message if isinstance(message, dict) else {}
-            if node.get("sampled"):
+            if node.get("sampled") is True:
                 trajectory.actions.append(_describe_calls(message.get("tool_calls")))
             else:
                 trajectory.add_pictures(message.get("content"))
@@ -185,11 +186,10 @@ def _describe_calls(calls: object) -> str | None:
     """Return the tools that a turn calls, with their arguments, as text."""
     texts = []
     for call in objects_in(calls):
-        arguments = call.get("arguments") or {}
+        arguments = call.get("arguments", "")
         if isinstance(arguments, dict):
             arguments = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
-        name = call.get("function_name") or call.get("name")
-        texts.append(f"{name}({arguments})")
+        texts.append(f"{call.get('function_name', call.get('name'))}({arguments})")
     return "; ".join(texts) or None
 
 
