@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import rounddiag as rd
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WIDTH = 900
+WIDTH = 840
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -65,10 +66,30 @@ def text_png(html: str, page: Page) -> bytes:
 
 
 def quantize(png: bytes) -> bytes:
-    """Reduce a PNG to 128 colours."""
-    buffer = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(128).save(buffer, "PNG")
+    """Reduce a PNG to 64 colours, those of small marks among them."""
+    buffer, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
+    reduced = picture.quantize(64, Image.Quantize.MAXCOVERAGE)
+    reduced.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
+
+
+def round_numbers(text: str) -> str:
+    """Round the numbers of a JSON text to 5 digits."""
+    rounded = json.loads(text, parse_float=lambda number: float(f"{float(number):.5g}"))
+    return json.dumps(rounded, separators=(",", ":"))
+
+
+def write(nb: nbformat.NotebookNode, path: Path) -> None:
+    """Write a notebook, each figure as one line of rounded numbers: half the size."""
+    outputs = (one for cell in nb.cells for one in cell.get("outputs", []))
+    found = [one.data for one in outputs if PLOTLY in one.get("data", {})]
+    texts = [round_numbers(json.dumps(data[PLOTLY])) for data in found]
+    for index, data in enumerate(found):
+        data[PLOTLY] = f"figure {index}"
+    text = nbformat.writes(nb)
+    for index, figure in enumerate(texts):
+        text = text.replace(f'"{PLOTLY}": "figure {index}"', f'"{PLOTLY}": {figure}')
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
@@ -96,7 +117,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": 600})
         for path, nb in notebooks.items():
             add_pictures(nb, page)
-            nbformat.write(nb, path)
+            write(nb, path)
         browser.close()
     batch = rd.load(FOLDER.parent / "sample_data" / "image_window.parquet")
     picture = figure_png(rd.plot_rounds(batch).to_plotly_json())

@@ -3,7 +3,7 @@
 ==========  ========================================================================
 `page`      `report`: the page of a batch, which is the explorer, or of a run
 `replies`   what the page of a batch requests, answered beforehand
-`html`      the document of a run's page, figures as HTML, and the security policy
+`html`      the document of both, sections and figures of the page of a run
 ==========  ========================================================================
 
 `page.js` draws the figures of a run in the browser, `page.css` is its style. The

@@ -1,4 +1,4 @@
-"""The HTML document: head, contents, sections, scripts, and embedded figures."""
+"""The HTML document of every report, and the sections and figures of a run's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plotly.offline import get_plotlyjs
 
 from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
+from rounddiag.figures._parts.display import caption, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-_TAG = re.compile("<[^>]+>")
 _NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
 
 
@@ -57,29 +57,47 @@ class Section:
         return f'<li><a href="#{self.key}">{escape(self.title)}</a></li>'
 
 
-def document(title: str, sections: Sequence[Section]) -> str:
-    """Return the complete page.
+def document(
+    title: str,
+    body: str,
+    *,
+    style: str,
+    scripts: Sequence[str],
+    kind: str = "text/javascript",
+    others: str = "",
+) -> str:
+    """Return a complete page.
 
-    Its security policy lets only plotly.js and `page.js` run, so that a script injected
-    by a file does not, and blocks every network request.
+    Its security policy lets only these scripts run, so that a script injected by a file
+    does not, and blocks every network request; `others` are more sources of scripts.
     """
-    scripts = (get_plotlyjs(), _read_asset("page.js"))
-    links = "".join(section.link() for section in sections)
-    body = "".join(section.html() for section in sections)
+    tags = "".join(f'<script type="{kind}">{script}</script>' for script in scripts)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy(*scripts)}">
+<meta http-equiv="Content-Security-Policy" content="{_policy(scripts, others)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)} - rounddiag</title>
 <style>
-{_colors()}
-{_read_asset("page.css")}</style>
+{style}</style>
 </head>
 <body class="mathjax_ignore">
-<header>
+{body}
+{tags}
+</body>
+</html>
+"""
+
+
+def sections_page(title: str, sections: Sequence[Section]) -> str:
+    """Return the page of a run: a list of contents, and sections with figures."""
+    links = "".join(section.link() for section in sections)
+    body = "".join(section.html() for section in sections)
+    return document(
+        title,
+        f"""<header>
 <h1>{escape(title)}</h1>
 <p>Where the sampling engine and the training engine disagree about the log-probability
 of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
@@ -87,14 +105,13 @@ of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 <nav aria-label="Contents"><ol>{links}</ol></nav>
 <main>
 <noscript><p>The figures need JavaScript; the rest of the page does not.</p></noscript>
-{body}</main>
-{"".join(f"<script>{script}</script>" for script in scripts)}
-</body>
-</html>
-"""
+{body}</main>""",
+        style=f"{_colors()}\n{_read_asset('page.css')}",
+        scripts=(get_plotlyjs(), _read_asset("page.js")),
+    )
 
 
-def policy(*scripts: str, others: str = "") -> str:
+def _policy(scripts: Sequence[str], others: str) -> str:
     """Return the security policy of a page: these scripts alone, and no requests."""
     allowed = " ".join([*(f"'sha256-{_digest(one)}'" for one in scripts), others])
     return (
@@ -134,7 +151,8 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
         {"figure": light, "dark": list(_differences(light, dark))},
         separators=(",", ":"),
     )
-    alternative = escape(_plain_text(figure.layout.title.text))
+    lines = (plain_text(line).strip() for line in caption(figure))
+    alternative = escape(". ".join(lines))
     return (
         f'<figure><div class="plot" role="img" aria-label="{alternative}"'
         f' style="min-height:{figure.layout.height}px"></div>'
@@ -152,10 +170,6 @@ def table_html(frame: pd.DataFrame, name: str) -> str:
     label = f'class="wide" role="region" tabindex="0" aria-label="{name}"'
     heads = html.replace("<th>", '<th scope="col">')
     return f"<div {label}>{heads}</div>"
-
-
-def _plain_text(title: str) -> str:
-    return ". ".join(_TAG.sub("", line).strip() for line in title.split("<br>"))
 
 
 def _escape_json(text: str) -> str:

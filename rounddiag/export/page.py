@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from rounddiag.export.html import Section, document, embed_figure, policy, table_html
+from rounddiag.export.html import (
+    Section,
+    document,
+    embed_figure,
+    sections_page,
+    table_html,
+)
 from rounddiag.export.replies import collect_replies
 from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import diagnose
@@ -97,7 +103,8 @@ def report(
     '<!doctype html>'
     """
     if isinstance(batch, Run):
-        html = document(PurePath(batch.path).name or batch.path, _run_sections(batch))
+        name = PurePath(batch.path).name or batch.path
+        html = sections_page(name, _run_sections(batch))
     else:
         batch = measure(batch).require_batch()
         state = {"a": a, "b": b, "notes": [*notes]}
@@ -123,31 +130,23 @@ def _explorer_page(
     title: str, diagnosis: Diagnosis, replies: Iterable[tuple[str, object]]
 ) -> str:
     """Return the page; without scripts it has the verdict and the findings alone."""
-    code = script("report")
     stored = [(key, _pack(reply)) for key, reply in replies]
     elements = "\n".join(
         f'<script type="text/plain" data-reply="{key}">{text}</script>'
         for key, text in [*stored, ("plotly", _packed_plotly())]
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy(code, others="blob:")}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} - rounddiag</title>
-<style>
-{theme_css()}{style("report")}</style>
-</head>
-<body>
-<main id="words">
+    body = f"""<main id="words">
 <h1>{escape(title)}</h1>
 {_words(diagnosis)}</main>
-{elements}
-<script type="module">{code}</script>
-</body>
-</html>
-"""
+{elements}"""
+    return document(
+        title,
+        body,
+        style=theme_css() + style("report"),
+        scripts=[script("report")],
+        kind="module",
+        others="blob:",
+    )
 
 
 @cache
@@ -202,7 +201,11 @@ def _run_sections(run: Run) -> list[Section]:
 
 def _verdicts(diagnosis: RunDiagnosis) -> str:
     lines = "".join(f"<li>{escape(printable(line))}</li>" for line in diagnosis.lines)
-    return f"<p>{escape(diagnosis.text)}</p><ul>{lines}</ul>"
+    return f"{_paragraphs(diagnosis.text)}<ul>{lines}</ul>"
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{escape(printable(line))}</p>" for line in text.splitlines())
 
 
 def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
@@ -212,7 +215,7 @@ def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
     body = f"<p>{escape(str(first))}</p>{embed_figure(plot_compare, batches)}"
     after = diagnose(batches[f"step {first.step}"])
     if len(after):
-        body += f"<p>{escape(printable(after.text))}</p>"
+        body += _paragraphs(after.text)
         body += embed_figure(plot_finding, after[0])
     return Section(key="break", title=f"Before and at step {first.step:,}", body=body)
 
@@ -228,7 +231,8 @@ def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
         causes=diagnosis.frame["causes"].map(", ".join),
         places=diagnosis.frame["places"].map("; ".join),
-        text=diagnosis.frame["text"].map(printable),
+        # What to do is told once, at the break.
+        text=[printable(text.split("\n")[0]) for text in diagnosis.frame["text"]],
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
     return table_html(frame.rename(columns=names), "Diagnosed steps")

@@ -15,6 +15,7 @@ from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place
+from rounddiag.widgets.value_means import value_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ def collect_replies(
     chosen = choose_samples(session, worst, samples)
     replies = _replies(session, chosen)
     total = 2 * len(_metrics(session)) + len(_groups(session)) + 10 + 3 * len(chosen)
+    total += len(found) + sum(len((batch.images or {one: ()})[one]) for one in chosen)
     bar = tqdm(replies, "report", total, unit="part", leave=False, delay=1)
     return found, iter(bar)
 
@@ -176,7 +178,7 @@ def _metrics(session: Session) -> list[str]:
 def _figures(
     session: Session, ask: Ask, first: dict[str, bytes]
 ) -> Iterator[tuple[str, object]]:
-    """Yield both figures for each metric, and for each `by` where that is fast."""
+    """Yield both figures of each metric; lines and bars of each `by` that are fast."""
     opened = session.state
     for metric in _metrics(session):
         figures = first
@@ -188,8 +190,11 @@ def _figures(
     session.state = opened
     for index, by in _groups(session):
         session.change({"by": by})
-        figure = rounds_pane(session, "light")
-        yield f"rounds {opened.metric} {index}", {"figure": figure}
+        reply = {
+            "figure": rounds_pane(session, "light"),
+            "groups": value_means(session, by),
+        }
+        yield f"rounds {opened.metric} {index}", reply
     session.state = opened
 
 

@@ -123,11 +123,11 @@ def _title(finding: Finding) -> str:
 def _caption(finding: Finding, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
     likely = f"{_safe(finding.cause)}, {100 * finding.confidence:.0f} % likely"
-    lines = wrap(_safe(finding.explanation), _LINE).split("<br>")
+    words = wrap(_safe(finding.explanation), _LINE)
     mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
     key = f"{mark} the finding {quiet} all other tokens"
     unknown = note_unknown_rounds(Measured.of(finding.view.batch))
-    return [*unknown, likely, *filter(None, lines), key]
+    return [*unknown, likely, *filter(None, [words]), key]
 
 
 def _safe(text: str) -> str:

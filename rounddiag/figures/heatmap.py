@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import FrameError, nearest
-from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    cross,
+    empty_figure,
+    new_figure,
+    plot_height,
+)
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
@@ -364,9 +370,8 @@ def _add_marginals(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, theme: Theme
 ) -> None:
     """Add both strips to a figure whose plot is `_MARGINAL` higher than its cells."""
-    margin = figure.layout.margin
-    margin.r = _RIGHT
-    plot = figure.layout.height - margin.t - margin.b
+    figure.layout.margin.r = _RIGHT
+    plot = plot_height(figure)
     figure.update_layout(
         xaxis={"domain": _CELLS},
         xaxis2={"domain": _STRIP, "anchor": "y"},

@@ -9,6 +9,7 @@ import numpy as np
 from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
+    NUM_BINS,
     NUM_WORST,
     Clouds,
     build_panels,
@@ -50,7 +51,7 @@ def draw_log_ppl(inputs: PlotInputs, by: str | None) -> go.Figure:
     if not agreed["num"].any():
         return empty_figure(_TITLE, why_empty(agreed, "sample"), inputs.theme)
     panels = build_panels(agreed, names, "sample")
-    x = Bins.around(*(points[n].to_numpy() for n in ("x", "y")), num=panels.num_bins)
+    x = Bins.around(*(points[n].to_numpy() for n in ("x", "y")), num=NUM_BINS)
     cells, marks = _divide(points, x, inputs.theme)
     clouds = Clouds(
         panels=panels,

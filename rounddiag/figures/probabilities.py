@@ -10,6 +10,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     LAYERS,
+    NUM_BINS,
     NUM_WORST,
     Clouds,
     build_panels,
@@ -158,7 +159,7 @@ def plot_probabilities(
     if not agreed["num"].any():
         return empty_figure(_TITLE, why_empty(agreed, "token"), inputs.theme)
     panels = build_panels(agreed, names, "token", signed=axes == "diff")
-    ends = token_bins(pairs, axes, panels.num_bins)
+    ends = token_bins(pairs, axes, NUM_BINS)
     clouds = Clouds(
         panels=panels,
         cells=densities(pairs, *ends),

@@ -76,9 +76,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     colors = theme_of(theme)
     rows = _choose(proof.frame)
     headline = " ".join(map(hover_text, repr(proof).split("\n")[0].split()))
-    caption = [
-        line for text in (headline, *_KEY) for line in wrap(text, _LINE).split("<br>")
-    ]
+    caption = [wrap(text, _LINE) for text in (headline, *_KEY)]
     height = _BESIDE + _ROW * len(rows)
     figure = new_figure("Which hypothesis fits", caption, colors, height=height)
     labels = [_label(row) for row in rows]

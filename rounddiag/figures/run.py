@@ -22,7 +22,7 @@ from rounddiag.figures._parts.canvas import (
     scale_colors,
 )
 from rounddiag.figures._parts.data import prepare
-from rounddiag.figures._parts.labels import NO_TOKENS, format_number
+from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
 from rounddiag.figures._parts.means import (
     MeanSeries,
     add_heading,
@@ -68,7 +68,7 @@ _RANGES = {"abs_diff": "usual", "k3": "kl", "prob_diff": "prob_diff"}
 _MAX_LINES = 8  # more lines cannot be told apart
 _PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
-_KEY = 54  # characters of a line of the key
+_KEY, _LINE = 54, 58  # characters of a line of the key, and of any
 _MOST_MARKS = 4  # in the caption
 
 
@@ -332,7 +332,7 @@ def _captions(
         lines[-1] += f"  {colorize('●', color)} {round_}"
     if usual is not None:
         end = f"{format_number(usual[1])}{unit_suffix(scene.metric)}"
-        lines.append(f"▒ usual: up to {end} ({usual[0]})")
+        lines.append(wrap(f"▒ usual: up to {end} ({usual[0]})", _LINE))
     lines += _list_marks("┆", marks)
     if (scene.rows["step"] == 0).any():
         lines.append("◇ step 0, before the first update")

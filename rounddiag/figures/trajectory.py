@@ -282,7 +282,7 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
     stops = np.append(scene.starts[1:], len(scene.place))
     ends = zip(scene.place[scene.starts], scene.place[stops - 1], strict=True)
     # At once: plotly copies all shapes whenever one is added.
-    figure.layout.shapes = [
+    figure.layout.shapes += tuple(
         {
             "type": "rect",
             "layer": "below",
@@ -295,7 +295,7 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
             "line": {"width": 0},
         }
         for first, last in ends
-    ]
+    )
 
 
 def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:

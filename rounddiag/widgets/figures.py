@@ -15,7 +15,7 @@ from rounddiag.figures import (
     plot_trajectory,
 )
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
-from rounddiag.figures._parts.display import plain_text
+from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
@@ -138,9 +138,8 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
 
 
 def _key_lines(figure: go.Figure, session: Session) -> list[str]:
-    """Return the lines of the title that name the lines: their signs have colours."""
-    notes = (figure.layout.title.text or "").split("<br>")[1:]
-    keys = [note for note in notes if note.count("<span") > 1]
+    """Return the captions that name the lines: their signs have colours."""
+    keys = [note for note in caption(figure)[1:] if "<span" in note]
     if session.pair is not None:
         return [key.partition(": ")[0] for key in keys[: len(session.batches)]]
     return [] if session.state.by is None else keys
@@ -175,7 +174,7 @@ def fit_pane(
     The titles of the axes are notes too. The page sets the size.
     """
     layout = figure.layout
-    title, *notes = (layout.title.text or "").split("<br>")
+    title, *notes = caption(figure)
     axes = [*figure.select_yaxes()]
     panels = [axis for axis in axes if axis.title.text] if labels_above else []
     labels = [axis.title.text.replace("<br>", " ") for axis in panels]
@@ -204,7 +203,8 @@ def fit_pane(
     }
     top = _TOP + _LINE * (num_lines - 1)
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
-    figure.update_layout(title=None, meta=meta, margin=margin)
+    layout.shapes = [one for one in layout.shapes if not one.showlegend]
+    figure.update_layout(title=None, showlegend=False, meta=meta, margin=margin)
     figure.update_xaxes(title=None)
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:

@@ -306,6 +306,13 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     opened.settle()
     lines = opened.region("Rounds").locator(".scatterlayer .trace")
     expect(lines).to_have_count(8)
+    bars = opened.find(".rdx-groups li > div.rdx-group")
+    means = [float(text) for text in bars.locator("> :last-child").all_text_contents()]
+    assert len(means) == 16
+    assert means == sorted(means, reverse=True)
+    expect(opened.find(".rdx-groups .rdx-note")).to_have_text(
+        "mean |diff| by group_id, logarithmic"
+    )
     threshold = opened.find("input[aria-label=threshold]")
     threshold.fill("0.1")
     threshold.press("Enter")

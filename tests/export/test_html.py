@@ -21,7 +21,11 @@ def plot(color: str, *, theme: str) -> go.Figure:
     shade = {"light": "white", "dark": "black"}[theme]
     return go.Figure(
         go.Scatter(y=[1, 2], name="</script>", marker={"color": [color, shade]}),
-        layout={"height": 300, "title": {"text": f"<b>Points</b><br>in {color}"}},
+        layout={
+            "height": 300,
+            "title": {"text": "<b>Points</b>"},
+            "shapes": [{"name": f"in {color}", "showlegend": True}],
+        },
     )
 
 

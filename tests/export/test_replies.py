@@ -120,6 +120,12 @@ def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> 
     assert {f"rounds abs_diff {one}" for one in ("all", *groups)} == {
         key for key in page.replies if key.startswith("rounds abs_diff ")
     }
+    by_reward = page.replies[f"rounds abs_diff {options.index('reward')}"]["groups"]
+    tokens = rd.token_frame(batch)
+    rewards = np.asarray(batch.rewards)[tokens["sample"]]
+    means = tokens["diff"].abs().astype(float).groupby(rewards).mean()
+    found = {float(one["text"]): one["mean"] for one in by_reward["rows"]}
+    assert found == pytest.approx(means.to_dict(), rel=1e-6)
     heads = [one["head"] for one in page.replies["list samples 0"]["columns"]]
     assert {"sample", "group_id", "reward", *batch.sample_columns} <= {*heads}
     assert len(page.replies["list samples 0"]["places"]) == batch.num_samples

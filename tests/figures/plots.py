@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag import Batch, figures
+from rounddiag.figures._parts.display import caption, plain_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -35,7 +35,16 @@ def decode(ids: list[int]) -> str:
     return "".join(chr(ord("a") + index) for index in ids)
 
 
+def shapes(figure: go.Figure) -> list[Any]:
+    """The shapes in the plot; those of the lines under the title are in the legend."""
+    return [one for one in figure.layout.shapes if not one.showlegend]
+
+
+def words(figure: go.Figure) -> str:
+    """The title and the lines under it."""
+    return "<br>".join(caption(figure))
+
+
 def captions(figure: go.Figure) -> list[str]:
     """The title and the lines under it, without tags."""
-    text = figure.layout.title.text.replace("<br>", "\n")
-    return re.sub("<[^>]*>", "", text).split("\n")
+    return [*map(plain_text, caption(figure))]

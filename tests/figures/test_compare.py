@@ -14,6 +14,7 @@ from rounddiag import plot_compare, round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
+from tests.figures.plots import words
 
 NAN = math.nan
 IDS = ("a", "b", "c")
@@ -44,7 +45,7 @@ def test_the_strip_shows_all_batches_in_one_range() -> None:
 def test_the_title_says_who_is_paired() -> None:
     named, nameless = hand_batch(sample_ids=IDS), hand_batch()
     batches = {"<b>first</b>": named, "same ids": named, "z" * 40: nameless}
-    text = plot_compare(batches).layout.title.text
+    text = words(plot_compare(batches))
     assert "&lt;b&gt;first&lt;/b&gt;: the baseline of the others" in text
     assert "same ids: paired, 3 samples" in text
     assert f"{'z' * 28}…: not paired by ids" in text
@@ -57,8 +58,8 @@ def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() ->
     mean = round_summary(batch).iloc[0]
     assert mean["ci_low"] < mean["mean"] / 10
     note = "2 intervals reach beyond the axis"
-    assert note in plot_compare([batch, batch]).layout.title.text
-    plain = plot_compare([batch, batch], layers={"ci": False}).layout.title.text
+    assert note in words(plot_compare([batch, batch]))
+    plain = words(plot_compare([batch, batch], layers={"ci": False}))
     assert "beyond the axis" not in plain
 
 
@@ -82,7 +83,7 @@ def test_a_difference_of_few_samples_is_hollow() -> None:
 
 def test_means_of_exactly_zero_are_counted() -> None:
     same = padded([[1]], [[-1.0]], [[-1.0]])
-    title = plot_compare([same, hand_batch()]).layout.title.text
+    title = words(plot_compare([same, hand_batch()]))
     assert "1 mean exactly 0, drawn at the lower edge" in title
 
 
@@ -137,7 +138,7 @@ def test_another_metric_is_summarised_and_compared() -> None:
     assert figure.data[-1].marker.colorbar.title.text == (
         "mean old - rollout log-prob [nat]"
     )
-    assert "exactly 0" not in figure.layout.title.text
+    assert "exactly 0" not in words(figure)
 
 
 def test_a_metric_without_a_unit_has_none() -> None:

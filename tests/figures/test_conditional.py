@@ -16,6 +16,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import conditional_means, standardise
 from rounddiag.stats.standardisation import PROB_EDGES
 from tests.batches import padded
+from tests.figures.plots import words
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,7 +43,7 @@ def lines(figure: go.Figure) -> list[go.Scatter]:
 
 
 def explained(figure: go.Figure) -> list[str]:
-    text = figure.layout.title.text.replace("<br>", " | ")
+    text = words(figure).replace("<br>", " | ")
     return re.sub("<[^>]*>", "", text).split(" | ")[1:]
 
 
@@ -127,7 +128,7 @@ def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
 
 def test_tokens_without_a_finite_diff_are_reported_instead_of_drawn() -> None:
     figure = plot_conditional(padded([[1] * 2], [[NAN] * 2], [[-1.0] * 2]))
-    assert "2 tokens, none with a finite diff" in figure.layout.title.text
+    assert "2 tokens, none with a finite diff" in words(figure)
     assert figure.data == ()
 
 
@@ -143,7 +144,7 @@ def test_the_figure_is_small_enough_for_a_notebook() -> None:
 def test_the_envelope_can_be_left_out() -> None:
     figure = plot_conditional(FRAME, layers={"envelope": False})
     assert traces(figure, "lines") == []
-    assert "rounding" not in figure.layout.title.text
+    assert "rounding" not in words(figure)
 
 
 def test_a_column_gives_a_line_for_each_of_its_values() -> None:
@@ -169,7 +170,7 @@ def test_means_with_a_sign_have_a_linear_axis_and_no_envelope() -> None:
     assert low < -0.5 < 0.2 < high
     assert lines(figure)[0].y.tolist() == pytest.approx([-0.5, 0.2])
     assert traces(figure, "lines") == []
-    assert "rounding" not in layout.title.text
+    assert "rounding" not in words(figure)
 
 
 def test_a_metric_without_a_unit_has_none_on_hover() -> None:

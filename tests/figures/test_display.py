@@ -11,6 +11,7 @@ import plotly.io as pio
 import pytest
 
 from rounddiag import figures
+from rounddiag.figures._parts.canvas import LIGHT, new_figure
 from rounddiag.figures._parts.display import (
     page_style,
     replacement,
@@ -75,8 +76,8 @@ def test_the_style_replaces_each_color_where_plotly_has_it() -> None:
 
 
 def test_words_are_title_and_lines_and_no_markup_of_a_file() -> None:
-    title = "<b>a &lt;img&gt;</b><br><span style='color:#000'>b &amp; c</span>"
-    figure = go.Figure(layout={"title": {"text": title}})
+    line = "<span style='color:#000'>b</span> &amp; c"
+    figure = new_figure("a &lt;img&gt;", [line], LIGHT, height=300)
     found = replacement(figure)
     assert "<p><b>a &lt;img&gt;</b></p><ul><li>b &amp; c</li></ul>" in found
     assert "<code>pip install plotly</code>" in found

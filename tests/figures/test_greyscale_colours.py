@@ -18,6 +18,7 @@ from tests.figures.pictures import (
     list_colors,
     seen_by_deuteranopes,
 )
+from tests.figures.plots import words
 
 # In CIE L*, of which 100 lie between black and white.
 APART = 10
@@ -92,8 +93,8 @@ def test_the_points_of_both_signs_have_two_symbols() -> None:
             assert (up == signs).all()
             assert signs.any()
             assert not signs.all()
-        assert "▲" in figure.layout.title.text
-        assert "▼" in figure.layout.title.text
+        assert "▲" in words(figure)
+        assert "▼" in words(figure)
 
 
 def test_no_two_lines_have_one_symbol() -> None:

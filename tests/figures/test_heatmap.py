@@ -17,6 +17,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
+from tests.figures.plots import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +68,8 @@ def test_a_missing_round_is_hatched_and_a_zero_is_not() -> None:
     assert missing.fillpattern.shape == "/"
     assert corners(missing.x) == (0.5, 1.5)
     assert corners(missing.y) == (0.5, 1.5)
-    assert "▨ the sample has no such round" in figure.layout.title.text
-    assert "2 cells exactly 0, shown at the low end" in figure.layout.title.text
+    assert "▨ the sample has no such round" in words(figure)
+    assert "2 cells exactly 0, shown at the low end" in words(figure)
 
 
 def test_a_sample_without_rounds_keeps_its_row() -> None:
@@ -81,8 +82,8 @@ def test_a_round_without_a_finite_value_is_a_cross() -> None:
     figure = plot_heatmap(padded([[1, 0, 1]], [[NAN, 0, -1.0]], [[-2.0, 0, -2.0]]))
     crosses = figure.data[2]
     assert (list(crosses.x), list(crosses.y)) == ([0], [0])
-    assert "1 cell without a finite value" in figure.layout.title.text
-    assert "exactly 0" not in figure.layout.title.text
+    assert "1 cell without a finite value" in words(figure)
+    assert "exactly 0" not in words(figure)
 
 
 def test_the_colour_is_logarithmic_and_its_range_is_printed() -> None:
@@ -149,7 +150,7 @@ def test_samples_of_many_rounds_share_rows_earlier() -> None:
     frame = pd.DataFrame({**keys, "num_tokens": 1, "mean_abs_diff": 0.5})
     figure = plot_heatmap(frame.assign(max_abs_diff=0.5))
     assert figure.data[0].z.shape == (73, 100)
-    assert "145 samples: each row is 2 neighbours," in figure.layout.title.text
+    assert "145 samples: each row is 2 neighbours," in words(figure)
 
 
 @pytest.mark.parametrize(("metric", "column"), [("abs_diff", 0), ("diff", 1)])
@@ -293,11 +294,11 @@ def test_above_400_samples_neighbours_share_a_row_and_the_figure_says_so() -> No
     assert cells.hovertext[[0, 200], 0].tolist() == [2, 1]
     names = figure.layout.yaxis.labelalias
     assert (names["0.5"], names["400"]) == ("2 samples from 0", "400")
-    assert "401 samples: each row is 2 neighbours," in figure.layout.title.text
-    assert "largest value" in figure.layout.title.text
+    assert "401 samples: each row is 2 neighbours," in words(figure)
+    assert "largest value" in words(figure)
     mean = plot_heatmap(frame, pooling="mean")
     assert mean.data[0].z[:2, 0].tolist() == [1.5, 3.5]
-    assert "the mean over their tokens" in mean.layout.title.text
+    assert "the mean over their tokens" in words(mean)
 
 
 def test_pooled_rows_are_hatched_where_no_sample_has_the_round() -> None:

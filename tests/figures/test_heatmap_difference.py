@@ -16,6 +16,7 @@ from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import CROSS
 from rounddiag.stats import pair_samples, paired_cells
 from tests.batches import hand_batch, padded
+from tests.figures.plots import words
 
 NAN = math.nan
 IDS = pair_samples("abc", "abc")
@@ -48,7 +49,7 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
 
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
-    title = plot_heatmap(cells_of(), metric="difference").layout.title.text
+    title = words(plot_heatmap(cells_of(), metric="difference"))
     assert "magenta: more than in the first batch, green: less" in title
     assert "▨ not in both" in title
     assert "1 cell exactly 0, shown in the middle" in title
@@ -79,7 +80,7 @@ def test_a_frame_that_does_not_say_of_what_is_drawn(metric: Any) -> None:
 def test_a_cell_without_a_difference_is_a_cross_and_counts_for_no_mean() -> None:
     cells = cells_of(difference=[NAN, 0.75, 0.0, 1.75, 0.75])
     figure = plot_heatmap(cells, metric="difference")
-    assert f"{CROSS} 1 cell without a finite value" in figure.layout.title.text
+    assert f"{CROSS} 1 cell without a finite value" in words(figure)
     strip = next(trace for trace in figure.data if trace.type == "bar")
     # Sample 1 has 3 tokens in round 0, sample 2 has one.
     assert strip.y.tolist() == [0.1875, 1.25]
@@ -88,7 +89,7 @@ def test_a_cell_without_a_difference_is_a_cross_and_counts_for_no_mean() -> None
 def test_nothing_in_both_batches_is_said() -> None:
     figure = plot_heatmap(cells_of().iloc[:0], metric="difference")
     assert len(figure.data) == 0
-    assert "no round of a sample in both batches" in figure.layout.title.text
+    assert "no round of a sample in both batches" in words(figure)
 
 
 @pytest.mark.parametrize("data", [hand_batch(), round_frame(hand_batch())])

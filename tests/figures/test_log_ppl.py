@@ -13,6 +13,7 @@ import torch
 from rounddiag import plot_probabilities, token_frame
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
+from tests.figures.plots import shapes, words
 
 NAN = math.nan
 plot_log_ppl = partial(plot_probabilities, axes="log_ppl")
@@ -48,14 +49,15 @@ def test_each_panel_says_how_many_and_how_far_apart() -> None:
 
 
 def test_both_axes_have_the_same_range_with_the_line_on_which_engines_agree() -> None:
-    layout = plot_log_ppl(hand_batch()).layout
+    figure = plot_log_ppl(hand_batch())
+    layout = figure.layout
     assert layout.xaxis.range == layout.xaxis2.range == layout.yaxis.range
     low, high = layout.yaxis.range
     assert low < 0.875
     assert high > 3
-    for line in layout.shapes:
+    for line in shapes(figure):
         assert (line.x0, line.y0, line.x1, line.y1) == (low, low, high, high)
-    assert [line.xref for line in layout.shapes] == ["x", "x2"]
+    assert [line.xref for line in shapes(figure)] == ["x", "x2"]
 
 
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
@@ -74,7 +76,7 @@ def test_many_samples_are_an_image_with_the_worst_on_top() -> None:
     assert [np.nansum(image.z) for image in images] == [3000, 3000]
     points = [trace for trace in figure.data if trace.customdata is not None]
     assert [len(panel.x) for panel in points] == [30, 30]
-    assert "points: up to 30 samples that differ most" in figure.layout.title.text
+    assert "points: up to 30 samples that differ most" in words(figure)
 
 
 def test_a_sample_a_point_up_to_five_thousand_points_stays_small() -> None:
@@ -89,7 +91,7 @@ def test_a_sample_a_point_up_to_five_thousand_points_stays_small() -> None:
 def test_a_sample_without_a_finite_token_is_left_out_and_said() -> None:
     figure = plot_log_ppl(padded([[1], [1]], [[NAN], [-1.0]], [[-1.0], [-2.0]]))
     assert figure.data[0].customdata[:, 0].tolist() == [1]
-    assert "left out: 1 sample without two finite values" in figure.layout.title.text
+    assert "left out: 1 sample without two finite values" in words(figure)
 
 
 def test_a_batch_of_one_round_says_that_there_are_no_later_ones() -> None:
@@ -108,7 +110,7 @@ def test_a_batch_of_one_round_says_that_there_are_no_later_ones() -> None:
 )
 def test_nothing_to_draw_is_said(mask: object, old: object, why: str) -> None:
     figure = plot_log_ppl(padded(mask, old, [[-1.0]]))
-    assert why in figure.layout.title.text
+    assert why in words(figure)
     assert figure.data == ()
 
 
@@ -131,6 +133,6 @@ def test_one_value_has_the_width_of_the_figure() -> None:
 
 def test_layers_can_be_left_out() -> None:
     figure = plot_log_ppl(hand_batch(), layers={"points": False, "diagonal": False})
-    assert figure.layout.shapes == ()
+    assert shapes(figure) == []
     assert [note.text for note in figure.layout.annotations][-2:] == ["left out"] * 2
-    assert "surprising" not in figure.layout.title.text
+    assert "surprising" not in words(figure)

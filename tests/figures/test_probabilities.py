@@ -14,8 +14,10 @@ from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag import Batch, plot_probabilities, token_frame
 from rounddiag.errors import FrameError
+from rounddiag.figures._parts.canvas import plot_height
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
+from tests.figures.plots import shapes, words
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -32,32 +34,32 @@ def marks(figure: go.Figure) -> list[go.Scatter]:
     return [trace for trace in figure.data if trace.customdata is not None]
 
 
-def words(figure: go.Figure) -> list[str]:
+def heads(figure: go.Figure) -> list[str]:
     """What is written over the panels, without the tags."""
-    heads = [note.text for note in figure.layout.annotations if "<b>" in note.text]
-    return [re.sub("<[^>]*>", "", head.replace("<br>", " | ")) for head in heads]
+    texts = [note.text for note in figure.layout.annotations if "<b>" in note.text]
+    return [re.sub("<[^>]*>", "", head.replace("<br>", " | ")) for head in texts]
 
 
 def test_every_token_is_counted_in_the_bin_of_its_probabilities() -> None:
-    half, most = math.log(0.505), math.log(0.905)
+    half, most = math.log(30.5 / 60), math.log(54.5 / 60)
     old, rollout = [[half, half, 0, most]], [[most, most, 0, half]]
     first, later = images(plot_probabilities(padded([[1, 1, 0, 1]], old, rollout)))
 
     assert (first.xaxis, later.xaxis) == ("x", "x2")
-    assert first.z[50, 90] == 2
-    assert later.z[90, 50] == 1
+    assert first.z[30, 54] == 2
+    assert later.z[54, 30] == 1
     assert np.nansum(first.z) == 2
     assert np.nansum(later.z) == 1
-    assert first.x[90] == pytest.approx(0.905)
+    assert first.x[54] == pytest.approx(54.5 / 60)
 
 
 def test_each_panel_says_how_many_and_how_far_apart() -> None:
     # Round 0: 0.5, -0.25 | 0, 0.25, -0.5 | -1; round 1: 1 | 2.
-    assert words(plot_probabilities(hand_batch(), axes="diff")) == [
+    assert heads(plot_probabilities(hand_batch(), axes="diff")) == [
         "first round | 6 tokens | mean |difference| 0.417 | mean difference −0.167",
         "later rounds | 2 tokens | mean |difference| 1.5 | mean difference 1.5",
     ]
-    assert words(plot_probabilities(hand_batch(), axes="log_prob")) == [
+    assert heads(plot_probabilities(hand_batch(), axes="log_prob")) == [
         "first round | 6 tokens | mean |difference| 0.417 | Pearson r 0.9177",
         "later rounds | 2 tokens | mean |difference| 1.5 | Pearson r undefined",
     ]
@@ -142,7 +144,7 @@ def test_a_log_prob_beyond_the_axis_is_drawn_at_its_edge() -> None:
     figure = plot_probabilities(
         padded([[1, 1]], [[-1e9, -1.0]], [[-1.0, -1.0]]), axes="log_prob"
     )
-    assert "1 token beyond the axes, drawn at their edge" in figure.layout.title.text
+    assert "1 token beyond the axes, drawn at their edge" in words(figure)
     assert marks(figure)[0].y.tolist() == [-20.0]
     assert marks(figure)[0].customdata[0, 3] == -1e9
 
@@ -150,10 +152,10 @@ def test_a_log_prob_beyond_the_axis_is_drawn_at_its_edge() -> None:
 def test_what_is_not_finite_is_left_out_and_said() -> None:
     old, rollout = [[NAN, -INF, -1.0]], [[-1.0, -1.0, -1.0]]
     batch = padded([[1, 1, 1]], old, rollout)
-    title = plot_probabilities(batch, axes="log_prob").layout.title.text
+    title = words(plot_probabilities(batch, axes="log_prob"))
     assert "left out: 2 tokens without two finite values" in title
     # Of probability 0 there is nothing undefined.
-    title = plot_probabilities(batch).layout.title.text
+    title = words(plot_probabilities(batch))
     assert "left out: 1 token without two finite values" in title
 
 
@@ -161,7 +163,7 @@ def test_a_batch_of_one_round_says_that_there_are_no_later_ones() -> None:
     figure = plot_probabilities(padded([[1, 1]], [[-1.0, -2.0]], [[-1.5, -2.0]]))
     assert len(images(figure)) == 1
     assert "no later rounds" in [note.text for note in figure.layout.annotations]
-    assert words(figure)[1] == "later rounds | 0 tokens"
+    assert heads(figure)[1] == "later rounds | 0 tokens"
 
 
 def test_engines_that_agree_have_an_image_and_no_points() -> None:
@@ -195,7 +197,7 @@ def test_nothing_to_draw_is_said(
     mask: object, old: object, why: str, theme: str
 ) -> None:
     figure = plot_probabilities(padded(mask, old, [[-1.0]]), theme=theme)  # type: ignore[arg-type]
-    assert why in figure.layout.title.text
+    assert why in words(figure)
     assert figure.data == ()
 
 
@@ -233,7 +235,7 @@ def test_a_column_gives_a_panel_for_each_of_its_values() -> None:
     columns = {"rank": np.array([7, 3, 5])}
     batch = hand_batch(sample_columns=columns)
     figure = plot_probabilities(batch, axes="log_prob", by="rank")
-    assert words(figure) == [
+    assert heads(figure) == [
         "rank 3 | 4 tokens | mean |difference| 0.688 | Pearson r -0.1325",
         "rank 5 | 1 token | mean |difference| 1 | Pearson r undefined",
         "rank 7 | 3 tokens | mean |difference| 0.583 | Pearson r 0.1890",
@@ -251,11 +253,12 @@ def test_a_column_gives_a_panel_for_each_of_its_values() -> None:
 
 def test_rows_of_panels_do_not_overlap() -> None:
     columns = {"rank": np.array([7, 3, 5])}
-    layout = plot_probabilities(hand_batch(sample_columns=columns), by="rank").layout
+    figure = plot_probabilities(hand_batch(sample_columns=columns), by="rank")
+    layout, plot = figure.layout, plot_height(figure)
     (low, high), (lower, middle) = layout.yaxis.domain, layout.yaxis2.domain
-    assert (lower, high) == (0, 1)
+    assert lower == 0
+    assert (1 - high) * plot == pytest.approx(60)
     # Ticks of the upper row and heads of the lower one are between, in pixels.
-    plot = layout.height - layout.margin.t - layout.margin.b
     assert (low - middle) * plot == pytest.approx(26 + 5 + 60)
     assert layout.yaxis2.range == layout.yaxis.range
     assert layout.xaxis3.domain == layout.xaxis.domain
@@ -274,12 +277,12 @@ def test_layers_can_be_left_out() -> None:
     whole = plot_probabilities(hand_batch())
     image = plot_probabilities(hand_batch(), layers={"points": False})
     assert marks(image) == []
-    assert "more likely in training" not in image.layout.title.text
+    assert "more likely in training" not in words(image)
     points = plot_probabilities(
         hand_batch(), layers={"density": False, "diagonal": False}
     )
     assert images(points) == []
-    assert points.layout.shapes == ()
+    assert shapes(points) == []
     assert points.layout.height == whole.layout.height - 80
     assert len(points.data) == 2
     nothing = plot_probabilities(
@@ -291,5 +294,5 @@ def test_layers_can_be_left_out() -> None:
 
 def test_no_tokens_have_no_values_to_make_panels_of() -> None:
     batch = hand_batch(sample_columns={"rank": np.arange(3)})[:0]
-    title = plot_probabilities(batch, by="rank").layout.title.text
+    title = words(plot_probabilities(batch, by="rank"))
     assert "no generated tokens: the response mask is 0" in title

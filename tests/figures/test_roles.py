@@ -14,6 +14,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import role_means
 from tests.batches import hand_batch
 from tests.figures.means import means_of
+from tests.figures.plots import words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +58,8 @@ def test_intervals_and_counts_are_those_of_the_frame() -> None:
 def test_what_overlaps_is_a_diamond_and_said() -> None:
     figure = plot_roles(means(mean=[0.01, 0.02, 0.03, 0.04]))
     assert list(figure.data[0].marker.symbol) == ["circle"] * 3 + ["diamond"]
-    assert "◆ counted in other roles as well" in figure.layout.title.text
-    assert "◆" not in plot_roles(means(mean=[0.01])).layout.title.text
+    assert "◆ counted in other roles as well" in words(figure)
+    assert "◆" not in words(plot_roles(means(mean=[0.01])))
 
 
 def test_the_axis_says_what_is_drawn_and_in_which_unit() -> None:
@@ -69,14 +70,14 @@ def test_the_axis_says_what_is_drawn_and_in_which_unit() -> None:
 
 def test_what_is_left_out_is_not_counted_twice() -> None:
     figure = plot_roles(means(num_nonfinite=[3, 0, 2, 5]))
-    assert "left out: 5 tokens whose diff is not finite" in figure.layout.title.text
+    assert "left out: 5 tokens whose diff is not finite" in words(figure)
 
 
 def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
     figure = plot_roles(means(mean=[0.0, 0.5], ci_low=[NAN] * 2))
     low, _ = figure.layout.xaxis.range
     assert (np.log10(figure.data[0].x) > low).all()
-    assert "1 mean exactly 0, drawn at the left edge" in figure.layout.title.text
+    assert "1 mean exactly 0, drawn at the left edge" in words(figure)
 
 
 def test_a_batch_and_its_means_give_the_same_figure() -> None:
@@ -119,7 +120,7 @@ def test_a_column_gives_a_point_for_each_of_its_values() -> None:
     assert list(seven.y) == pytest.approx([0.8, 1.8])
     assert three.marker.symbol != seven.marker.symbol
     assert three.customdata[0][0] == "action, 3"
-    title = re.sub("<[^>]*>", "|", figure.layout.title.text)
+    title = re.sub("<[^>]*>", "|", words(figure))
     assert "rank  |●| 3  |■| 7" in title
     counts = [(note.text, note.y) for note in figure.layout.annotations]
     assert counts == [
@@ -147,7 +148,7 @@ def test_means_with_a_sign_have_a_linear_axis_the_largest_size_on_top() -> None:
     assert figure.layout.xaxis.range == pytest.approx((-0.766, 0.466))
     assert figure.layout.xaxis.title.text == "mean old - rollout log-prob [nat]"
     zero = plot_roles(means(mean=[0.0, 0.5]), metric="diff")
-    assert "exactly 0" not in zero.layout.title.text
+    assert "exactly 0" not in words(zero)
 
 
 def test_a_pair_is_named_as_the_frame_says() -> None:

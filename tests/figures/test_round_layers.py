@@ -11,6 +11,7 @@ import pytest
 from rounddiag import plot_rounds, round_summary
 from rounddiag.errors import FrameError
 from tests.batches import hand_batch, padded
+from tests.figures.plots import shapes, words
 
 OPTIONS = "metric={}, weight='token', by={}, last_aligned=False"
 
@@ -46,11 +47,11 @@ def test_bars_reach_from_quantile_to_quantile_and_a_stroke_marks_the_median() ->
 def test_zeros_stand_in_a_band_that_is_named_and_their_share_is_said() -> None:
     batch = padded([[1, 1, 1, 1]], [[-1.0, -1.0, -1.0, -2.0]], [[-1.0] * 4])
     figure = plot_rounds(batch, layers={"quantiles": True})
-    (band,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
+    (band,) = [shape for shape in shapes(figure) if shape.type == "rect"]
     median = figure.data[3].y[0]
     assert band.y0 < median < band.y1 == 1e-6
     assert "≤ 10<sup>-6</sup>" in figure.layout.yaxis.ticktext
-    assert "exactly 0: 75 % of tokens" in figure.layout.title.text
+    assert "exactly 0: 75 % of tokens" in words(figure)
 
 
 def test_without_counts_there_is_one_panel() -> None:
@@ -87,8 +88,8 @@ def test_by_draws_a_line_for_each_value_that_differs_in_grey_too() -> None:
     assert list(second.y) == pytest.approx([1.75 / 3, 1.0])
     assert first.marker.symbol != second.marker.symbol
     assert first.line.dash != second.line.dash
-    assert "&lt;i&gt;" in figure.layout.title.text
-    assert "<i>" not in figure.layout.title.text
+    assert "&lt;i&gt;" in words(figure)
+    assert "<i>" not in words(figure)
 
 
 def fails(message: str, data: Any, **options: Any) -> None:

@@ -15,6 +15,7 @@ from rounddiag import plot_rounds, round_summary, token_frame
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.onset import Onset
 from tests.batches import hand_batch, padded
+from tests.figures.plots import shapes, words
 
 NAN = math.nan
 
@@ -82,14 +83,14 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
 
 def test_the_worst_round_is_named_with_its_interval_and_counts() -> None:
     figure = plot_rounds(summary(mean=[0.01, 0.0123, 0.002]))
-    text = without_tags(figure.layout.title.text)
+    text = without_tags(words(figure))
     assert text == (
         "Mismatch per round | ● worst: round 1, mean 0.0123 nat"
         " | 95 % interval 0.005 to 0.02 | 64 samples and 1,000 tokens in this round"
     )
     usual, marked, _ = figure.data[0].marker.color
     assert usual != marked
-    assert figure.layout.shapes[0].x0 == 1
+    assert shapes(figure)[0].x0 == 1
 
 
 def test_a_round_of_few_samples_is_not_ranked() -> None:
@@ -97,14 +98,14 @@ def test_a_round_of_few_samples_is_not_ranked() -> None:
     means = figure.data[0]
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in means.marker.color] == [False, True]
-    lines = without_tags(figure.layout.title.text).split(" | ")
+    lines = without_tags(words(figure)).split(" | ")
     assert "● worst: round 0, mean 0.01 nat" in lines
     assert "○ hollow: fewer than 10 samples, not ranked" in lines
 
 
 def test_without_any_finite_value_no_round_is_the_worst() -> None:
     figure = plot_rounds(padded([[1, 1]], [[NAN, NAN]], [[-1.0, -1.0]]))
-    assert "worst" not in figure.layout.title.text
+    assert "worst" not in words(figure)
     assert list(figure.data[1].x) == [0]
 
 
@@ -129,7 +130,7 @@ def test_another_pair_is_named_on_the_axis() -> None:
 
 def test_a_figure_marks_the_onset_that_it_is_given() -> None:
     onset = Onset(round=1, low=1, high=1, before=0.25, after=0.75)
-    notes = without_tags(plot_rounds(hand_batch(), onset=onset).layout.title.text)
+    notes = without_tags(words(plot_rounds(hand_batch(), onset=onset)))
     assert "onset: round 1 (95 % interval: this round alone)" in notes
     others: list[dict[str, Any]] = [
         {"metric": "k3"},
@@ -138,10 +139,10 @@ def test_a_figure_marks_the_onset_that_it_is_given() -> None:
     ]
     for options in others:
         figure = plot_rounds(hand_batch(), onset=onset, **options)
-        assert "onset" not in figure.layout.title.text
+        assert "onset" not in words(figure)
 
 
 def test_a_figure_searches_for_no_onset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("rounddiag.findings.onset.View")
     batch = rd.load("sample_data/image_window.parquet")
-    assert "worst: round 3" in without_tags(plot_rounds(batch).layout.title.text)
+    assert "worst: round 3" in without_tags(words(plot_rounds(batch)))

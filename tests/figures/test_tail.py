@@ -17,6 +17,7 @@ from rounddiag.figures._parts.labels import CROSS
 from rounddiag.figures.tail import spread_apart
 from rounddiag.stats.tail import tail_shares
 from tests.batches import hand_batch, padded
+from tests.figures.plots import shapes, words
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -84,18 +85,18 @@ def test_places_move_no_further_than_they_must() -> None:
 
 def test_the_ratios_are_shaded_and_named_on_the_axis_whatever_the_diffs() -> None:
     figure = plot_tail(pd.DataFrame({"round": [0, 0], "diff": [0.001, 0.002]}))
-    assert [shape.x0 for shape in figure.layout.shapes] == pytest.approx([LN2, LN5])
+    assert [shape.x0 for shape in shapes(figure)] == pytest.approx([LN2, LN5])
     assert texts(figure)[:2] == ["2x", "5x"]
     assert figure.layout.annotations[1].x == pytest.approx(math.log10(LN5))
     assert figure.layout.xaxis.range[1] > math.log10(LN5)
-    title = figure.layout.title.text
+    title = words(figure)
     assert "shaded: probabilities differ by a factor of 2, of 5" in title
     assert "exactly 0" not in title
 
 
 def test_zeros_and_what_is_not_finite_are_said_in_words() -> None:
     figure = plot_tail(pd.DataFrame({"round": 0, "diff": [0.0, 0.5, 1.0, 2.0, NAN]}))
-    title = figure.layout.title.text
+    title = words(figure)
     assert "exactly 0, so not on the axis: 25 % of tokens" in title
     assert "left out: 1 token whose diff is not finite" in title
     assert lines(figure)[0].y[0] == 0.75
@@ -133,7 +134,7 @@ def test_one_token_is_a_point_with_a_name() -> None:
 )
 def test_nothing_to_draw_is_said(mask: object, old: object, why: str) -> None:
     figure = plot_tail(padded(mask, old, [[-1.0]]))
-    assert why in figure.layout.title.text
+    assert why in words(figure)
     assert figure.data == ()
 
 
@@ -155,17 +156,17 @@ def test_a_column_gives_a_line_for_each_of_its_values_with_a_key() -> None:
     signs = [trace for trace in figure.data if trace.mode == "markers"]
     assert [(sign.x[0], sign.y[0]) for sign in signs] == [(2.0, 0.25), (1.0, 0.5)]
     assert len({sign.marker.symbol for sign in signs}) == 2
-    title = re.sub("<[^>]*>", "|", figure.layout.title.text)
+    title = re.sub("<[^>]*>", "|", words(figure))
     assert "rank  |●| 3  |■| 7" in title
     assert plot_tail(token_frame(batch, ["rank"]), by="rank") == figure
 
 
 def test_layers_can_be_left_out() -> None:
     plain = plot_tail(hand_batch(), layers={"ratios": False, "names": False})
-    assert plain.layout.shapes == ()
+    assert shapes(plain) == []
     assert texts(plain) == []
-    assert "shaded" not in plain.layout.title.text
+    assert "shaded" not in words(plain)
     assert plain.layout.margin.r < plot_tail(hand_batch()).layout.margin.r
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
     nameless = plot_tail(batch, by="rank", layers={"names": False})
-    assert "rank" not in nameless.layout.title.text
+    assert "rank" not in words(nameless)

@@ -13,6 +13,7 @@ import pytest
 from rounddiag import plot_trajectory, token_frame
 from rounddiag.errors import FrameError
 from tests.batches import hand_batch, padded
+from tests.figures.plots import shapes, words
 
 NAN, INF = math.nan, math.inf
 # Traces, in the order in which they are drawn.
@@ -41,13 +42,15 @@ def test_both_log_probs_break_between_rounds_and_show_a_lone_token() -> None:
 
 
 def test_axes_and_ticks_tell_round_and_real_position() -> None:
-    layout = plot_trajectory(hand_batch(), sample=1).layout
+    figure = plot_trajectory(hand_batch(), sample=1)
+    layout = figure.layout
     assert layout.xaxis.title.text == "round, and position in the response"
     assert layout.yaxis.title.text == "old - rollout log-prob [nat]"
     assert layout.xaxis.tickvals == (0, 4)
     assert layout.xaxis.ticktext == ("<b>0</b><br>1", "<b>1</b><br>5")
     assert [note.text for note in layout.annotations] == ["<b>round</b><br>position"]
-    assert [(band.x0, band.x1) for band in layout.shapes] == [(-0.5, 2.5), (3.5, 4.5)]
+    bands = [(band.x0, band.x1) for band in shapes(figure)]
+    assert bands == [(-0.5, 2.5), (3.5, 4.5)]
 
 
 def test_hovering_a_token_gives_its_numbers() -> None:
@@ -74,7 +77,7 @@ def test_a_diff_that_is_not_finite_is_a_cross_and_not_a_stem() -> None:
     assert list(figure.data[CROSSES].x) == [0, 1, 2]
     np.testing.assert_array_equal(figure.data[MORE].y, [0, 0.5, NAN])
     assert len(figure.data[LESS].y) == 0
-    assert "3 tokens whose diff is not finite" in figure.layout.title.text
+    assert "3 tokens whose diff is not finite" in words(figure)
     np.testing.assert_array_equal(figure.data[WORDS].y, [0, 0, 0, 0.5])
     np.testing.assert_array_equal(figure.data[WORDS].customdata[1][:2], [-INF, -INF])
 
@@ -85,26 +88,27 @@ def test_a_long_sample_is_thinned_keeps_its_extremes_and_says_so() -> None:
     diff[[12_001, 12_002]] = 3, -4
     diff[12_003] = NAN
     figure = plot_trajectory(trajectory(diff, np.arange(num) // 10_000), sample=0)
-    words = figure.data[WORDS]
-    drawn = words.customdata[:, 5]
+    shown = figure.data[WORDS]
+    drawn = shown.customdata[:, 5]
     assert {0, 9999, 10_000, 12_001, 12_002, 12_003, 19_999, num - 1} <= set(drawn)
     assert len(drawn) < 4_000
     share = f"drawn: {len(drawn):,} of 30,000 tokens, extremes of diff kept"
-    assert share in figure.layout.title.text
-    np.testing.assert_array_equal(words.customdata[drawn == 12_001, 0], [3])
+    assert share in words(figure)
+    np.testing.assert_array_equal(shown.customdata[drawn == 12_001, 0], [3])
 
 
 def test_a_sample_of_4000_tokens_is_drawn_whole() -> None:
     diff = np.ones(4_000, dtype=np.float32)
     figure = plot_trajectory(trajectory(diff, 0 * np.arange(len(diff))), sample=0)
     assert len(figure.data[WORDS].x) == 4_000
-    assert "drawn" not in figure.layout.title.text
+    assert "drawn" not in words(figure)
 
 
 def test_of_many_rounds_only_as_many_are_labelled_as_fit() -> None:
     rounds = np.arange(60)
-    layout = plot_trajectory(trajectory(0.1 * rounds, rounds), sample=0).layout
-    assert len(layout.shapes) == 60
+    figure = plot_trajectory(trajectory(0.1 * rounds, rounds), sample=0)
+    layout = figure.layout
+    assert len(shapes(figure)) == 60
     width_of_a_label = 300 / 118 * np.diff(layout.xaxis.tickvals).min()
     assert width_of_a_label >= 20  # pixels, in a figure of 400
     assert layout.xaxis.ticktext[0] == "<b>0</b><br>0"
@@ -166,8 +170,8 @@ def test_a_panel_and_the_bands_can_be_left_out() -> None:
     )
     assert {trace.yaxis for trace in lower.data} == {"y2"}
     assert lower.layout.yaxis2.domain == (0, 1)
-    assert not lower.layout.shapes
-    assert "more likely in" not in lower.layout.title.text
+    assert not shapes(lower)
+    assert "more likely in" not in words(lower)
     np.testing.assert_array_equal(lower.data[-1].y, [-1, -1, -1, -3])
 
 
@@ -205,15 +209,15 @@ def test_a_million_tokens_keep_the_worst_and_stay_under_500_kilobytes() -> None:
     drawn = figure.data[WORDS].customdata
     assert np.nanmax(drawn[:, 0]) == 3
     assert np.nanmin(drawn[:, 0]) == -4
-    assert f"drawn: {len(drawn):,} of 1,000,000 tokens" in figure.layout.title.text
+    assert f"drawn: {len(drawn):,} of 1,000,000 tokens" in words(figure)
 
 
 def test_a_sample_without_a_finite_value_says_so() -> None:
     batch = padded([[1, 0, 1]], [[NAN] * 3], [[-1.0, 0, -1.5]])
     figure = plot_trajectory(batch, sample=0)
-    words = re.sub("<[^>]*>", " ", figure.layout.title.text)
-    assert "log-prob by the training engine: none is finite" in words
-    assert "2 tokens whose diff is not finite" in words
+    text = re.sub("<[^>]*>", " ", words(figure))
+    assert "log-prob by the training engine: none is finite" in text
+    assert "2 tokens whose diff is not finite" in text
     assert figure.data[CROSSES].x.tolist() == [0, 2]
 
 

@@ -8,6 +8,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.findings import round_onset
+from tests.figures.plots import words
 from tests.findings.small import LENGTH, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
@@ -67,7 +68,7 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     shaken(parts, rounds_of(parts) >= 2, FAULT)
     batch = made(parts)
     onset = rd.diagnose(batch).onset
-    title = rd.plot_rounds(batch, onset=onset).layout.title.text
+    title = words(rd.plot_rounds(batch, onset=onset))
     assert "onset: round 2 (95 % interval: this round alone)" in title
     assert "worst" not in title
     text = describe(batch)

@@ -13,6 +13,7 @@ import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import LIGHT
 from rounddiag.findings.finding import exhibit
+from tests.figures.plots import shapes, words
 from tests.findings.small import arrays, made, rounds_of, shaken
 
 
@@ -26,7 +27,7 @@ def test_rounds_show_their_means_and_the_onset() -> None:
     np.testing.assert_allclose(chart.frame["y"], diff.mean((0, 2)), rtol=1e-4)
     assert chart.frame["inside"].tolist() == [False, False, True, True]
     figure = rd.plot_finding(finding)
-    assert figure.layout.shapes[0].x0 == 1.5
+    assert shapes(figure)[0].x0 == 1.5
     means = {trace.name: trace for trace in figure.data if trace.name}
     assert [*means] == ["others", "finding"]
     assert means["finding"].x.tolist() == [2, 3]
@@ -50,9 +51,10 @@ def test_means_of_rounds_have_the_intervals_and_counts_of_the_summary() -> None:
 
 def test_the_title_says_the_cause_in_words_and_how_likely_it_is() -> None:
     diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
-    title, *lines = rd.plot_finding(diagnosis[0]).layout.title.text.split("</b>")
-    assert title == "<b>Older images that one engine no<br>longer sees"
-    assert f">image_window, {100 * diagnosis[0].confidence:.0f} % likely<" in lines[0]
+    title, *lines = words(rd.plot_finding(diagnosis[0])).split("</b>")
+    assert title == "<b>Older images that one engine no longer sees"
+    likely = f"<br>image_window, {100 * diagnosis[0].confidence:.0f} % likely<br>"
+    assert lines[0].startswith(likely)
     assert f'<span style="color:{LIGHT.mark}">◆</span> the finding' in lines[0]
 
 
@@ -62,7 +64,7 @@ def test_a_finding_without_a_cause_says_so() -> None:
     finding = rd.diagnose(made(parts))[0]
     causes = finding.causes.drop("unknown")
     unknown = replace(finding, causes=pd.concat([finding.causes[["unknown"]], causes]))
-    title = rd.plot_finding(unknown).layout.title.text
+    title = words(rd.plot_finding(unknown))
     assert title.startswith("<b>Cause unknown</b><br>")
 
 
@@ -72,8 +74,8 @@ def test_unknown_rounds_are_said_before_the_finding_and_the_verdict() -> None:
     meta = {"rounds": "unknown", "mask_source": "attention_mask"}
     diagnosis = rd.diagnose(made(parts, meta=meta))
     note = "the rounds are unknown: `rd.check(batch)` says why"
-    title = rd.plot_finding(diagnosis[0]).layout.title.text
-    assert title.split("<br>")[1].endswith(f"{note}</span>")
+    title = words(rd.plot_finding(diagnosis[0]))
+    assert title.split("<br>")[1] == note
     assert diagnosis.text.startswith(
         "The rounds are unknown, and observations count as generated tokens. "
     )
@@ -100,7 +102,7 @@ def test_other_causes_show_the_diff_over_the_log_prob(theme: str) -> None:
     assert figure.layout.yaxis.title.text == "old - rollout log-prob [nat]"
     assert set(figure.data[1].x) == {0.0}
     assert len(figure.data[0].x) + len(figure.data[1].x) == 32 * 80
-    assert "filled_log_probs" in figure.layout.title.text
+    assert "filled_log_probs" in words(figure)
 
 
 def test_a_value_of_the_file_cannot_put_tags_into_the_caption() -> None:
@@ -108,7 +110,7 @@ def test_a_value_of_the_file_cannot_put_tags_into_the_caption() -> None:
     shaken(parts, rounds_of(parts) >= 2, 0.3)
     finding = rd.diagnose(made(parts))[0]
     named = replace(finding, explanation='all in `rank` = <a href="x">3</a>\x1b[1m\n')
-    lines = rd.plot_finding(named).layout.title.text
+    lines = words(rd.plot_finding(named))
     assert 'all in `rank` = &lt;a href="x"&gt;3&lt;/a&gt;' in lines.replace("<br>", " ")
     assert "<a" not in lines
     assert "\x1b" not in lines

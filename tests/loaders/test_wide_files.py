@@ -18,6 +18,7 @@ from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
+from tests.figures.plots import words
 from tests.loaders.wide_files import WRITERS, of_other_keys, of_rounds, write_lines
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
     assert len(round_summary(batch)) == 20_000
     figure = plot_rounds(batch)
     assert max(len(trace.x) for trace in figure.data) <= 2001
-    assert "drawn: one round in 10" in figure.layout.title.text
+    assert "drawn: one round in 10" in words(figure)
 
 
 @pytest.mark.slow
@@ -109,7 +110,7 @@ def test_many_rounds_are_compared(long: Batch) -> None:
     )
     assert found["difference"].mean() == pytest.approx(0.005, rel=1e-4)
     figure = plot_compare([same, long])
-    assert "drawn: one round in 10" in figure.layout.title.text
+    assert "drawn: one round in 10" in words(figure)
 
 
 def test_only_rounds_of_enough_samples_have_an_interval_of_differences(

@@ -14,6 +14,7 @@ from rounddiag.errors import FrameError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.sampling import FAMILIES
+from tests.figures.plots import shapes, words
 from tests.proof.fake_server import make_batch, score
 from tests.proof.test_servers import without_system
 
@@ -43,11 +44,11 @@ def test_the_proved_hypothesis_is_a_diamond_in_the_noise(proof: Proof) -> None:
     assert after.marker.symbol[0] == "diamond"
     assert set(after.marker.symbol[1:]) == {"circle"}
     assert after.y[-1] == "rollout: base"
-    (shaded,) = figure.layout.shapes
+    (shaded,) = shapes(figure)
     assert after.x[0] < shaded.x1 < before.x[0]
     best = proof.frame[proof.frame["is_proved"]].iloc[0]
     assert before.x[0] == pytest.approx(best["floors_before"])
-    assert "proved: the training engine" in figure.layout.title.text
+    assert "proved: the training engine" in words(figure)
 
 
 def test_something_else_is_an_error() -> None:

@@ -16,6 +16,7 @@ from rounddiag.errors import BatchError, FrameError
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch, padded
+from tests.figures.plots import words
 
 if TYPE_CHECKING:
     from rounddiag.widgets.explorer import Explorer
@@ -252,7 +253,7 @@ def test_without_pairs_a_sentence_stands_where_the_difference_would() -> None:
     explorer.state = {"heatmap": "difference"}
     figure = explorer.figure("heatmap")
     assert len(figure.data) == 0
-    assert "samples are not paired: no `sample_ids` in a" in figure.layout.title.text
+    assert "samples are not paired: no `sample_ids` in a" in words(figure)
     assert worst(explorer, "rounds") == worst(explorer, "samples") == []
     explorer.state = {"batch": 0}
     assert explorer.batch is explorer.batches["a"]
@@ -323,11 +324,11 @@ def test_what_two_batches_cannot_be_divided_by_is_refused(
 
 def test_a_filter_counts_in_both_and_pairs_stay_pairs() -> None:
     explorer = explore([HEALTHY, STALE], filter={"round": [1, 2]})
-    title = explorer.figure("rounds").layout.title.text
+    title = words(explorer.figure("rounds"))
     assert "stale.parquet: paired, 64 samples" in title  # of all rounds
     assert cells_of(explorer).z.shape[1] == 3
     explorer.state = {"filter": {"sample": 3}}
-    assert "paired, 1 sample" in explorer.figure("rounds").layout.title.text
+    assert "paired, 1 sample" in words(explorer.figure("rounds"))
 
 
 def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
@@ -335,9 +336,7 @@ def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
     explorer = explore([other, named(group_ids=("f", "f", "h"))])
     explorer.state = {"filter": {"group_id": "h"}}
     assert asked(explorer, "overview", theme="light")["counts"]["num_tokens"] == 1
-    assert (
-        "no round of a sample in both" in explorer.figure("heatmap").layout.title.text
-    )
+    assert "no round of a sample in both" in words(explorer.figure("heatmap"))
     explorer.state = {"heatmap": "batch"}
     assert np.nanmax(cells_of(explorer).z) == 1
 

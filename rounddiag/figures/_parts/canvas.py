@@ -10,7 +10,13 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.display import is_in_jupyter, page_style, publish
+from rounddiag.figures._parts.display import (
+    is_in_jupyter,
+    page_style,
+    plain_text,
+    publish,
+)
+from rounddiag.figures._parts.labels import estimate_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,6 +226,12 @@ _TITLE_SIZE, _TEXT_SIZE = 16, 12
 _LINE_HEIGHT = 1.3 * _TITLE_SIZE
 # Plotly lifts a title of several lines: room over one of a single line, and over those.
 _OVER_ONE, _OVER_MORE = 13, 24
+# Room between the lines under the title and the plot.
+_UNDER = 26
+# Height of a row of lines, width of a small letter, and of the gap before each line.
+_ROW, _LETTER, _GAP = 19, 6.4, 30
+# Heights of figures fit this width; in others the plot gives or takes a few pixels.
+_WIDTH = 800
 
 
 def new_figure(
@@ -227,25 +239,62 @@ def new_figure(
 ) -> go.Figure:
     """Make an empty figure with a title and lines of explanation under it.
 
-    The height, in pixels and without the lines, grows with them, so that nothing is
-    cut; the width is left to the page. A figure of 400 pixels has room for lines of
-    about 60 characters.
+    The lines stand side by side as far as the page has room. They are entries of
+    plotly's legend, because nothing else in plotly wraps. `height`, in pixels, is that
+    of the figure without them. A figure of 400 pixels has room for lines of about 60
+    characters; one with `<br>` stays together.
     """
-    text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
-    above = round(_LINE_HEIGHT * (len(lines) + title.count("<br>")))
+    margin = {"t": TOP, "b": bottom, "l": 64, "r": 20}
+    num_more = title.count("<br>")
+    if lines:
+        margin["t"] = _UNDER
+    height += _estimate_rows(lines) * _ROW
     kind = PageFigure if theme.follows_page else Figure
     return kind(
         layout={
             "template": _template(theme),
             "title": {
-                "text": f"<b>{title}</b>{text}",
-                "pad": {"t": _OVER_MORE if lines else _OVER_ONE},
+                "text": f"<b>{title}</b>",
+                "pad": {"t": _OVER_MORE if num_more else _OVER_ONE},
             },
-            "height": height + above,
-            "margin": {"t": TOP + above, "b": bottom, "l": 64, "r": 20},
+            "height": height + round(_LINE_HEIGHT * num_more),
+            "margin": margin,
             "modebar": {"remove": ["sendChartToCloud"]},
+            "showlegend": bool(lines),
+            # Room for the title.
+            "legend": {"title": {"text": "<br>".join([" "] * (1 + num_more))}},
+            "shapes": [{**_NOTHING, "name": line} for line in lines],
         }
     )
+
+
+# A shape that is seen in the legend only.
+_NOTHING = {
+    "type": "line",
+    **dict.fromkeys(("xref", "yref"), "paper"),
+    **dict.fromkeys(("x0", "x1", "y0", "y1"), 0),
+    "line": {"width": 0},
+    "opacity": 0,
+    "showlegend": True,
+}
+
+
+def plot_height(figure: go.Figure) -> int:
+    """Return how high the plot is, in pixels, where the page is as wide as planned."""
+    lines = [one.name for one in figure.layout.shapes if one.showlegend]
+    around = TOP + _estimate_rows(lines) * _ROW + figure.layout.margin.b
+    return int(figure.layout.height - around)
+
+
+def _estimate_rows(lines: Sequence[str]) -> int:
+    """Estimate how many rows the lines take, in columns as wide as the widest."""
+    parts = [line.split("<br>") for line in lines]
+    if not lines:
+        return 0
+    widest = max(estimate_width(plain_text(part)) for line in parts for part in line)
+    num = max(int((_WIDTH - 84) / (_LETTER * widest + _GAP)), 1)
+    rows = (parts[start : start + num] for start in range(0, len(parts), num))
+    return sum(max(map(len, row)) for row in rows)
 
 
 def colorize(text: str, color: str, size: int | None = None) -> str:
@@ -262,7 +311,7 @@ def cross(theme: Theme) -> dict[str, Any]:
 
 def empty_figure(title: str, why: str, theme: Theme) -> go.Figure:
     """Make a figure that states why there is nothing to draw."""
-    figure = new_figure(title, [why], theme, height=TOP, bottom=0)
+    figure = new_figure(title, [why], theme, height=2 * TOP, bottom=0)
     figure.update_layout(xaxis_visible=False, yaxis_visible=False)
     return figure
 
@@ -284,7 +333,9 @@ def _axis(theme: Theme) -> dict[str, Any]:
 @cache  # plotly copies it into each figure
 def _template(theme: Theme) -> go.layout.Template:
     axis = _axis(theme)
+    in_no_legend = [{"showlegend": False}]
     return go.layout.Template(
+        data=dict.fromkeys(("bar", "heatmap", "scatter", "scattergl"), in_no_legend),
         layout={
             "paper_bgcolor": theme.paper,
             "plot_bgcolor": theme.paper,
@@ -296,7 +347,22 @@ def _template(theme: Theme) -> go.layout.Template:
                 "y": 1,
                 "yanchor": "top",
                 "yref": "container",
-                "pad": {"l": 14},
+                "pad": {"l": 24},
+            },
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xref": "container",
+                "y": 1,
+                "yref": "container",
+                "yanchor": "top",
+                "bgcolor": "rgba(0,0,0,0)",
+                "font": {"color": theme.muted},
+                "title": {"side": "top", "font": {"size": _TITLE_SIZE + 3}},
+                "traceorder": "normal",
+                "indentation": -15,
+                "itemclick": False,
+                "itemdoubleclick": False,
             },
             "xaxis": {**axis, "showgrid": False},
             "yaxis": {**axis, "automargin": True},
@@ -311,7 +377,6 @@ def _template(theme: Theme) -> go.layout.Template:
                 "color": theme.muted,
                 "activecolor": theme.text,
             },
-            "showlegend": False,
             "dragmode": "zoom",
-        }
+        },
     )

@@ -38,7 +38,7 @@ _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
 # Height of a panel, in pixels: of a single row, and of each of several.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 # Bins that both axes of a panel are divided into: as many as are large enough to see.
-_BINS, _BINS_OF_MANY = 100, 60
+NUM_BINS = 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
 # Headings keep clear of points at the upper edge, and of the ticks of the row above.
@@ -70,18 +70,13 @@ class Panels:
 
     @property
     def height(self) -> int:
-        """The height of all rows with their gaps, in pixels."""
-        return self._num_rows * (self._row + self._gap) - self._gap
+        """The height of all rows with their headings and gaps, in pixels."""
+        return self.room + self._num_rows * (self._row + self._gap) - self._gap
 
     @property
     def room(self) -> int:
         """The height of the headings over a row, in pixels."""
         return _HEAD_LINE * (1 + max(map(len, self.heads)))
-
-    @property
-    def num_bins(self) -> int:
-        """The number of bins of either axis that are large enough to be seen."""
-        return _BINS if self._num_rows == 1 else _BINS_OF_MANY
 
     @property
     def axes(self) -> Iterator[Axes]:
@@ -97,7 +92,7 @@ class Panels:
         x_range, y_range = ([bins.low, bins.high] for bins in ends)
         for index, axes in enumerate(self.axes):
             row, column = divmod(index, len(self._columns))
-            top = self.height - row * (self._row + self._gap)
+            top = self.height - self.room - row * (self._row + self._gap)
             figure.layout[_layout_name(axes["xaxis"])] = {
                 "domain": self._columns[column],
                 "range": x_range,
@@ -326,9 +321,8 @@ class Clouds:
         counts = self.cells["num"].to_numpy()
         has_bar = len(counts) > 0 and self.layers["density"]
         bottom = BOTTOM if has_bar else _BOTTOM
-        height = TOP + self.panels.room + self.panels.height + bottom
+        height = TOP + self.panels.height + bottom
         figure = new_figure(title, lines, theme, height=height, bottom=bottom)
-        figure.layout.margin.t += self.panels.room
         self.panels.add_to(figure, self.ends, labels)
         if self.layers["diagonal"]:
             self.panels.add_guide(figure, self.ends[0], self.guide, theme)

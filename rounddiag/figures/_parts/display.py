@@ -57,15 +57,17 @@ def publish(figure: go.Figure, style: str | None) -> None:
 
 def replacement(figure: go.Figure) -> str:
     """Return what a page without plotly shows, as HTML: the words of the figure."""
-    title, *lines = map(plain_text, _title_lines(figure))
+    title, *lines = map(plain_text, caption(figure))
     notes = "".join(f"<li>{escape(line)}</li>" for line in lines)
     words = f"<p><b>{escape(title)}</b></p><ul>{notes}</ul>"
     return f'<div class="mathjax_ignore">{words}<p>{_WITHOUT_PLOTLY}</p></div>'
 
 
-def _title_lines(figure: go.Figure) -> list[str]:
-    text: str = figure.layout.title.text or ""
-    return text.split("<br>")
+def caption(figure: go.Figure) -> list[str]:
+    """Return the title, and the lines that stand under it."""
+    title = figure.layout.title.text or ""
+    lines = (one.name for one in figure.layout.shapes if one.showlegend)
+    return [one.replace("<br>", " ") for one in (title, *lines)]
 
 
 def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:

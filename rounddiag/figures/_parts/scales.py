@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from rounddiag.figures._parts.canvas import with_opacity
+from rounddiag.figures._parts.canvas import plot_height, with_opacity
 from rounddiag.figures._parts.labels import format_number
 
 if TYPE_CHECKING:
@@ -276,14 +276,13 @@ def add_color_bar(
     Its ends say where some of the values lie beyond the scale.
     """
     marker = scale.bar(values, theme)
-    below = _BELOW / (figure.layout.height - BOTTOM - figure.layout.margin.t)
     marker["colorbar"] |= {
         "orientation": "h",
         "title": {"text": title, "side": "top", "font": {"size": 12}},
         "thickness": 12,
         "len": 1,
         "x": 0.5,
-        "y": -below,
+        "y": -_BELOW / plot_height(figure),
         "yanchor": "top",
         "ypad": 0,
         "tickangle": 0,

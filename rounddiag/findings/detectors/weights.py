@@ -92,6 +92,8 @@ def id_correlation(view: View) -> tuple[float, float]:
 
 
 def _correlate_ids(view: View) -> tuple[float, float]:
+    import pandas as pd
+
     chosen = view.uncertain
     d = np.clip(view.diff[chosen], -LARGE, LARGE)
     owner = view.facts.prompt[view.sample[chosen]]
@@ -99,10 +101,10 @@ def _correlate_ids(view: View) -> tuple[float, float]:
     both = (
         before[chosen] * (int(view.token_id.max(initial=0)) + 1) + view.token_id[chosen]
     )
-    keys, code = np.unique(both, return_inverse=True)
+    code, keys = pd.factorize(both)  # many times faster than to sort them
     total = np.bincount(code, weights=d, minlength=len(keys))
     num = np.bincount(code, minlength=len(keys))
-    pairs, at = np.unique(owner * max(len(keys), 1) + code, return_inverse=True)
+    at, pairs = pd.factorize(owner * max(len(keys), 1) + code)
     own, own_num = np.bincount(at, weights=d), np.bincount(at)
     rest = total[pairs % max(len(keys), 1)] - own
     rest_num = num[pairs % max(len(keys), 1)] - own_num

@@ -24,6 +24,7 @@ from rounddiag.proof.engines.loading import load_model
 from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
+from rounddiag.proof.trajectory import Request
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.engines.adapters import Adapter
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
     from rounddiag.vision import Screenshot
 
 
@@ -309,9 +310,7 @@ class LocalEngine:
         own = self._default_positions(request, pool)
         if request.places is None:
             return own
-        from rounddiag.proof.trajectory import Request as Whole
-
-        base = Whole.of_sample(pool[request.sample])
+        base = Request.of_sample(pool[request.sample])
         return request.places(own, self._default_positions(base, pool))
 
     def _default_positions(self, request: Request, pool: Pool) -> Tensor:

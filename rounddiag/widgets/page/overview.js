@@ -159,7 +159,8 @@ function placeBox(node, [left, right], [top, bottom]) {
 
 const ROW = 3; // pixels at least
 
-// Which value: the mean of each value of `by`, the largest first; a click filters by it.
+// Which value: the mean of each value of `by`, the largest first; a click filters by it,
+// where there is a Python that can.
 function groupBars(onValue) {
   const list = element("ol", {});
   const title = element("p", { class: "rdx-note" });
@@ -172,12 +173,14 @@ function groupBars(onValue) {
     const scale = barScale(groups.rows);
     const now = JSON.stringify(filter[by]);
     const rest = groups.num_rows - groups.rows.length;
-    title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic${rest ? `; ${rest} smaller ones are not shown` : ""}; a click filters`;
+    title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic${rest ? `; ${rest} smaller ones are not shown` : ""}${onValue ? "; a click filters" : ""}`;
     const means = alignDecimals(groups.rows.map(({ mean }) => number(mean)));
     fill(list, groups.rows.map((row, at) => {
       const isNow = JSON.stringify(row.condition) === now;
       const parts = [element("span", {}, visible(row.text)), meanBar(row, scale), element("span", {}, means[at])];
-      const attributes = { class: "rdx-group", "aria-pressed": String(isNow), title: valueTitle(row) };
+      const look = { class: "rdx-group", title: valueTitle(row) };
+      if (!onValue) return element("li", {}, element("div", look, ...parts));
+      const attributes = { ...look, "aria-pressed": String(isNow) };
       return element("li", {}, pushButton(attributes, () => onValue(by, isNow ? null : row.condition), ...parts));
     }));
   }

@@ -43,7 +43,7 @@ class ExplorerPage {
       onRest: (samples, round) => this.loadCell(samples, round),
       onBox: (cells) => this.select({ cells }),
       onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
-      onValue: (name, condition) => this.setFilter({ [name]: condition }),
+      onValue: this.kernel.isStored ? null : (name, condition) => this.setFilter({ [name]: condition }),
       onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({

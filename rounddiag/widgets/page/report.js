@@ -43,7 +43,8 @@ function connectPage() {
     const { stops, beyond, colors, ...found } = await first;
     state ??= found.state;
     const { metric, by, threshold } = state;
-    const [rounds, heatmap] = await Promise.all([drawn(roundsKey(metric, by, found.options), theme), drawn(`heatmap ${metric}`, theme)]);
+    const key = roundsKey(metric, by, found.options);
+    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric}`, theme), storedReply(key)]);
     const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
     const counts = { ...found.counts, num_tokens_beyond, num_samples_beyond };
     const { samples, head } = found;
@@ -52,7 +53,7 @@ function connectPage() {
         ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
     const canShow = (one, other) => has(roundsKey(one, other, found.options));
-    return { ...found, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
+    return { ...found, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
   }
 
   async function set({ changes: { threshold, ...changes }, theme }) {

@@ -11,6 +11,7 @@ from rounddiag import Batch, check, plot_rounds, round_frame
 from rounddiag.loaders import load, save
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot
+from tests.figures.plots import words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_a_file_whose_template_is_not_known_says_so_first_in_every_view() -> Non
         "the file has no `response_mask`: observations count as generated tokens, and"
         " all rounds of a sample as one"
     )
-    assert "the rounds are unknown" in plot_rounds(batch).layout.title.text
+    assert "the rounds are unknown" in words(plot_rounds(batch))
 
 
 def test_a_tokenizer_that_fails_leaves_the_rounds_unknown() -> None:
