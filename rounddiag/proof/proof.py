@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
+from rounddiag.proof.judge import MOST_FLOORS
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
@@ -180,14 +181,11 @@ def _describe(one: Conclusion) -> str:
 
 
 def _describe_base(one: Opinion) -> str:
-    fits = "as the batch says" if one.floors <= _SOUND_FLOORS else "not reproduced"
+    fits = "as the batch says" if one.floors <= MOST_FLOORS else "not reproduced"
     return (
         f"{one.engine}: {fits} (residual {one.residual:.2g} nat, {one.floors:.1f} times"
         " the noise)."
     )
-
-
-_SOUND_FLOORS = 3.5
 
 
 def _power(log_value: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.proof.hypotheses.weights import WEIGHTS
+from rounddiag.proof.judge import MOST_FLOORS
 from rounddiag.proof.proof import NOT_APPLICABLE, Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rounddiag.proof.judge import Opinion
     from rounddiag.proof.scorer import Scorer
 
-SOUND_FLOORS = 3.5
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
@@ -61,7 +61,7 @@ class Finalist:
     @property
     def is_sound(self) -> bool:
         """Whether unchanged inputs reproduce the engine."""
-        return self.base.floors <= SOUND_FLOORS and self.base.harmed <= MOST_FAR
+        return self.base.floors <= MOST_FLOORS and self.base.harmed <= MOST_FAR
 
     @property
     def is_proved(self) -> bool:

@@ -66,7 +66,7 @@ FACTORS = np.arange(0.6, 3.01, 0.1)
 FITTED = ("ours", "other")
 SURE = 0.9
 # Incidents that the share of all with images, one in three, adds to those of a cause.
-INCIDENTS, WITH_IMAGES = 6.0, 1 / 3
+INCIDENTS, WITH_IMAGES = 18.0, 1 / 3
 IMPOSSIBLE = -99.0  # points of a cause of images where there are none
 
 
