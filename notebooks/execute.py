@@ -26,7 +26,7 @@ import rounddiag as rd
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WIDTH = 840
+WIDTH = 800
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -148,8 +148,8 @@ def plot_positions(
         series = _add_means(figure, line, along, inputs)
         if has_counts:
             _add_counts(figure, series, line, len(bins), inputs.theme)
-    for axis, name in COUNT_PANELS.items() if has_counts else ():
-        add_heading(figure, axis, PLACE_MEANS[name].label, inputs.theme)
+    for panel, name in COUNT_PANELS.items() if has_counts else ():
+        add_heading(figure, panel, PLACE_MEANS[name].label, inputs.theme)
     return figure
 
 
