@@ -66,9 +66,9 @@ def text_png(html: str, page: Page) -> bytes:
 
 
 def quantize(png: bytes) -> bytes:
-    """Reduce a PNG to 64 colours, those of small marks among them."""
+    """Reduce a PNG to 48 colours, those of small marks among them."""
     buffer, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    reduced = picture.quantize(64, Image.Quantize.MAXCOVERAGE)
+    reduced = picture.quantize(48, Image.Quantize.MAXCOVERAGE)
     reduced.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
