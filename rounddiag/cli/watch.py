@@ -2,8 +2,9 @@
 
 With `--json` each line is a JSON object: `step`, `verdict`, `mean_abs_diff` in nats
 (null where it is not finite), `causes`, `text`, `events` (the facts of the run that
-changed since the step before), `fail_on`, `failed`; or `step` and `error` for a step
-that cannot be read. `rounddiag check FOLDER --last 5` prints the same lines.
+changed since the step before, and weights that stopped changing), `fail_on`,
+`failed`; or `step` and `error` for a step that cannot be read. `rounddiag check FOLDER
+--last 5` prints the same lines.
 """
 
 from __future__ import annotations

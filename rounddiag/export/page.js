@@ -1,7 +1,9 @@
+// @ts-check
 "use strict";
 // Draws each figure when it scrolls near the viewport, in the reader's colour scheme;
 // before printing, draws all figures in the light scheme.
 (() => {
+  const { Plotly } = /** @type {any} */ (globalThis);
   const PRINT_WIDTH = 660;
   const MARGIN = "800px 0px";
   const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ _BEAM, _DEPTH = 8, 3
 _FEWER = 2.5
 # ... and if these are at least this many beside those of the place.
 _PART = 0.08
+_MOST_KEYS = 1 << 62
 _MAD = 0.6745  # median absolute deviation of a standard normal
 # A slice holds at most this part of what is expected of all: the rest is what it is
 # compared with.
@@ -69,6 +71,23 @@ class Cells:
             sum(len(one.values) * len(one.relations) for one in columns),
         )
 
+    @cached_property
+    def merged(self) -> tuple[Cells, Array]:
+        """Cells of other runs with the same values as one, and which one each is."""
+        import pandas as pd
+
+        key, size = np.zeros(len(self.first), dtype=np.int64), 1
+        for codes, column in zip(self.codes, self.columns, strict=True):
+            num = len(column.values) + 1
+            if size > _MOST_KEYS // num:
+                key, known = pd.factorize(key)
+                size = len(known)
+            key, size = key * num + codes, size * num
+        index, _ = pd.factorize(key)
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(index), prepend=-1))
+        kept = [one[first] for one in self.codes]
+        return replace(self, first=self.first[first], codes=kept), index
+
     def rank(self, parts: Sequence[tuple[int, str, int]]) -> tuple[int, int]:
         """Return how far down a slice is among those that describe the same tokens."""
         return len(parts), sum(self.columns[index].rank for index, _, _ in parts)
@@ -111,6 +130,13 @@ class Counts:
     expected: Array
     over: Array
 
+    def sums(self, index: Array) -> Counts:
+        """Return the sums over cells of the same index."""
+        hits, expected = (
+            np.bincount(index, weights=one) for one in (self.hits, self.expected)
+        )
+        return Counts(hits, expected, self.over)
+
     def spread(self, cluster: Array, size: int) -> float:
         """Return the variance between clusters over that of independent tokens."""
         hits = np.bincount(cluster, weights=self.hits, minlength=size)
@@ -140,6 +166,8 @@ def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
 
     A set of samples that the data chose costs its price times the spread.
     """
+    cells, index = cells.merged
+    counts = counts.sums(index)
     whole = (float(counts.hits.sum()), float(counts.expected.sum()))
     base = Slice((), 0.0, *whole)
     beam = [base]

@@ -15,7 +15,7 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.source import Source, format_names
-from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.json_lines import JsonLines, objects_in
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Trajectory:
 
     def add_pictures(self, content: object, folder: Path | None = None) -> None:
         """Add the pictures in a message, before the next turn."""
-        for part in content if isinstance(content, list) else []:
-            picture = _read_part(part, folder) if isinstance(part, dict) else None
+        for part in objects_in(content):
+            picture = _read_part(part, folder)
             if picture is not None:
                 self.pictures.append((picture, len(self.actions)))
 
@@ -149,8 +149,8 @@ def _read_atif(document: dict[str, Any], file: Path) -> Trajectory:
     keys = ("session_id", "trajectory_id")
     named = [str(document[key]) for key in keys if document.get(key)]
     trajectory = Trajectory(names=(*named, file.stem, file.parent.name))
-    for step in document["steps"]:
-        if not isinstance(step, dict) or step.get("is_copied_context"):
+    for step in objects_in(document["steps"]):
+        if step.get("is_copied_context"):
             continue
         if step.get("source") == "agent":
             trajectory.actions.append(_describe_calls(step.get("tool_calls")))
@@ -158,24 +158,24 @@ def _read_atif(document: dict[str, Any], file: Path) -> Trajectory:
             trajectory.add_pictures(step.get("message"), file.parent)
         observation = step.get("observation")
         results = observation.get("results") if isinstance(observation, dict) else None
-        for result in results if isinstance(results, list) else []:
-            content = result.get("content") if isinstance(result, dict) else None
-            trajectory.add_pictures(content, file.parent)
+        for result in objects_in(results):
+            trajectory.add_pictures(result.get("content"), file.parent)
     return trajectory
 
 
 def _read_episode(episode: Mapping[str, Any]) -> Iterator[Trajectory]:
     """Read the traces of an episode; of branches, the first."""
-    traces = episode.get("traces")
-    for trace in traces if isinstance(traces, list) else []:
+    for trace in objects_in(episode.get("traces")):
         trajectory = Trajectory(names=(str(trace.get("id")),))
         at = 0
-        for index, node in enumerate(trace.get("nodes") or []):
-            if index and node.get("parent") != at:
+        for index, node in enumerate(objects_in(trace.get("nodes"))):
+            parent = node.get("parent")
+            if index and not (isinstance(parent, int) and parent == at):
                 continue
             at = index
-            message = node.get("message") or {}
-            if node.get("sampled"):
+            message = node.get("message")
+            message = message if isinstance(message, dict) else {}
+            if node.get("sampled") is True:
                 trajectory.actions.append(_describe_calls(message.get("tool_calls")))
             else:
                 trajectory.add_pictures(message.get("content"))
@@ -185,14 +185,11 @@ def _read_episode(episode: Mapping[str, Any]) -> Iterator[Trajectory]:
 def _describe_calls(calls: object) -> str | None:
     """Return the tools that a turn calls, with their arguments, as text."""
     texts = []
-    for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict):
-            arguments = call.get("arguments") or {}
-            if isinstance(arguments, dict):
-                arguments = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
-            texts.append(
-                f"{call.get('function_name') or call.get('name')}({arguments})"
-            )
+    for call in objects_in(calls):
+        arguments = call.get("arguments", "")
+        if isinstance(arguments, dict):
+            arguments = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
+        texts.append(f"{call.get('function_name', call.get('name'))}({arguments})")
     return "; ".join(texts) or None
 
 

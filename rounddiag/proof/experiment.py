@@ -40,10 +40,11 @@ from rounddiag.proof.hypotheses.weights import (
 from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
+from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
-from rounddiag.proof.verdict import NOTHING_CHANGED, Finalist, decide
+from rounddiag.proof.verdict import Finalist, decide
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

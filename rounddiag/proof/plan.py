@@ -11,6 +11,9 @@ import torch
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.engine import CHUNK
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.fitting import REFINED
+from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.scorer import ENGINES
 from rounddiag.proof.trajectory import Request
 from rounddiag.wording import printable
 
@@ -35,8 +38,8 @@ class Plan:
     num_tokens : int
         Tokens of these passes.
     seconds : float
-        Of these passes, at the speed of one plain pass with a warm engine. Loading, and
-        fitting temperatures and the like, come on top.
+        Of these passes, at the speed of one plain pass with a warm engine, and of
+        fitting temperatures and the like on the first samples.
     memory : int or None
         Bytes of the weights and of the largest pass so far; None if another process
         has the model.
@@ -102,7 +105,7 @@ def plan_proof(
         num_hypotheses=len(sizes),
         num_passes=num_passes,
         num_tokens=round(num_tokens),
-        seconds=num_tokens * _measure(scorer, first[0]),
+        seconds=num_tokens * _measure(scorer, first[0]) + _measure_fits(scorer, first),
         memory=_memory(scorer),
     )
 
@@ -113,6 +116,18 @@ def _measure(scorer: Scorer, sample: int) -> float:
     begin = time.perf_counter()
     scorer.engine.score([request], scorer.pool)
     return (time.perf_counter() - begin) / len(request.ids)
+
+
+def _measure_fits(scorer: Scorer, samples: Sequence[int]) -> float:
+    """Return the seconds of fitting a number of each family to both engines."""
+    if "logits" not in scorer.engine.abilities:
+        return 0.0
+    begin = time.perf_counter()
+    for family in FAMILIES:
+        scorer.scores((family.at(family.grid[0]),), samples[0])
+    spent = (time.perf_counter() - begin) / len(FAMILIES)
+    tries = sum(len(one.grid) + one.is_continuous * REFINED for one in FAMILIES)
+    return spent * tries * len(samples) * len(ENGINES)
 
 
 def _memory(scorer: Scorer) -> int | None:

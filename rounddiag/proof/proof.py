@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.proof.hypotheses.hypothesis import NEEDS
+from rounddiag.proof.judge import MOST_FLOORS
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal[
     "proved", "partly", "none_of_these", "scorer_differs", "nothing_to_prove"
 ]
+NOTHING_CHANGED = "changes nothing in these samples"
+NOT_APPLICABLE = {NOTHING_CHANGED, f"needs {NEEDS['experts']}"}
 ENGINE_NAMES = {"old": "the training engine", "rollout": "the sampling engine"}
 
 
@@ -74,7 +78,8 @@ class Proof:
         The scored samples, with a score for `base` and for each hypothesis that was
         scored for all of them.
     not_tested : mapping of str to str
-        Hypotheses, causes and samples that could not be tested, and why.
+        Hypotheses, causes and samples that could not be tested, and why; those that do
+        not apply too, which are not printed.
     next_step : str
     scorer : str
         What scored.
@@ -108,8 +113,12 @@ class Proof:
         if self.excluded:
             names = join_names(self.excluded, len(self.excluded), most=6)
             lines.append(f"Excluded: {names}.")
-        if self.not_tested:
-            parts = [f"{name} ({why})" for name, why in self.not_tested.items()]
+        parts = [
+            f"{name} ({why})"
+            for name, why in self.not_tested.items()
+            if why not in NOT_APPLICABLE
+        ]
+        if parts:
             lines.append(f"Not tested: {join_names(parts, len(parts), most=4)}.")
         if self.num_sent:
             lines.append(
@@ -159,26 +168,24 @@ def _describe(one: Conclusion) -> str:
     rivals = ""
     if one.rivals:
         rivals = f" As good: {join_names(one.rivals, len(one.rivals))}."
+    share = f", {max(last.share, 0):.0%} explained" if last is first else ""
     evidence = min(sum(each.evidence for each in one.opinions), 700.0)
     return (
         f"{one.engine}: {' and '.join(one.says)}{where}."
         f" {pluralize(first.num_tokens, 'token')} of"
         f" {pluralize(first.num_samples, 'sample')}, residual {last.residual:.2g} nat"
-        f" (noise {last.noise:.2g}), before {first.before:.2g}; nearer in"
+        f" (noise {last.noise:.2g}), before {first.before:.2g}{share}; nearer in"
         f" {first.num_nearer} of {first.num_samples} samples; e-value"
         f" {_power(evidence)}.{rivals}"
     )
 
 
 def _describe_base(one: Opinion) -> str:
-    fits = "as the batch says" if one.floors <= _SOUND_FLOORS else "not reproduced"
+    fits = "as the batch says" if one.floors <= MOST_FLOORS else "not reproduced"
     return (
         f"{one.engine}: {fits} (residual {one.residual:.2g} nat, {one.floors:.1f} times"
         " the noise)."
     )
-
-
-_SOUND_FLOORS = 3.5
 
 
 def _power(log_value: float) -> str:

@@ -121,13 +121,6 @@ class RecordedScorer(Scorer):
             return self._read_family(one, sample)
         return self._recall(f"{self.label}/{one.name}", sample)
 
-    def spread(self, sample: int) -> Array:
-        """Return how much noise of the logits moves each log-prob, roughly."""
-        base = self.scores((), sample)
-        assert base is not None  # noqa: S101 samples without it are not scored
-        found: Array = 1.3 * -np.expm1(np.minimum(base, 0))
-        return found
-
     def can_score(self, sample: int) -> bool:
         """Return whether the base of a sample is recorded."""
         return super().can_score(sample) and self.scores((), sample) is not None

@@ -82,7 +82,6 @@ def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
 
 def _mean_abs_diff(batch: Batch) -> Array:
     """Return the mean |diff| of each sample; NaN with too few tokens."""
-    rounds = batch.rounds
     diff = (batch.old_log_probs.double() - batch.rollout_log_probs.double()).abs()
     size = diff.cpu().numpy()
     mask = batch.response_mask.cpu().numpy() != 0
@@ -91,7 +90,6 @@ def _mean_abs_diff(batch: Batch) -> Array:
     good = mask & np.isfinite(size)
     total = np.bincount(row[good], weights=size[good], minlength=batch.num_samples)
     number = np.bincount(row[good], minlength=batch.num_samples)
-    del rounds
     with np.errstate(invalid="ignore"):
         mean: Array = total / np.maximum(number, 1)
     mean[number < _LEAST_TOKENS] = np.nan

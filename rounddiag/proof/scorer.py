@@ -213,9 +213,9 @@ class Scorer:
         if sample not in self._spread:
             base = self.scores((), sample)
             assert base is not None  # noqa: S101 no hypothesis, nothing to apply
-            if "logits" in self.engine.abilities:
-                readout = self._readouts[((), sample, False)][0]
-                self._spread[sample] = readout.spread()
+            readouts = self._readouts.get(((), sample, False))
+            if readouts:
+                self._spread[sample] = readouts[0].spread()
             else:  # all of the rest on few tokens
                 self._spread[sample] = 1.3 * -np.expm1(np.minimum(base, 0))
         return self._spread[sample]

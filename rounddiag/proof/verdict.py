@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.proof.hypotheses.weights import WEIGHTS
-from rounddiag.proof.proof import Conclusion, Proof
+from rounddiag.proof.judge import MOST_FLOORS
+from rounddiag.proof.proof import NOT_APPLICABLE, Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
 if TYPE_CHECKING:
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
     from rounddiag.proof.judge import Opinion
     from rounddiag.proof.scorer import Scorer
 
-SOUND_FLOORS = 3.5
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
 PART = 0.5
-NOTHING_CHANGED = "changes nothing in these samples"
 
 
 def cause_of(one: Hypothesis, opinion: Opinion) -> str:
@@ -62,7 +61,7 @@ class Finalist:
     @property
     def is_sound(self) -> bool:
         """Whether unchanged inputs reproduce the engine."""
-        return self.base.floors <= SOUND_FLOORS and self.base.harmed <= MOST_FAR
+        return self.base.floors <= MOST_FLOORS and self.base.harmed <= MOST_FAR
 
     @property
     def is_proved(self) -> bool:
@@ -271,7 +270,7 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
 
 def _is_usual(why: str) -> int:
     """Put what went wrong before what this engine or these samples cannot show."""
-    return 2 if why == NOTHING_CHANGED else int(why.startswith("needs "))
+    return 2 if why in NOT_APPLICABLE else int(why.startswith("needs "))
 
 
 def _list_skipped(scorer: Scorer) -> dict[str, str]:

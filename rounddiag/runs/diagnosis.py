@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_STEPS = 40
 # More phases, or events, are only counted.
 _MOST = 6
+_COLUMNS = ("step", "verdict", "mean_abs_diff", "causes", "places", "text")
 # A weight version that has not changed for so many steps is not expected to.
 _CONSTANT = 3
 
@@ -76,7 +77,7 @@ class RunDiagnosis:
                 for verdict, steps in self._steps_by_verdict().items()
             ]
         count = f"{len(self.frame):,} of {pluralize(self.num_steps, 'step')} diagnosed"
-        return f"{'; '.join(parts)} ({count})"
+        return f"{'; '.join(parts) or 'no verdict'} ({count})"
 
     @property
     def lines(self) -> list[str]:
@@ -154,7 +155,7 @@ def diagnose_step(
 def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of steps, each verdict held as long as its limits allow."""
     if not len(rows):
-        return rows
+        return pd.DataFrame(columns=[*_COLUMNS])
     rows = rows.sort_values("step", ignore_index=True)
     held: list[Verdict] = []
     for now, strict in zip(rows["verdict"], rows["strict"], strict=True):

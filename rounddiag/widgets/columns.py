@@ -198,11 +198,14 @@ class BatchColumns:
             codes = np.repeat(codes, self.round_sizes)
         return codes, values
 
+    def use_roles(self, roles: pd.Categorical[str]) -> None:
+        """Take the role of each token as the diagnosis has found it: it takes long."""
+        self._codes.setdefault("role", _codes_of_roles(roles))
+
     def _factorize(self, name: str) -> tuple[Array, Array]:
         """Return codes and values of each round, or of each token."""
         if name == "role":
-            role = token_roles(self.batch)
-            return role.codes.astype(np.int64), np.asarray(role.categories, object)
+            return _codes_of_roles(token_roles(self.batch))
         if name == "token":
             token = np.arange(self.batch.num_tokens) - np.repeat(
                 self._begins, self.round_sizes
@@ -304,6 +307,10 @@ class BatchColumns:
         else:
             codes, texts = _largest(codes, values, size)
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
+
+
+def _codes_of_roles(roles: pd.Categorical[str]) -> tuple[Array, Array]:
+    return roles.codes.astype(np.int64), np.asarray(roles.categories, object)
 
 
 def token_columns_of(batch: Batch) -> list[str]:

@@ -189,7 +189,10 @@ class Session:
 
     def _diagnosis_for(self, state: State) -> Diagnosis:
         with self._diagnosing:
-            return self._diagnose(state.batch, state.a, state.b)
+            found = self._diagnose(state.batch, state.a, state.b)
+        if len(found) and (roles := found[0].view.facts.memo.get("roles")) is not None:
+            self.columns[state.batch].use_roles(roles)
+        return found
 
     @property
     def filtered_batch(self) -> FilteredBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -336,6 +337,21 @@ def test_of_two_batches_the_panel_has_the_token_in_both(
     value = format_number(float(frame.loc[here, "old_log_prob"].item()))
     expect(page.find(".rdx-scores tbody tr:nth-child(3) td").first).to_have_text(value)
     diff = format_number(float(frame.loc[here, "diff"].item()))
-    expect(page.find(".rdx-focus dd").first).to_contain_text(f"{diff} in first")
+    both = page.find(".rdx-focus dd").first
+    expect(both).to_contain_text(f"{diff} in first")
+    page.press("ArrowRight", "ArrowLeft")  # and still once
+    expect(both).to_have_text(re.compile(rf"^[^,]*, {re.escape(diff)} in first$"))
+    # The label of the lower panel is between the ticks of both.
+    label = page.find(".rdx-plot .annotation-text").filter(has_text="difference")
+    middle, ticks = (
+        label.bounding_box(),
+        page.find(".rdx-plot .ytick, .rdx-plot .y2tick"),
+    )
+    assert middle is not None
+    for tick in ticks.all():
+        box = tick.bounding_box()
+        assert box is not None
+        above = box["y"] + box["height"] <= middle["y"] + 3
+        assert above or box["y"] >= middle["y"] + middle["height"] - 3
     assert page.complaints == []
     page.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +81,7 @@ def test_it_opens_at_the_step_where_rounds_change(
     assert page.locator(".rdx-step-mark").count() == 1
     now = page.locator(".rdx-steps-now")
     expect(now).to_contain_text("step 240, 11 of 20: mean |diff| ")
+    expect(now).to_contain_text(" nat, broken")
     lab.screenshot("explorer_run")
 
 
@@ -100,6 +102,20 @@ def test_a_click_opens_a_step_at_the_same_sample(
     expect(title).to_contain_text(f"Sample {number} ·")
     # The fault has not begun there.
     expect(page.get_by_label("Verdict")).to_contain_text("Healthy", ignore_case=True)
+    expect(page.locator(".rdx-steps-now")).to_contain_text(" nat, healthy")
+    # Of 20 steps, two were opened; of the others, Python judges two.
+    hollow = page.locator(".rdx-unjudged")
+    judged = "document.querySelector('.rdx-unjudged').getAttribute('d').match(/M/g)"
+    assert hollow.evaluate(f"() => {judged}.length") == 18
+    assert lab.value("len(run.diagnose([140, 330]).frame)") == 2
+    lab.value("ex._notify('steps', steps=ex._steps.payload())")
+    expect(hollow).to_have_attribute("d", re.compile("^(M[^M]*){16}$"))
+    raised = page.locator(".rdx-step-dots.rdx-raised").get_attribute("d") or ""
+    assert raised.count("M") == 10  # from step 240 on
+    line = page.get_by_role("slider", name="Step", exact=True)
+    line.hover(position={"x": 3, "y": 10})
+    expect(line).to_have_attribute("title", re.compile("^step 140.*healthy\n"))
+    assert (line.get_attribute("title") or "").endswith("click: open step 140")
 
 
 def test_keys_open_the_next_and_the_previous_step(

@@ -60,7 +60,11 @@ def page(lab: LabNotebook) -> Locator:
 
 def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) -> None:
     assert lab.value("batch.num_tokens") == 800_000
-    expect(page.locator(".rdx-verdict[data-bad]")).to_have_count(1)
+    verdict = page.locator(".rdx-verdict[data-bad] > summary > p")
+    expect(verdict).to_contain_text(
+        f"coordinates, on rank {RANK}, from round {FIRST_ROUND} on"
+    )
+    assert verdict.evaluate("node => node.scrollHeight - node.clientHeight") <= 1
     place = lab.value("ex.current")
     assert place["sample"] % NUM_RANKS == RANK
     assert place["round"] >= FIRST_ROUND
@@ -72,6 +76,8 @@ def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) 
         if not is_inside(box_of(page.get_by_label(name, exact=True)), area)
     ]
     assert outside == []
+    for field in ("Search the text", "note"):
+        assert box_of(page.get_by_label(field, exact=True))["width"] > 70
     lab.screenshot("explorer_step")
 
 
@@ -92,6 +98,35 @@ def test_one_click_tells_rank_role_round_and_samples(
         expect(row).to_contain_text(text)
     lab.screenshot("explorer_step_in_common")
     page.get_by_role("tab", name="In common", exact=True).click()
+
+
+def test_by_hand_it_takes_three_choices(lab: LabNotebook, page: Locator) -> None:
+    by = page.get_by_label("by", exact=True)
+    first = page.locator(".rdx-group").first
+    by.select_option("rank")
+    expect(first).to_contain_text(f"{RANK}")
+    assert first.locator("span").first.text_content() == f"{RANK}"
+    first.click()
+    waits_until(lambda: lab.value("ex.state['filter']") == {"rank": [RANK]})
+    by.select_option("role")
+    expect(first.locator("span").first).to_have_text("coordinates")
+    rest(lab)
+    lines: list[list[list[float]]] = page.get_by_label("Rounds", exact=True).evaluate(
+        "node => node.querySelector('.rdx-plot')._fullData"
+        ".filter(one => one.mode === 'lines+markers')"
+        ".map(one => [[...one.x], [...one.y]])"
+    )
+    raised = [
+        round(x)
+        for x, y in min(
+            ([*zip(*line, strict=True)] for line in lines),
+            key=lambda line: -max(y for _, y in line),
+        )
+        if y > 0.1
+    ]
+    assert raised[0] == FIRST_ROUND
+    lab.value("setattr(ex, 'state', {'by': None, 'filter': {}, 'finding': 0})")
+    rest(lab)
 
 
 def test_whatever_is_clicked_text_screenshot_and_token_show_it(

@@ -131,7 +131,7 @@ def test_the_cost_is_said_before_and_kept(
     assert plan.memory is not None
     assert weights < plan.memory < weights + 3 * 512 * SIZE * 4 + 10_000
     line = capsys.readouterr().err
-    assert "1 hypothesis, about 11 passes of 60 tokens, about 1 s" in line
+    assert "1 hypothesis, about 11 passes of 60 tokens, about " in line
 
 
 def test_ids_of_another_model_are_an_error(folder: str) -> None:

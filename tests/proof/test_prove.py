@@ -232,7 +232,8 @@ def test_the_bar_counts_every_hypothesis(monkeypatch: pytest.MonkeyPatch) -> Non
     class Bar(tqdm):  # type: ignore[type-arg]
         def __init__(self, **options: Any) -> None:
             super().__init__(
-                **{**options, "delay": 0, "mininterval": 0, "file": StringIO()}
+                file=StringIO(),
+                **{**options, "delay": 0, "mininterval": 0, "disable": False},
             )
             bars.append(self)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import rounddiag as rd
-from rounddiag.errors import FrameError, LoadError
+from rounddiag.errors import BatchError, FrameError, LoadError
 from rounddiag.findings.registry import Detector
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
@@ -134,6 +134,21 @@ def test_a_run_without_a_break_has_no_line(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, dict.fromkeys(range(8), 1.0)))
     diagnosis = run.diagnose()
     assert (len(diagnosis), diagnosis.breaks, diagnosis.events) == (8, (), ())
+
+
+def test_a_run_of_which_no_step_can_be_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        msg = "no"
+        raise BatchError(msg)
+
+    monkeypatch.setattr(run_module, "diagnose_step", fail)
+    run = rd.open_run(write_steps(tmp_path, {1: 1.0, 2: 1.0}))
+    with pytest.warns(UserWarning, match="2 steps left out"):
+        diagnosis = run.diagnose()
+    assert str(diagnosis) == "no verdict (0 of 2 steps diagnosed)"
+    assert diagnosis.frame["verdict"].tolist() == []
 
 
 def test_many_changed_facts_are_counted(tmp_path: Path) -> None:

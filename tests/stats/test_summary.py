@@ -111,56 +111,36 @@ def test_an_empty_batch_has_an_empty_summary() -> None:
     assert worst_round(found) is None
 
 
-def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
-    frame = pd.DataFrame(
-        {
-            "round": [3, 1, 2, 0],
-            "num_samples": [20, 20, 20, 20],
-            "mean": [0.5, 0.5, np.nan, np.inf],
-        }
-    )
-    worst = worst_round(frame)
-    assert worst is not None
-    assert worst["round"] == 1
-
-
-@pytest.mark.parametrize(("num_samples", "wanted"), [([64, 10, 9], 1), ([9, 8, 1], 2)])
-def test_a_round_of_few_samples_wins_only_among_its_like(
-    num_samples: list[int], wanted: int
-) -> None:
-    frame = pd.DataFrame(
-        {
-            "round": [0, 1, 2],
-            "num_samples": num_samples,
-            "mean": [0.1, 0.2, 0.9],
-        }
-    )
-    worst = worst_round(frame)
-    assert worst is not None
-    assert worst["round"] == wanted
-
-
-def test_a_round_of_few_groups_wins_only_among_its_like() -> None:
-    frame = pd.DataFrame(
-        {
-            "round": [0, 1],
-            "num_samples": [64, 64],
-            "is_few": [False, True],
-            "mean": [0.1, 0.9],
-        }
-    )
-    worst = worst_round(frame)
-    assert worst is not None
-    assert worst["round"] == 0
-
-
-def test_a_mean_below_zero_can_be_the_worst() -> None:
-    frame = pd.DataFrame(
-        {"round": [0, 1], "num_samples": [20, 20], "mean": [0.25, -0.5]}
-    )
-    worst = worst_round(frame)
-    assert worst is not None
-    assert worst["round"] == 1
+@pytest.mark.parametrize(
+    ("worst", "columns"),
+    [
+        pytest.param(
+            1,
+            {"round": [3, 1, 2, 0], "mean": [0.5, 0.5, np.nan, np.inf]},
+            id="the lowest of equal rounds",
+        ),
+        pytest.param(
+            1,
+            {"num_samples": [64, 10, 9], "mean": [0.1, 0.2, 0.9]},
+            id="not a round of few samples",
+        ),
+        pytest.param(
+            2,
+            {"num_samples": [9, 8, 1], "mean": [0.1, 0.2, 0.9]},
+            id="few samples among their like",
+        ),
+        pytest.param(
+            0, {"is_few": [False, True], "mean": [0.1, 0.9]}, id="not of few groups"
+        ),
+        pytest.param(1, {"mean": [0.25, -0.5]}, id="a mean below zero"),
+    ],
+)
+def test_the_worst_round_is(worst: int, columns: dict[str, list[float]]) -> None:
+    num = len(columns["mean"])
+    frame = pd.DataFrame({"round": range(num), "num_samples": [20] * num, **columns})
+    found = worst_round(frame)
+    assert found is not None
+    assert found["round"] == worst
 
 
 def test_a_frame_without_diff_is_refused() -> None:

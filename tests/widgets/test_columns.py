@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -63,6 +65,13 @@ def test_many_numbers_are_put_into_bins_in_their_order() -> None:
         "60 to 69",
     ]
     assert set(found.values()) == {10}
+
+
+def test_ranks_are_names_and_counts_are_measures() -> None:
+    batch = wide(np.arange(64))
+    assert set(groups(batch, "fact").values()) == {1, 57}  # seven, and the others
+    counts = replace(batch, sample_columns={"num_calls": np.arange(64)})
+    assert next(iter(groups(counts, "num_calls"))) == "0 to 9"
 
 
 def test_a_missing_number_is_a_group() -> None:

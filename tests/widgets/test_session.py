@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from rounddiag.core import token_frame
 from rounddiag.errors import BatchError, FrameError
+from rounddiag.loaders import load
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.figures import heatmap_figure
 from rounddiag.widgets.session import Session, _most
@@ -153,3 +155,22 @@ def test_of_tied_tokens_one_with_screenshots_is_the_evidence() -> None:
     assert _most(size, sample, replace(batch, images=images)) == 1
     size[1] = 0.4  # less than half of the largest
     assert _most(size, sample, replace(batch, images=images)) == 0
+
+
+def test_roles_that_the_diagnosis_has_read_are_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = load("sample_data/image_window.parquet")
+    frame = token_frame(batch, ["role"])
+    explored = session(batch)
+    assert len(explored.diagnosis)
+
+    def fail(_: Batch) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("rounddiag.widgets.columns.token_roles", fail)
+    explored.change({"filter": {"role": ["coordinates"]}})
+    keys = ["sample", "round", "token"]
+    wanted = frame.loc[frame["role"] == "coordinates", keys]
+    kept = explored.filtered_batch.tokens[keys]
+    assert kept.to_numpy().tolist() == wanted.to_numpy().tolist()

@@ -211,6 +211,8 @@ def _stretches_of(
         before = total - gain
         suffix = total[ends - 1][row] - before
         top = np.maximum.reduceat(suffix, begins)
+        if not (top > min_gain * (1 - _ROUNDING)).any():
+            continue  # no round gains enough
         at_top = suffix == top[row]
         first = np.minimum.reduceat(np.where(at_top, index, len(view)), begins)
         inside = (index >= first[row]) & known

@@ -19,7 +19,7 @@ from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.json_lines import JsonLines, objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,9 +44,9 @@ def read_episodes(lines: JsonLines, source: Source) -> Batch:
     samples = TokenRecords(source, "mask")
     pictures: list[list[Screenshot]] = []
     for episode in lines:
-        for trace in _objects(episode.get("traces")):
+        for trace in objects_in(episode.get("traces")):
             known: set[int] = set()
-            for index, path in enumerate(_branches(_objects(trace.get("nodes")))):
+            for index, path in enumerate(_branches(objects_in(trace.get("nodes")))):
                 branch = _join_nodes(path, known, source)
                 if branch is not None:
                     rows = _rows(path, branch, source)
@@ -83,9 +83,9 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     pictures: list[list[Screenshot]] = []
     for episodes in _episodes(annotations.parent, source):
         for episode in episodes:
-            for trace in _objects(episode.get("traces")):
+            for trace in objects_in(episode.get("traces")):
                 branches = wanted.get(str(trace.get("id")), {})
-                paths = _branches(_objects(trace.get("nodes"))) if branches else []
+                paths = _branches(objects_in(trace.get("nodes"))) if branches else []
                 for index, branch in branches.items():
                     if index >= len(paths):
                         raise _no_such_branch(source, trace, index)
@@ -112,7 +112,7 @@ def _annotated(lines: JsonLines) -> dict[str, Branches]:
                 found=f"{record.get('version')!r:.40} in line {record.line}",
                 advice="Update rounddiag: this one does not know the newer layout.",
             )
-        for branch in _objects(record.get("branches")):
+        for branch in objects_in(record.get("branches")):
             index = branch.get("index")
             if isinstance(index, int) and index >= 0 and "trainer_logprobs" in branch:
                 found.setdefault(str(record.get("trace_id")), {})[index] = branch
@@ -147,11 +147,6 @@ def _episodes(folder: Path, source: Source) -> Iterator[JsonLines]:
             advice="Copy the folder `traces` as a whole.",
         )
     yield from (JsonLines(Source.of_file(path)) for path in paths)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    items = value if isinstance(value, list) else []
-    return [one for one in items if isinstance(one, dict)]
 
 
 def _branches(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -263,7 +258,7 @@ def _pictures(nodes: Iterable[Mapping[str, Any]], mask: Array) -> list[Screensho
     for node in nodes:
         message = node.get("message")
         content = message.get("content") if isinstance(message, dict) else None
-        for part in _objects(content):
+        for part in objects_in(content):
             url = part.get("image_url")
             picture = read_picture(url.get("url") if isinstance(url, dict) else None)
             if picture is not None:
@@ -291,7 +286,7 @@ def _columns(
     if name in steps:
         columns["ship_step"] = steps[name]
     rewards = trace.get("rewards")
-    parts = _objects([*rewards.values()]) if isinstance(rewards, dict) else []
+    parts = objects_in([*rewards.values()]) if isinstance(rewards, dict) else []
     scores = [(one.get("score"), one.get("weight", 1)) for one in parts]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))

@@ -198,3 +198,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         msg = f"`{twice:.40}` twice"
         raise ValueError(msg)
     return record
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; none in any other value."""
+    items = value if isinstance(value, list) else []
+    return [one for one in items if isinstance(one, dict)]

@@ -104,10 +104,10 @@ class Host:
         except urllib.error.HTTPError as error:
             raise self._status_error(path, error) from error
         except TimeoutError as error:
-            raise self._silence(path, error) from error
+            raise self._silence(path) from error
         except urllib.error.URLError as error:
             if isinstance(error.reason, TimeoutError):
-                raise self._silence(path, error) from error
+                raise self._silence(path) from error
             raise self._unreachable(path, error) from error
         except (OSError, ValueError) as error:
             raise self._unreachable(path, error) from error
@@ -124,8 +124,7 @@ class Host:
         found.status = error.code
         return found
 
-    def _silence(self, path: str, error: Exception) -> ServerError:
-        del error
+    def _silence(self, path: str) -> ServerError:
         return ServerError.build(
             file=self.url + path,
             expected=f"an answer within {self.timeout_s:g} s",

@@ -21,9 +21,15 @@ from rounddiag.proof.engines.engine import (
     memory_error,
 )
 from rounddiag.proof.engines.loading import load_model
-from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
+from rounddiag.proof.engines.pictures import (
+    COLOURS,
+    draw,
+    refuse_written,
+    without_last_run,
+)
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
+from rounddiag.proof.trajectory import Request
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.engines.adapters import Adapter
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
     from rounddiag.vision import Screenshot
 
 
@@ -309,9 +315,7 @@ class LocalEngine:
         own = self._default_positions(request, pool)
         if request.places is None:
             return own
-        from rounddiag.proof.trajectory import Request as Whole
-
-        base = Whole.of_sample(pool[request.sample])
+        base = Request.of_sample(pool[request.sample])
         return request.places(own, self._default_positions(base, pool))
 
     def _default_positions(self, request: Request, pool: Pool) -> Tensor:
@@ -361,7 +365,7 @@ class LocalEngine:
         return self._pixels_of(picture, pool).num_tokens
 
     def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
-        look = picture.look if picture.look in {"grey", "coarse"} else "seen"
+        look = picture.look if picture.look in {*COLOURS, "coarse"} else "seen"
         one = pool[picture.sample]
         limits = (0, picture.most)
         if picture.scale != 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.proof.engines.http import Host, ServerError, StatusError
+from rounddiag.proof.engines.http import Host, StatusError
 from rounddiag.proof.engines.pictures import collapse, encode
 from rounddiag.proof.engines.server import ServerEngine
 
@@ -210,6 +210,3 @@ def _number(value: Any) -> float:  # noqa: ANN401 JSON
     if value is None:
         return float("nan")
     return -np.inf if value <= _MINUS_INFINITY else float(value)
-
-
-__all__ = ["ServerError", "VllmEngine"]

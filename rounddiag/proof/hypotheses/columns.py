@@ -118,7 +118,6 @@ def _exchange_rows(
     for sample in samples:
         mine = sheet.sample == sample
         truth = read_scores(batch, scorer.pool[sample], engine)
-        spread = sheet.spread[mine]
         own = np.nanmean(np.minimum(np.abs(sheet.base[mine] - truth), 1))
         best: tuple[float, Array] | None = None
         for row, values in rows.items():
@@ -130,7 +129,6 @@ def _exchange_rows(
                 padded = np.full(len(truth), np.nan)
                 padded[:size] = values[:size]
                 best = float(left), padded
-        del spread
         if best is not None and best[0] < 0.1 * own:
             found[mine] = best[1]
     return None if np.isnan(found).all() else found

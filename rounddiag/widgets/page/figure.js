@@ -113,6 +113,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
 const boxOf = (node) => (({ left, right }) => ({ left, right }))(node.getBoundingClientRect());
 
 // The first line; of more than two others, all of them in two.
+/** @param {string[]} lines */
 function inThreeLines([first, ...others]) {
   const half = Math.ceil(others.length / 2);
   const rest = others.length > 2 ? [others.slice(0, half), others.slice(half)] : others.map((one) => [one]);

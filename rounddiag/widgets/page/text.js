@@ -517,7 +517,7 @@ function searchBox({ text, at, onHit, known, onPlace, onAll, canSearchAll }) {
       const where = wanted && Object.entries(wanted).map(([name, one]) => `${name} ${one}`).join(", ");
       count.textContent = input.value && (where ? `Enter: ${where}` : pluralize(num, "hit"));
     } catch (error) {
-      count.textContent = error.message; // half an expression, while it is typed
+      count.textContent = /** @type {Error} */ (error).message; // half an expression, while it is typed
     }
     clearTimeout(timer);
     if (target && all.checked) timer = setTimeout(onAll, REST, false);

@@ -45,42 +45,48 @@ def places(batch: Batch, *num_tokens: int) -> list[tuple[int | None, int | None]
     return [(at, round_) for at, round_ in image_places(batch, 0, num_tokens)]
 
 
-def test_a_picture_belongs_to_the_next_round() -> None:
-    batch = batch_of(
-        [1, IMAGE, IMAGE, 2], [5, 6, 3, IMAGE, IMAGE, IMAGE, 4, 7], [1, 1, *[0] * 5, 1]
-    )
+Places = list[tuple[int | None, int | None]]
+TWO = [IMAGE] * 2
+PLACES: dict[str, tuple[list[list[int]], list[int], Places]] = {
+    "before the next round": (
+        [[1, *TWO, 2], [5, 6, 3, *TWO, IMAGE, 4, 7], [1, 1, 0, 0, 0, 0, 0, 1]],
+        [2, 3],
+        [(-3, 0), (3, 1)],
+    ),
+    "without a prompt": ([[], [*TWO, 5], [0, 0, 1]], [2], [(0, 0)]),
+    "two before one round": (
+        [[*TWO, 1, *TWO], [5], [1]],
+        [2, 2],
+        [(-5, 0), (-2, 0)],
+    ),
+    "after the last round": (
+        [[1, *TWO], [5, 3, *TWO], [1, 0, 0, 0]],
+        [2, 2],
+        [(-2, 0), (2, None)],
+    ),
+    "cut off at the end": (
+        [[1, *TWO], [5, 3, IMAGE], [1, 0, 0]],
+        [2, 2, 2],
+        [(-2, 0), (2, None), (None, None)],
+    ),
+    "a short run before the end is none": (
+        [[1, *TWO], [5, 3, IMAGE, 4], [1, 0, 0, 1]],
+        [2, 2],
+        [(None, None), (None, None)],
+    ),
+    "repeated text is none": (
+        [[8, 8, 8, 1, *TWO], [8, 8, 8, 8], [1, 1, 1, 1]],
+        [2],
+        [(-2, 0)],
+    ),
+    "no tokens": ([[], [], []], [2], [(None, None)]),
+}
 
-    assert places(batch, 2, 3) == [(-3, 0), (3, 1)]
 
-
-def test_without_a_prompt_positions_count_from_the_response() -> None:
-    batch = batch_of([], [IMAGE, IMAGE, 5], [0, 0, 1])
-
-    assert places(batch, 2) == [(0, 0)]
-
-
-def test_two_pictures_before_one_round_belong_to_it_both() -> None:
-    batch = batch_of([IMAGE, IMAGE, 1, IMAGE, IMAGE], [5], [1])
-
-    assert places(batch, 2, 2) == [(-5, 0), (-2, 0)]
-
-
-def test_a_picture_after_the_last_round_belongs_to_none() -> None:
-    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, IMAGE], [1, 0, 0, 0])
-
-    assert places(batch, 2, 2) == [(-2, 0), (2, None)]
-
-
-def test_a_picture_that_is_cut_off_belongs_to_no_round() -> None:
-    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE], [1, 0, 0])
-
-    assert places(batch, 2, 2, 2) == [(-2, 0), (2, None), (None, None)]
-
-
-def test_a_short_run_before_the_end_is_no_picture() -> None:
-    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, 4], [1, 0, 0, 1])
-
-    assert places(batch, 2, 2) == [(None, None), (None, None)]
+@pytest.mark.parametrize("kind", PLACES)
+def test_pictures_are_placed(kind: str) -> None:
+    rows, sizes, expected = PLACES[kind]
+    assert places(batch_of(*rows), *sizes) == expected
 
 
 def test_no_place_is_guessed_where_two_tokens_could_be_the_picture() -> None:
@@ -136,18 +142,6 @@ def test_every_picture_is_found_where_it_was_put(
     assert places(batch_of(prompt, response, mask), *sizes) == [
         (position, round_ if round_ < rounds else None) for position, round_ in expected
     ]
-
-
-def test_repeated_text_is_no_picture() -> None:
-    batch = batch_of([8, 8, 8, 1, IMAGE, IMAGE], [8, 8, 8, 8], [1, 1, 1, 1])
-
-    assert places(batch, 2) == [(-2, 0)]
-
-
-def test_a_sample_without_tokens_has_no_place() -> None:
-    batch = batch_of([], [], [])
-
-    assert places(batch, 2) == [(None, None)]
 
 
 def inputs(grids: list[list[int]], width: int = 1176) -> dict[str, torch.Tensor]:
