@@ -123,8 +123,6 @@ AMONG = {
 # at twice the noise is taken for noise of another kind.
 MISSED = {
     "moe-tune-0/begins_twice.just_visible.0",
-    "dense-test-0/decode_path.clear.1",
-    "moe-test-0/decode_path.clear.1",
     "vision-test-0/thoughts_stripped.gross.0",
 }
 
@@ -162,7 +160,7 @@ def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
     if EXPECTED[name] == "healthy":
         assert not outcome.is_alarm, outcome.text
     elif name in MISSED:
-        assert outcome.verdict in ("suspicious", "broken"), outcome.text
+        assert outcome.verdict not in ("identical", "healthy"), outcome.text
     elif name in AMONG:
         assert EXPECTED[name] in outcome.alternatives[0], outcome.text
     else:
