@@ -52,12 +52,6 @@ class SampleOrder:
         """Pick samples: half at random, and the worst half of the others.
 
         A larger `count` picks the same samples and more.
-
-        Examples
-        --------
-        >>> order = SampleOrder(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
-        >>> order.pick(2)
-        {1: 'worst', 2: 'random'}
         """
         drawn = self.random[: (count + 1) // 2].tolist()
         others = [sample for sample in self.worst.tolist() if sample not in {*drawn}]
@@ -65,14 +59,7 @@ class SampleOrder:
         return {**dict.fromkeys(worst, WORST), **dict.fromkeys(drawn, RANDOM)}
 
     def first(self, count: int | None) -> SampleOrder:
-        """Keep a random part of the samples; all of them if `count` is None.
-
-        Examples
-        --------
-        >>> order = SampleOrder(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
-        >>> order.first(2).worst
-        array([2, 0])
-        """
+        """Keep a random part of the samples; all of them if `count` is None."""
         random = self.random[:count]
         return replace(
             self, random=random, worst=self.worst[np.isin(self.worst, random)]

@@ -24,26 +24,12 @@ _MAX_SEARCHED = 4_000_000
 
 
 def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
-    """Return the number of images before tokens; None if the batch does not tell.
+    """Return the number of images before tokens, each with its round and position.
 
+    `index` is that of the round in `batch.rounds`. None if the batch does not tell.
     The numbers are those of the round column `num_images` if there is one. Else the
     screenshots of each sample count and, in a sample that has none, the image tokens:
     a Recorder keeps the screenshots of some samples only.
-
-    Parameters
-    ----------
-    batch : Batch
-    index : array of int
-        Index of each token's round in `batch.rounds`.
-    position : array of int
-        Index of each token in its response.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")[0]
-    >>> images_before(batch, np.array([0, 1]), to_numpy(batch.rounds.start[:2]))
-    array([1, 2])
     """
     if {"sample", "round", "num_images"} <= {*batch.round_columns}:
         known = round_values(batch, "num_images")

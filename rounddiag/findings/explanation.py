@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -300,7 +299,7 @@ def _rank_causes(
     Exact evidence, fitted effects and detectors of the user name a cause themselves.
     """
     if stage in ("exact", "fit") or evidence.cause not in CAUSES:
-        first = confidence(evidence.cause, stage, evidence.score)
+        first = confidence(stage, evidence.score)
         return share_out(first, evidence), {}
     looks = describe(view, evidence)
     causes = rank_causes(looks, has_images=view.has_images)
@@ -366,22 +365,15 @@ def _with_cause(evidence: Evidence, name: str) -> Evidence:
     return evidence if evidence.cause else replace(evidence, cause=name)
 
 
-def confidence(cause: str, stage: str, score: float) -> float:
+def confidence(stage: str, score: float) -> float:
     """Return the share of findings with such a score that were right on the bench.
 
     Examples
     --------
-    >>> confidence("one_of_my_own", "none", 0.9)
+    >>> confidence("place", 0.9)
     0.9
     """
-    table = TABLE.get(cause) or TABLE.get(stage)
-    if not table:
+    if stage not in TABLE:
         return float(min(max(score, 0.0), 1.0))
-    scores = [step[0] for step in table]
-    at = bisect_right(scores, score)
-    if at == 0:
-        return table[0][1] * score / max(scores[0], 1e-9)
-    if at == len(table):
-        return table[-1][1]
-    (low, first), (high, second) = table[at - 1], table[at]
-    return first + (second - first) * (score - low) / (high - low)
+    scores, shares = zip((0.0, 0.0), *TABLE[stage], strict=True)
+    return float(np.interp(score, scores, shares))

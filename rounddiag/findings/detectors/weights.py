@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 # Correlation of the diff with its mean over the same two ids in other prompts. Sound
 # 8-bit weights reach 0.42 with five prompts, and more by chance with fewer.
 MIN_CORRELATION = 0.45
-# Above the range of the kind, less is enough.
-RAISED_CORRELATION = 0.3
-# Below this, the ids tell nothing: noise of a lower precision is as likely. Differently
-# routed experts partly follow the ids: 0.35 on the bench.
-LEAST_CORRELATION, ROUTED_CORRELATION = 0.12, 0.38
 # Probability of such a correlation by chance, by a t-test over prompts.
 LEVEL = 2e-3
 MOST_ONE_SIDED = 0.65
@@ -42,9 +37,7 @@ def stale_weights(view: View) -> Evidence | None:
         return None  # without entropy, the rest of a temperature follows the ids
     correlation, p = id_correlation(view)
     is_raised = level.low > view.usual.usual
-    weakest = ROUTED_CORRELATION if view.usual.is_routed else LEAST_CORRELATION
-    least = max(RAISED_CORRELATION, weakest) if is_raised else MIN_CORRELATION
-    is_known = correlation > least and p < LEVEL
+    is_known = correlation > MIN_CORRELATION and p < LEVEL
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     # Small differences of two distributions balance: their mean is minus the KL.
     one_sided = abs(view.diff.sum()) > MOST_ONE_SIDED * view.abs_diff.sum()
@@ -57,7 +50,7 @@ def stale_weights(view: View) -> Evidence | None:
         else "the level is above the range of its kind and follows no place"
     )
     return Evidence(
-        score=float(np.clip(0.45 + correlation, 0.3, 0.9)) if is_known else 0.4,
+        score=1.0,
         tokens=np.ones(len(view), dtype=bool),
         measures=(
             Measure(name="correlation with the ids' mean elsewhere", value=correlation),

@@ -21,7 +21,12 @@ from rounddiag.proof.engines.engine import (
     memory_error,
 )
 from rounddiag.proof.engines.loading import load_model
-from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
+from rounddiag.proof.engines.pictures import (
+    COLOURS,
+    draw,
+    refuse_written,
+    without_last_run,
+)
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.proof.trajectory import Request
@@ -360,7 +365,7 @@ class LocalEngine:
         return self._pixels_of(picture, pool).num_tokens
 
     def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
-        look = picture.look if picture.look in {"grey", "coarse"} else "seen"
+        look = picture.look if picture.look in {*COLOURS, "coarse"} else "seen"
         one = pool[picture.sample]
         limits = (0, picture.most)
         if picture.scale != 1:

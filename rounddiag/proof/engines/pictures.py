@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
     from rounddiag.vision import Screenshot
 
-GREY = 127
+COLOURS = {"grey": 127, "white": 255, "black": 0}
 _LEAST = 4  # image tokens of one picture
 
 
@@ -35,7 +35,9 @@ def draw(shot: Screenshot, look: str) -> Image:
         width, height = image.size
         half = image.resize((max(width // 2, 1), max(height // 2, 1)))
         return half.resize(image.size)
-    return Pillow.new("RGB", image.size, (GREY,) * 3) if look == "grey" else image
+    if look in COLOURS:
+        return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
+    return image
 
 
 def encode(picture: Picture, pool: Pool) -> str:

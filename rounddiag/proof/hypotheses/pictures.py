@@ -61,12 +61,6 @@ register(
     needs=("pictures", "features"),
 )(_look("zeros"))
 register(
-    "grey_images",
-    cause="wrong_image",
-    says="grey pictures",
-    needs=("pictures",),
-)(_look("grey"))
-register(
     "half_resolution",
     cause="wrong_image",
     says="pictures of half the width and height, enlarged to as many image tokens",
@@ -142,7 +136,7 @@ register(
 )(_without(1, None))
 
 
-def _blank(first: int, stop: int | None) -> Edit:
+def _blank(first: int, stop: int | None, look: Look = "pad") -> Edit:
     def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
         del pool
         base = Request.of_sample(one)
@@ -150,7 +144,7 @@ def _blank(first: int, stop: int | None) -> Edit:
         begin, end, _ = slice(first, stop).indices(len(shown))
         if begin >= end:
             return None
-        shown[begin:end] = [replace(each, look="pad") for each in shown[begin:end]]
+        shown[begin:end] = [replace(each, look=look) for each in shown[begin:end]]
         return [replace(base, pictures=tuple(shown))]
 
     return edit
@@ -168,6 +162,23 @@ register(
     says="pixels of the first image only",
     needs=("pictures", "features"),
 )(_blank(1, None))
+
+
+def _register_colours() -> None:
+    """Pictures that were lost on the way, and replaced by one colour."""
+    colours: tuple[Look, ...] = ("grey", "white", "black")
+    for look in colours:
+        for name, says, first, stop in (
+            (f"{look}_images", f"{look} pictures", 0, None),
+            (f"first_image_{look}", f"a {look} picture in place of the first", 0, 1),
+            (f"later_images_{look}", f"{look} pictures after the first", 1, None),
+        ):
+            register(name, cause="dropped_image", says=says, needs=("pictures",))(
+                _blank(first, stop, look)
+            )
+
+
+_register_colours()
 
 
 def _window(size: int, *, removed: bool) -> Edit:
