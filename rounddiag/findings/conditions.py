@@ -160,6 +160,10 @@ class Named(int):
         one.text = text
         return one
 
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
+        """Pickle it with its text: a Diagnosis comes from a child process."""
+        return type(self), (int(self), self.text)
+
 
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
     batch, facts = view.batch, view.facts
