@@ -51,6 +51,7 @@ _AT_LIMIT = 0.98  # of the length of the longest sample
 _LAST = (3, 6, 12, 24)  # tokens before the limit
 _MAX_ID_TEXT = 20
 # Of columns that describe the same tokens, the first here, then names, then numbers.
+_LEAST_PLAIN = "set_of_samples"
 _PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
 
 
@@ -114,7 +115,7 @@ class ColumnOfTokens:
         if self.name in _PLAIN:
             return _PLAIN.index(self.name)
         if self.log_price:
-            return len(_PLAIN) + 2
+            return len(_PLAIN) + 2 + (self.name == _LEAST_PLAIN)
         return len(_PLAIN) + (len(self.relations) > 1)
 
     def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
