@@ -107,7 +107,8 @@ def export_rescore(
     ===================  =========================================================
 
     Screenshots are written as the batch has them: `capture.save_batch` stores them
-    smaller than the model saw them.
+    smaller than the model saw them. Left out are hypotheses whose ids only the model
+    tells: rounds rendered again, pictures with other numbers of image tokens.
 
     Parameters
     ----------

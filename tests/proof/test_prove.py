@@ -261,7 +261,7 @@ def test_unknown_names_are_errors_that_say_what_to_do() -> None:
     batch = make_batch(without_system)
     with pytest.raises(BatchError, match="Did you mean"):
         rd.prove(batch, score, hypotheses=["first_message_remove"])
-    with pytest.raises(BatchError, match="needs positions of one's own"):
+    with pytest.raises(BatchError, match="needs custom positions"):
         rd.rescore(batch, score, "bfloat16_positions")
     with pytest.raises(BatchError, match="or a function"):
         rd.prove(batch, 3)

@@ -199,23 +199,6 @@ def test_what_was_scored_before_a_server_died_is_judged() -> None:
     assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
 
 
-def test_ctrl_c_returns_what_is_known() -> None:
-    batch = make_batch(without_system, pictures=False)
-    asked = 0
-
-    def interrupted(ids: list[int], images: list[Any]) -> Any:
-        del images
-        nonlocal asked
-        asked += 1
-        if asked == 30:
-            raise KeyboardInterrupt
-        return score(ids)
-
-    proof = rd.prove(batch, interrupted)
-    assert any("interrupted" in why for why in proof.not_tested.values())
-    assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
-
-
 def test_pictures_go_nowhere_else() -> None:
     """A redirect to another host is not followed."""
     with serve() as server, serve() as other:

@@ -29,7 +29,7 @@ Need: TypeAlias = Literal[
 ]
 NEEDS: dict[Need, str] = {
     "logits": "the logits, which this engine does not give",
-    "positions": "positions of one's own, which this engine does not take",
+    "positions": "custom positions, which this engine does not take",
     "pictures": "pictures, which this batch does not have",
     "features": "the features of the pictures, which this engine does not take",
     "resolution": "a model in this process that sees pictures of any size",
