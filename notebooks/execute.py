@@ -26,7 +26,7 @@ import rounddiag as rd
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WIDTH = 840
+WIDTH = 800
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -66,9 +66,9 @@ def text_png(html: str, page: Page) -> bytes:
 
 
 def quantize(png: bytes) -> bytes:
-    """Reduce a PNG to 64 colours, those of small marks among them."""
+    """Reduce a PNG to 48 colours, those of small marks among them."""
     buffer, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    reduced = picture.quantize(64, Image.Quantize.MAXCOVERAGE)
+    reduced = picture.quantize(48, Image.Quantize.MAXCOVERAGE)
     reduced.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 

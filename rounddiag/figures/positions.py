@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.figures._parts.axes import LinearAxis, note_cut
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
@@ -132,11 +133,13 @@ def plot_positions(
     lines = split_by_column(means, by, inputs.theme)
     captions = note_unknown_rounds(inputs.data)
     captions += [] if by is None else format_key(by, lines)
+    axis = LinearAxis.around(means)
+    captions += note_cut(means, axis) if inputs.layers["ci"] else []
     captions += explain_marks(means)
     has_counts = inputs.layers["counts"]
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(_TITLES[along], captions, inputs.theme, height=height)
-    _set_axes(figure, bins, along)
+    _set_axes(figure, bins, along, axis)
     set_panels(
         figure, means.groupby("place").sum(numeric_only=True) if has_counts else None
     )
@@ -145,8 +148,8 @@ def plot_positions(
         series = _add_means(figure, line, along, inputs)
         if has_counts:
             _add_counts(figure, series, line, len(bins), inputs.theme)
-    for axis, name in COUNT_PANELS.items() if has_counts else ():
-        add_heading(figure, axis, PLACE_MEANS[name].label, inputs.theme)
+    for panel, name in COUNT_PANELS.items() if has_counts else ():
+        add_heading(figure, panel, PLACE_MEANS[name].label, inputs.theme)
     return figure
 
 
@@ -212,7 +215,9 @@ def _add_counts(
         )
 
 
-def _set_axes(figure: go.Figure, bins: pd.Series[float], along: Along) -> None:
+def _set_axes(
+    figure: go.Figure, bins: pd.Series[float], along: Along, axis: LinearAxis
+) -> None:
     """Name the places, and label as many bins as fit."""
     labels = [f"{low:,.0f}".replace("nan", "none") for low in bins]
     width = _CHARACTER * max(map(len, labels)) + _GAP
@@ -227,5 +232,5 @@ def _set_axes(figure: go.Figure, bins: pd.Series[float], along: Along) -> None:
             "ticktext": labels[::step],
             "tickangle": 0,
         },
-        yaxis={"rangemode": "tozero"},
+        yaxis=axis.layout(),
     )

@@ -51,6 +51,7 @@ _AT_LIMIT = 0.98  # of the length of the longest sample
 _LAST = (3, 6, 12, 24)  # tokens before the limit
 _MAX_ID_TEXT = 20
 # Of columns that describe the same tokens, the first here, then names, then numbers.
+_LEAST_PLAIN = "set_of_samples"
 _PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
 
 
@@ -114,7 +115,7 @@ class ColumnOfTokens:
         if self.name in _PLAIN:
             return _PLAIN.index(self.name)
         if self.log_price:
-            return len(_PLAIN) + 2
+            return len(_PLAIN) + 2 + (self.name == _LEAST_PLAIN)
         return len(_PLAIN) + (len(self.relations) > 1)
 
     def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
@@ -158,6 +159,10 @@ class Named(int):
         one = super().__new__(cls, number)
         one.text = text
         return one
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
+        """Pickle it with its text: a Diagnosis comes from a child process."""
+        return type(self), (int(self), self.text)
 
 
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:

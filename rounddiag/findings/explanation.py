@@ -18,7 +18,9 @@ from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
+    BLOCK,
     EVERY_NTH,
+    GROUPS,
     OWN_START,
     SETS,
 )
@@ -256,6 +258,8 @@ def _where(view: View, place: Place) -> dict[str, object]:
     for one in place.conditions:
         if one.column == OWN_START:
             found["samples"] = np.unique(view.sample[place.tokens])
+        elif one.column in (BLOCK, GROUPS):
+            found["set"] = "block" if one.column == BLOCK else "groups"
         elif one.column in (EVERY_NTH, ALL_BUT_EVERY_NTH):
             found["period"] = int(str(one.value))
             found |= {"all_but": 0} if one.column == ALL_BUT_EVERY_NTH else {}

@@ -105,6 +105,8 @@ def _by_column(view: View, where: Mapping[str, object]) -> str:
         return "pack"
     if "period" in where:
         return "period"
+    if "set" in where:
+        return str(where["set"])
     if VERSIONS.search(name):
         return "version in samples" if _changes_in_samples(view, name) else "version"
     if CACHES.search(name):

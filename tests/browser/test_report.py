@@ -389,7 +389,7 @@ def test_without_scripts_it_still_has_the_verdict(
     context.close()
 
 
-def test_the_table_of_a_run_is_as_wide_as_its_page(
+def test_the_table_of_a_run_is_as_wide_as_its_page_and_paper(
     chromium: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "run.html"
@@ -400,4 +400,12 @@ def test_the_table_of_a_run_is_as_wide_as_its_page(
     table = page.locator("#steps .wide")
     assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
     table.screenshot(path=ARTEFACTS / "report_run_table.png")
+    sentences = table.locator("tr > :last-child")
+    expect(sentences.nth(1)).to_have_text(
+        "Noise: mean |diff| is 0.0025 nat, and no place stands out."
+    )
+    assert r"\n" not in page.locator("main").inner_text()
+    page.set_viewport_size({"width": 660, "height": 900})
+    page.emulate_media(media="print")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
     context.close()

@@ -10,6 +10,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag import figures
+from rounddiag.figures._parts.canvas import LIGHT, new_figure
 from tests.browser.hard_batches import NAMES, hard_batches, with_rounds
 from tests.browser.text_boxes import EVERY, FigurePage, clashes
 
@@ -60,6 +61,21 @@ def test_no_words_touch_where_the_values_are_far_apart(figure_page: FigurePage) 
         )
         far = replace(batch, old_log_probs=old)
         assert [one for name in PLOTS for one in clashes(figure_page, name, far)] == []
+
+
+def test_lines_under_a_title_stand_side_by_side_where_there_is_room(
+    figure_page: FigurePage,
+) -> None:
+    lines = ["a line of the key", "another one", "a third one"]
+    spec = new_figure("Title", lines, LIGHT, height=300).to_json()
+    rows = {}
+    for width in (400, 1280):
+        assert figure_page.clashes(spec, width) == []
+        tops = "all => all.map(one => one.getBoundingClientRect().top)"
+        found = figure_page.page.eval_on_selector_all(".legendtext", tops)
+        assert len(found) == 3
+        rows[width] = len(set(found))
+    assert rows == {400: 2, 1280: 1}
 
 
 def test_words_that_touch_or_are_cut_are_seen(figure_page: FigurePage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import rounddiag as rd
 from rounddiag.capture import Recorder, judge
 from rounddiag.capture.judging import judge_file
 from rounddiag.errors import BatchError
+from rounddiag.findings.conditions import Named
 from tests.batches import padded
 from tests.capture.conftest import SUPPRESSED
 
@@ -274,3 +276,9 @@ def test_the_verdict_of_a_child_process(
 def test_a_callback_that_cannot_be_called(value: Any, tmp_path: Path) -> None:
     with pytest.raises(BatchError, match="`on_verdict`: expected a function"):
         Recorder(tmp_path, on_verdict=value)
+
+
+def test_a_diagnosis_whose_place_has_a_name_comes_from_a_child() -> None:
+    """Such as of whole groups: a number that prints as a text."""
+    named = pickle.loads(pickle.dumps(Named(3, "2 whole groups")))  # noqa: S301 ours
+    assert (int(named), named.text) == (3, "2 whole groups")

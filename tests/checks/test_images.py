@@ -64,6 +64,13 @@ def test_another_number_of_blocks_is_reported() -> None:
     assert came_to(SIZES, odd) == PASSED
 
 
+def test_samples_whose_screenshots_a_file_does_not_keep_are_left_out() -> None:
+    fields = {"images": ((picture(1, 2, 4),), ()), "tokenizer": Chat()}
+    fields |= prompts(*[image_tokens(2)] * 2)  # with one block each, and one more below
+    two = chat([[*image_tokens(3), CLICK]] * 2, [[0] * 5 + [1]] * 2, **fields)
+    assert came_to(NUMBERS, two)[2] == (0,)
+
+
 def test_stored_screenshots_have_no_grid() -> None:
     stored = batch(image_tokens(3), *[EncodedScreenshot(data=b"")] * 2)
     needed = untestable("needs `images` with their `image_grid_thw`")

@@ -125,8 +125,6 @@ AMONG = {
 # at twice the noise is taken for noise of another kind.
 MISSED = {
     "moe-tune-0/begins_twice.just_visible.0",
-    "dense-test-0/decode_path.clear.1",
-    "moe-test-0/decode_path.clear.1",
     "vision-test-0/thoughts_stripped.gross.0",
 }
 
