@@ -7,6 +7,11 @@ are permuted against their columns, and the finder searches conditions on column
 samples, blocks and periods. For each batch: the smallest p of the search, and the share
 of permutations that have a smaller one. Last, how often p is below a limit, over all
 permutations: at most as often as the limit says, if p is what it is said to be.
+
+Of 5,600 permutations of 56 batches, p was below 0.01 in 2.8 %, below 1e-3 in 1.1 % and
+below 2e-4, the level of the finder, in 0.54 %: p is too small, since one sample that
+is far off counts fully where the others of its rank are sound. A place must therefore
+be large as well (`MIN_RATIO`, `FAR`).
 """
 
 from __future__ import annotations

@@ -91,12 +91,14 @@ class Bench:
     def shots(self, case: Case) -> list[list[bytes]]:
         """Play the episodes of a case again; return their screenshots."""
         rows = case.rows
+        prompts = [prompt.tolist() for prompt in rows.prompt]
         for seed in possible_seeds(case):
-            first = draw_episodes(self.agent, 1, seed)[0]
-            if first.ids == rows.prompt[0].tolist():
+            if draw_episodes(self.agent, 1, seed)[0].ids != prompts[0]:
+                continue
+            episodes = draw_episodes(self.agent, len(rows), seed)
+            if [one.ids for one in episodes] == prompts:
                 break
         found = []
-        episodes = draw_episodes(self.agent, len(rows), seed)
         for one, prompt, ids, mask in zip(
             episodes, rows.prompt, rows.ids, rows.mask, strict=True
         ):
