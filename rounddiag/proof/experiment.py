@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 FIRST, SECOND, MOST = 2, 5, 16  # samples
 KEPT = 5  # hypotheses of each engine that are scored on more samples
+ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
 EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
 GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
@@ -105,7 +106,7 @@ class Experiment:
                 break
             tested = {
                 one.engine: [each for each, _ in one.ranking if each in self.known][
-                    :KEPT
+                    : KEPT + ALIKE
                 ]
                 for one in finalists
             }
@@ -157,7 +158,9 @@ class Experiment:
                 usable,
                 key=lambda pair: -self._worth(sheet, engine, pair, floor),
             )
-            best[engine] = [one for one, _ in ranked[:KEPT]]
+            alike = sorted(usable, key=lambda pair: -_correlate(sheet, engine, pair[1]))
+            kept = [*ranked[:KEPT], *alike[:ALIKE]]
+            best[engine] = list(dict.fromkeys(one for one, _ in kept))
         return best
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
@@ -225,14 +228,54 @@ class Experiment:
         if good[0][1].reproduces:
             return good[:1], first
         found: list[tuple[Ranking, Ranking]] = []
+        swapped: list[Hypothesis] = []
         for best, opinion in good:
-            here = sheet.rebase(engine, opinion.scores)
-            more = self._rank(here, engine, (best,), samples, tested[engine], floor)
+            more = self._rank_on(best, opinion, sheet, engine, samples, tested, floor)
             if more and more[0][1].reproduces:
                 found.append(([(best, opinion), more[0]], more))
+            elif best not in self.known:
+                # Its number was fitted without the other: fit it on top of the other.
+                swapped += [one for one, _ in more if one in self.known][:1]
+        if swapped and not found:
+            swapped.append(self._most_alike(sheet, engine, samples, tested[engine]))
+        for one in dict.fromkeys(swapped) if not found else ():
+            scores = self.scorer.column((one,), samples)
+            opinion = judge(sheet, engine, one.name, scores, floor, is_whole=True)
+            more = self._rank_on(one, opinion, sheet, engine, samples, tested, floor)
+            if more and more[0][1].reproduces:
+                found.append(([(one, opinion), more[0]], more))
         if not found:
             return good[:1], first
         return min(found, key=lambda each: each[0][-1][1].floors)
+
+    def _most_alike(
+        self,
+        sheet: Sheet,
+        engine: str,
+        samples: Sequence[int],
+        tested: Sequence[Hypothesis],
+    ) -> Hypothesis:
+        """Return the hypothesis whose changes correlate most with the engine's."""
+        return max(
+            tested,
+            key=lambda one: _correlate(
+                sheet, engine, self.scorer.column((one,), samples)
+            ),
+        )
+
+    def _rank_on(
+        self,
+        one: Hypothesis,
+        opinion: Opinion,
+        sheet: Sheet,
+        engine: str,
+        samples: Sequence[int],
+        tested: Mapping[str, Sequence[Hypothesis]],
+        floor: float,
+    ) -> Ranking:
+        """Judge all others on top of one."""
+        here = sheet.rebase(engine, opinion.scores)
+        return self._rank(here, engine, (one,), samples, tested[engine], floor)
 
     def _rank(
         self,
@@ -299,6 +342,16 @@ def _opinion(
     sheet: Sheet, engine: str, one: Hypothesis, scores: Array, floor: float
 ) -> Opinion:
     return judge(sheet, engine, one.name, scores, floor, is_whole=one.is_whole)
+
+
+def _correlate(sheet: Sheet, engine: str, scores: Array) -> float:
+    """Return how a hypothesis's changes correlate with those of an engine."""
+    changed = scale_residuals(scores - sheet.base, sheet.spread)
+    wanted = scale_residuals(sheet.engines[engine] - sheet.base, sheet.spread)
+    known = np.isfinite(changed) & np.isfinite(wanted)
+    x, y = (np.tanh(one[known] / 2) for one in (changed, wanted))
+    size = np.sqrt((x**2).sum() * (y**2).sum())
+    return float((x * y).sum() / size) if size > 0 else 0.0
 
 
 def _first_sentence(error: BaseException) -> str:

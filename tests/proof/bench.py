@@ -156,6 +156,8 @@ def column(
         values = np.where(np.isnan(values), plain, values)
         at = one.targets - one.start + int(batch.offsets[sample])
         found[torch.from_numpy(at)] = torch.from_numpy(values).float()
+    # A sampler never draws what it leaves out.
+    found = found.where(found > -torch.inf, torch.nan)
     return found if applied or not chain else None
 
 
@@ -215,8 +217,6 @@ def injected(
         broken = column(scorer, (one,), rough=side == "rollout" and not one.weights)
         if broken is None:
             continue
-        # A sampler never draws what it leaves out.
-        broken = broken.where(broken > -torch.inf, torch.nan)
         values = {**sound, side: only(scorer.batch, part, broken, sound[side])}
         batch = both(scorer.batch, values)
         ratio = mismatch(batch) / level

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import rounddiag as rd
+from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.pictures import draw
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.sampling import TopP
+from rounddiag.proof.hypotheses.weights import weight_hypotheses
+from rounddiag.proof.scorer import Scorer
 from rounddiag.vision.screenshots import EncodedScreenshot
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
@@ -55,3 +62,33 @@ def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:
     # 0.003 nat is what vLLM in bfloat16 differs by.
     assert mismatch(scored(batch, "older_model"), "rollout") < 0.006
     assert mismatch(scored(batch, "model"), "rollout") > 0.02
+
+
+def test_older_weights_behind_a_truncated_distribution_are_both_proved() -> None:
+    """The nucleus hides the weights: its number is fitted again on top of them."""
+    batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:6]
+    opened = open_engine(str(SAMPLE_DATA / "model"))
+    scorer = Scorer(batch, opened.engine, opened.rough)
+    older = {"1544": str(SAMPLE_DATA / "older_model")}
+    nucleus = Hypothesis(
+        name="top_p", cause="truncated_sampling", says="", processor=TopP(0.9)
+    )
+    chain = (*weight_hypotheses(scorer, older), nucleus)
+    rollout = batch.rollout_log_probs.clone()
+    for sample in range(batch.num_samples):
+        values = scorer.scores(chain, sample)
+        assert values is not None
+        at = scorer.pool[sample].targets - scorer.pool[sample].start
+        found = np.where(np.isfinite(values), values, np.nan)  # none is drawn outside
+        rollout[torch.from_numpy(at + int(batch.offsets[sample]))] = torch.from_numpy(
+            found
+        ).float()
+    faulty = replace(batch, rollout_log_probs=rollout)
+    proof = rd.prove(
+        faulty,
+        str(SAMPLE_DATA / "model"),
+        hypotheses=["stale_weights", "truncated_sampling", "temperature"],
+        checkpoints=older,
+    )
+    assert (proof.verdict, proof.side) == ("proved", "rollout")
+    assert set(proof.causes) == {"stale_weights", "truncated_sampling"}
