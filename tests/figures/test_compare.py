@@ -7,6 +7,7 @@ import math
 import re
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -57,10 +58,31 @@ def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() ->
     batch = padded([[1]] * 6, diff, [[0.0]] * 6)
     mean = round_summary(batch).iloc[0]
     assert mean["ci_low"] < mean["mean"] / 10
-    note = "2 intervals reach beyond the axis"
-    assert note in words(plot_compare([batch, batch]))
-    plain = words(plot_compare([batch, batch], layers={"ci": False}))
-    assert "beyond the axis" not in plain
+    figure = plot_compare([batch, batch])
+    assert "2 intervals reach beyond the axis" in words(figure)
+    low, high = (10**end for end in figure.layout.yaxis.range)
+    assert mean["ci_low"] < low < mean["mean"] < high < mean["ci_high"]
+    assert arrows_of(figure) == [
+        ("triangle-down", -0.1, pytest.approx(low)),
+        ("triangle-up", -0.1, pytest.approx(high)),
+        ("triangle-down", 0.1, pytest.approx(low)),
+        ("triangle-up", 0.1, pytest.approx(high)),
+    ]
+    plain = plot_compare([batch, batch], layers={"ci": False})
+    assert "beyond the axis" not in words(plain)
+    assert arrows_of(plain) == []
+    assert arrows_of(plot_compare([hand_batch()] * 2)) == []  # it has no intervals
+
+
+def arrows_of(figure: go.Figure) -> list[tuple[str, float, float]]:
+    """The sign and the place of each mark of a cut interval."""
+    cut = "the interval reaches beyond the axis<extra></extra>"
+    return [
+        (trace.marker.symbol, x, y)
+        for trace in figure.data
+        if trace.hovertemplate == cut
+        for x, y in zip(trace.x, trace.y, strict=True)
+    ]
 
 
 def test_batches_differ_in_colour_and_in_shape() -> None:

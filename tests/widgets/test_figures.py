@@ -12,6 +12,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.widgets.figures import overview_figures
 from rounddiag.widgets.session import Session
+from tests.batches import padded
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +87,16 @@ def test_the_onset_is_marked_where_all_of_a_batch_is_drawn(window: rd.Batch) -> 
     assert "onset: round 2" in notes()
     assert "onset" not in notes(metric="k3")
     assert "onset" not in notes(filter={"reward": [1.0]})
+
+
+def test_intervals_of_two_batches_that_leave_the_axis_have_arrows() -> None:
+    batch = padded([[1]] * 6, [[-1.0]] + [[-1e-6]] * 5, [[0.0]] * 6)
+    figure = json.loads(
+        overview_figures(Session({"a": batch, "b": batch}, {}), "light")["rounds"]
+    )
+    symbols = [(trace.get("marker") or {}).get("symbol") for trace in figure["data"]]
+    assert [one for one in symbols if str(one).startswith("triangle")] == [
+        *("triangle-down", "triangle-up"),
+        *("triangle-down", "triangle-up"),
+    ]
+    assert "2 intervals reach beyond the axis" in figure["layout"]["meta"]["notes"]
