@@ -38,20 +38,20 @@ def test_a_long_key_names_every_value_and_makes_the_pane_higher(
     window: rd.Batch,
 ) -> None:
     one = rounds_of({"batch": window})
-    assert label_of(one) == "mean |old - rollout| [nat]"
+    assert label_of(one) == "mean |old − rollout| [nat]"
     assert (one["meta"]["panels"], one["margin"]["t"]) == (1, 18)
     by_group = rounds_of({"batch": window}, by="group_id")
     values = ("others", *(f"task-{number:02}" for number in (1, 2, 4, 7, 8, 13, 14)))
     assert [value for value in values if value not in label_of(by_group)] == []
     assert label_of(by_group).count("<br>") == 2
     assert (by_group["meta"]["panels"], by_group["margin"]["t"]) == (1.5, 48)
-    label = "mean |old - rollout| log-prob [nat], token-weighted"
+    label = "mean |old − rollout| log-prob [nat], token-weighted"
     assert by_group["meta"]["notes"][0] == f"y: {label}"
 
 
 def test_the_names_of_two_batches_share_a_line_if_they_fit(window: rd.Batch) -> None:
     short = rounds_of({"a": window, "b": window})
-    assert label_of(short).startswith("mean |old - rollout| [nat]   <span")
+    assert label_of(short).startswith("mean |old − rollout| [nat]   <span")
     long = rounds_of({"a" * 40: window, "b" * 40: window})
     first, second = label_of(long).split("<br>")
     assert "a" * 10 in first

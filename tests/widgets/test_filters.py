@@ -100,13 +100,25 @@ def filter_of(
         conditions=tuple(Condition(*one, text=f"in {one[0]}") for one in conditions),
         tokens=np.broadcast_to(tokens, len(view)),
         over=np.zeros(len(view), dtype=bool),
-        **dict.fromkeys(_COUNTS, 1),
-        **dict.fromkeys(("share", "ratio", "low", "high", "p", "worth"), 1.0),
+        **_MEASURES,
     )
     return filter_of_place(BatchColumns(batch), place, view)
 
 
-_COUNTS = ("num_tokens", "num_large", "num_samples")
+_MEASURES: dict[str, Any] = dict.fromkeys(
+    [
+        "num_tokens",
+        "num_large",
+        "num_samples",
+        "share",
+        "ratio",
+        "low",
+        "high",
+        "p",
+        "worth",
+    ],
+    1,
+)
 
 
 def test_the_conditions_of_a_place_are_a_filter() -> None:

@@ -167,7 +167,8 @@ function conditionText(condition) {
 
 function firstOf(values) {
   const more = values.length - MOST_NAMED;
-  return values.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  const texts = values.slice(0, MOST_NAMED).map((one) => (typeof one === "number" ? String(one).replace("-", "−") : one));
+  return texts.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 function filterChip(name, condition, onRemove) {
