@@ -105,19 +105,9 @@ def filter_of(
     return filter_of_place(BatchColumns(batch), place, view)
 
 
+_COUNTS = ("num_tokens", "num_large", "num_samples")
 _MEASURES: dict[str, Any] = dict.fromkeys(
-    [
-        "num_tokens",
-        "num_large",
-        "num_samples",
-        "share",
-        "ratio",
-        "low",
-        "high",
-        "p",
-        "worth",
-    ],
-    1,
+    (*_COUNTS, "share", "ratio", "low", "high", "p", "worth"), 1
 )
 
 
