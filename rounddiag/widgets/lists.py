@@ -211,12 +211,12 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         ("tokens", "count", [one.num_tokens for one in rows]),
         (
             "> factor 2",
-            "text",
+            "part",
             [f"{one.num_large:,} of {num_large:,}" for one in rows],
         ),
         (
             "samples",
-            "text",
+            "part",
             [f"{one.num_samples:,} of {num_samples:,}" for one in rows],
         ),
         ("times the usual", "number", [one.ratio for one in rows]),
