@@ -341,11 +341,11 @@ def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     assert explored.facts()["diff, ref − rollout"] == "−0.25 nat"
     explored.field("compare with").select_option("old")
     explored.knows("b", "old")
-    expect(titles.filter(has_text="mean |ref - old|")).to_be_visible()
+    expect(titles.filter(has_text="mean |ref − old|")).to_be_visible()
     selected = "ex.selection['diff'].iloc[ex.current['token']]"
     diff = explored.lab.value(f"float({selected})")
-    expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref - old")
-    assert explored.facts()["diff, ref - old"] == f"{format_number(diff)} nat"
+    expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref − old")
+    assert explored.facts()["diff, ref − old"] == f"{format_number(diff)} nat"
 
 
 def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -> None:
