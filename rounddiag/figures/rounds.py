@@ -160,9 +160,11 @@ def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
 
 
 # What `last_aligned` counts.
-_FROM_END = "round, counted from the end: -1 is each sample's last"
+_FROM_END = "round, counted from the last of each sample: −1"
 # How much more room a negative round takes on the x axis.
 _MINUS = 1.5
+# Characters of a line of the y axis' title: many lines by value leave a low plot.
+_TITLE_WIDTH = 26
 
 
 def plot_rounds(  # noqa: PLR0913 all but the first are keywords
@@ -252,7 +254,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_rounds(batch).layout.yaxis.title.text
-    'mean |old − rollout| log-prob [nat],<br>token-weighted'
+    'mean |old − rollout|<br>log-prob [nat],<br>token-weighted'
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """
@@ -300,7 +302,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
 def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:
     """Name what the y axis shows: weighted means, or tokens."""
     note = f", {options.weighting}-weighted" if is_mean else ", tokens"
-    return axis_title(options.metric, pair, note=note, is_mean=is_mean)
+    return axis_title(
+        options.metric, pair, note=note, is_mean=is_mean, width=_TITLE_WIDTH
+    )
 
 
 def _add_layers(

@@ -104,8 +104,8 @@ class Place:
     ratio, low, high : float
         Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
     p : float
-        Probability that a batch without a fault has such a place, with the number of
-        places that were searched.
+        Probability that a batch of alike tokens has such a place, with the number of
+        places that were searched; see `places`.
     worth : float
         The scan statistic, in nats.
     """
@@ -165,8 +165,14 @@ def places(
         factor of 2) and `num_samples`; `share` of the excess of sum |diff| without the
         tokens of the rows above; `ratio` of |diff| to that of equally likely tokens
         elsewhere, with its 95 % interval `low` to `high`; `p`, the probability that a
-        sound batch has such a place. Empty for a sound batch, and with fewer than five
-        samples.
+        batch of alike tokens has such a place. Empty for a sound batch, and with fewer
+        than five samples.
+
+    Notes
+    -----
+    Sound samples are not alike, so `p` is too small: with the samples of sound batches
+    permuted (`tests/faults/permutation.py`), 0.5 % of the batches have a place with
+    p < 2e-4. A row is listed only if its `ratio` is beyond that of sound batches too.
 
     Raises
     ------
