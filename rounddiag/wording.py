@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MINUS = "\N{MINUS SIGN}"
+
 
 def pluralize(number: float, noun: str) -> str:
     """Write a count, which may be a float from a frame, with its noun.
@@ -20,6 +22,17 @@ def pluralize(number: float, noun: str) -> str:
     ('1 token', '1,210 tokens')
     """
     return f"{int(number):,} {noun}" + ("" if number == 1 else "s")
+
+
+def with_minus(text: str) -> str:
+    """Write the hyphens of a formatted number as minus signs.
+
+    Examples
+    --------
+    >>> with_minus(f"{-0.002:+.3g}")
+    '−0.002'
+    """
+    return text.replace("-", MINUS)
 
 
 def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:

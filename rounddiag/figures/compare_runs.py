@@ -167,7 +167,7 @@ def _captions(pair: RunPair) -> list[str]:
     )
     count = len(pair.steps)
     paired = f"{pluralize(count, 'step')} of both" if count else "no step of both"
-    return [first, other, f"difference: {signs[1]} - {signs[0]}, {paired}"]
+    return [first, other, f"difference: {signs[1]} − {signs[0]}, {paired}"]
 
 
 def _add_means(figure: go.Figure, pair: RunPair) -> None:

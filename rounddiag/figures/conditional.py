@@ -73,7 +73,7 @@ def plot_conditional(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot mean |old - rollout| log-prob by the probability tokens were sampled with.
+    """Plot mean |old − rollout| log-prob by the probability tokens were sampled with.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def plot_conditional(
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "envelope": False}`. The envelope is that of
-        |old - rollout|: other metrics have none.
+        |old − rollout|: other metrics have none.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -129,7 +129,7 @@ def plot_conditional(
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_conditional(batch).layout.yaxis.title.text
-    'mean |old - rollout| log-prob [nat]'
+    'mean |old − rollout| log-prob [nat]'
     """
     metric = metric_name(metric)
     chosen = _choose_layers(layers, metric)

@@ -89,7 +89,7 @@ def plot_probabilities(
         rollout_log_prob and old_log_prob; its text is shown if it has one.
     axes : {"probability", "log_prob", "diff", "log_ppl"}
         Old against rollout probability; the same of log-probs, from -20 nat on;
-        old - rollout log-prob, on a scale that is logarithmic on both sides of zero,
+        old − rollout log-prob, on a scale that is logarithmic on both sides of zero,
         against rollout probability; or a point a sample, its mean -log-prob by both
         engines, for which a frame needs no `token`.
     by : str, optional

@@ -55,7 +55,7 @@ def plot_roles(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot mean |old - rollout| log-prob by the role of tokens.
+    """Plot mean |old − rollout| log-prob by the role of tokens.
 
     Parameters
     ----------

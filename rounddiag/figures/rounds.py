@@ -254,7 +254,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_rounds(batch).layout.yaxis.title.text
-    'mean |old - rollout|<br>log-prob [nat],<br>token-weighted'
+    'mean |old − rollout|<br>log-prob [nat],<br>token-weighted'
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """

@@ -72,7 +72,7 @@ def plot_tail(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot the share of tokens whose |old - rollout| log-prob is at least x.
+    """Plot the share of tokens whose |old − rollout| log-prob is at least x.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def plot_tail(
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_tail(batch).layout.xaxis.title.text
-    '|old - rollout| log-prob [nat]'
+    '|old − rollout| log-prob [nat]'
     """
     inputs = prepare(data, a, b, layers=layers, known=_LAYERS, theme=theme)
     drawn = inputs.layers

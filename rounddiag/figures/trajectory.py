@@ -187,7 +187,7 @@ def plot_trajectory(
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_trajectory(batch, sample=5).layout.yaxis.title.text
-    'old - rollout log-prob [nat]'
+    'old − rollout log-prob [nat]'
     """
     inputs = prepare(data, a, b, layers=layers, known=_ADD, theme=theme)
     _check_layers(inputs.layers)

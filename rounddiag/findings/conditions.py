@@ -12,7 +12,7 @@ from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
-from rounddiag.wording import encodable
+from rounddiag.wording import encodable, with_minus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -404,10 +404,12 @@ def _phrase(name: str, relation: str, value: object) -> str:
     plain = name.replace("_", " ")
     if isinstance(value, bool):
         return plain if value else f"not {plain}"
+    if isinstance(value, int) and relation != "=":
+        text = f"{value:,}"
+    if isinstance(value, int | float):
+        text = with_minus(text)
     if relation == "=":
         return f"{'on' if _NAMES.search(name) else 'with'} {plain} {text}"
-    if isinstance(value, int):
-        text = f"{value:,}"
     return f"with {plain} {text} or {'more' if relation == '>=' else 'less'}"
 
 

@@ -15,7 +15,7 @@ from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import warn_renamed
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.stats.cells import cell_means
-from rounddiag.wording import printable
+from rounddiag.wording import printable, with_minus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,8 +56,8 @@ class Measure:
         unit = f" {self.unit}" if self.unit else ""
         interval = ""
         if self.low is not None and self.high is not None:
-            interval = f" ({self.low:.3g} to {self.high:.3g})"
-        return f"{self.name} {self.value:.3g}{unit}{interval}"
+            interval = with_minus(f" ({self.low:.3g} to {self.high:.3g})")
+        return f"{self.name} {with_minus(f'{self.value:.3g}')}{unit}{interval}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

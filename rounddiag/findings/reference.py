@@ -29,7 +29,7 @@ class Range:
     mult_prob_error : float
         Upper end of mean exp|diff| (NeMo-RL's `token_mult_prob_error`).
     prob_diff : float
-        Upper end of mean |old - rollout| probability.
+        Upper end of mean |old − rollout| probability.
     pearson : float
         Lower end of the correlation of probabilities.
     source : str

@@ -28,6 +28,7 @@ import pandas as pd
 from rounddiag.core.divergence import get_measure
 from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES, METRICS
+from rounddiag.wording import with_minus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -309,7 +310,8 @@ class Break:
         unit = METRICS[self.metric].unit
         return (
             f"from step {self.step:,}: {name_rounds(self.rounds)},"
-            f" {self.before:.3g} to {self.after:.3g}" + (f" {unit}" if unit else "")
+            f" {with_minus(f'{self.before:.3g} to {self.after:.3g}')}"
+            + (f" {unit}" if unit else "")
         )
 
 

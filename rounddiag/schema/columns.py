@@ -32,8 +32,8 @@ class Column:
 
         Examples
         --------
-        >>> nat("diff", "{a} - {b} log-prob").label
-        'old - rollout log-prob [nat]'
+        >>> nat("diff", "{a} − {b} log-prob").label
+        'old − rollout log-prob [nat]'
         """
         return Pair().label(self)
 
@@ -70,8 +70,8 @@ class Pair:
 
         Examples
         --------
-        >>> Pair("current", "rollout").fill("|{a} - {b}| log-prob [nat]")
-        '|current - rollout| log-prob [nat]'
+        >>> Pair("current", "rollout").fill("|{a} − {b}| log-prob [nat]")
+        '|current − rollout| log-prob [nat]'
         >>> Pair().fill("log-prob by {sampling_engine}")
         'log-prob by the sampling engine'
         >>> Pair("ref", "old").fill("log-prob by {sampling_engine}")
@@ -92,7 +92,7 @@ class Pair:
         Examples
         --------
         >>> Pair("current", "rollout").label(DIFF)
-        'current - rollout log-prob [nat]'
+        'current − rollout log-prob [nat]'
         """
         meaning = self.fill(column.meaning)
         return f"{meaning} [{column.unit}]" if column.unit else meaning
@@ -117,8 +117,8 @@ STEP = count("step", "training step")
 SAMPLE = count("sample", "sample", "int32")
 ROUND = count("round", "round", "int32")
 TOKEN = count("token", "token in its round", "int32")
-DIFF = nat("diff", "{a} - {b} log-prob")
-ABS_DIFF = nat("abs_diff", "|{a} - {b}| log-prob")
+DIFF = nat("diff", "{a} − {b} log-prob")
+ABS_DIFF = nat("abs_diff", "|{a} − {b}| log-prob")
 POSITION = count("position", "position in the response", "int32")
 ORIGINAL_SAMPLE = count("original_sample", "sample in the batch selected from")
 NUM_TOKENS = count("num_tokens", "generated tokens")

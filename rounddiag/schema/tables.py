@@ -75,7 +75,7 @@ class TableSchema:
 _ROUND_MEANS = tuple(m.mean_column for m in METRICS.values() if m.in_rounds)
 AGGREGATE_COLUMNS = (
     *_ROUND_MEANS[:2],
-    nat("max_abs_diff", "largest |{a} - {b}| log-prob", "float64"),
+    nat("max_abs_diff", "largest |{a} − {b}| log-prob", "float64"),
     *_ROUND_MEANS[2:],
 )
 
@@ -101,7 +101,7 @@ TOKENS = TableSchema(
         Column(name="advantage", dtype="float32", meaning="advantage"),
         Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
         Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
-        Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
+        Column(name="prob_diff", dtype="float32", meaning="|{a} − {b}| probability"),
         Column(
             name="equal_so_far",
             dtype="float32",
@@ -135,7 +135,7 @@ CELLS = TableSchema(
     columns=(
         *_OF_ROUNDS,
         *(m.cell_column for m in METRICS.values() if not m.in_rounds),
-        nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
+        nat("p95_abs_diff", "95th percentile of |{a} − {b}| log-prob", "float64"),
     ),
 )
 

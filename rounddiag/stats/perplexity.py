@@ -10,6 +10,7 @@ import pandas as pd
 
 from rounddiag.stats.grouping import split_by, split_first
 from rounddiag.stats.inputs import measure
+from rounddiag.wording import with_minus
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -131,7 +132,8 @@ class Overall:
 
     def __str__(self) -> str:
         share = f"{100 * self.share_far:.3g} %"
-        return f"mean diff {self.mean_diff:+.3g} nat, |diff| > 1 in {share}"
+        mean = with_minus(f"{self.mean_diff:+.3g}")
+        return f"mean diff {mean} nat, |diff| > 1 in {share}"
 
 
 def overall(diff: Array) -> Overall | None:

@@ -15,7 +15,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import images_before_rounds
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
-from rounddiag.wording import join_names
+from rounddiag.wording import join_names, with_minus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -379,7 +379,9 @@ def _largest(codes: Array, values: Array, size: Array) -> tuple[Array, list[str]
 
 def value_text(value: object) -> str:
     """Write a value of a column for a reader."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        return value
+    return with_minus(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def range_text(low: float, high: float) -> str:

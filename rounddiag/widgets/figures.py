@@ -103,7 +103,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
 
 def _shorten_hover(figure: go.Figure, state: State) -> None:
     """Name the difference as the page does: its tooltips have three lines."""
-    names = " - ".join(map(hover_text, (state.a, state.b)))
+    names = " − ".join(map(hover_text, (state.a, state.b)))
     for trace in figure.data:
         text = trace.hovertemplate or ""
         text = text.replace(f"|{names}| log-prob", "|diff|")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
+from rounddiag.findings.sample_sets import OWN_START, SETS
 from rounddiag.schema import SUMMARY
 from rounddiag.stats import (
     cell_frame,
@@ -26,17 +27,19 @@ from rounddiag.stats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings.conditions import Condition
+    from rounddiag.findings import View
+    from rounddiag.findings.place import Place
     from rounddiag.widgets.columns import BatchColumns
 
 
 # What metrics need beside `diff`.
 _SOURCES = ("prob_diff", "equal_so_far")
 _SAMPLE_FACTS = ("sample_id", "group_id", "reward")
+_SETS_OF_SAMPLES = SETS - {OWN_START}
 
 
 @dataclass(frozen=True)
@@ -142,18 +145,21 @@ def filter_batch(
 
 
 def filter_of_place(
-    columns: BatchColumns, conditions: Iterable[Condition]
-) -> dict[str, Any] | None:
-    """Return the filter of these conditions; None if one is on no filtered column."""
+    columns: BatchColumns, place: Place, view: View
+) -> dict[str, Any] | str:
+    """Return the filter of a place; the text of a condition that no filter has."""
     keep: dict[str, Any] = {}
-    for one in conditions:
+    for one in place.conditions:
         name, value = one.column, one.value
+        if name in _SETS_OF_SAMPLES:  # those of its tokens: the other conditions stay
+            keep["sample"] = np.unique(view.sample[place.tokens]).tolist()
+            continue
         if name == "first_tokens" and isinstance(value, int):
             name, value = "token", value - 1
         elif name == "images_seen":
             name = "num_images"
         if name not in columns.names:
-            return None
+            return one.text
         if one.relation == "=":
             keep[name] = [value]
         else:

@@ -211,12 +211,12 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         ("tokens", "count", [one.num_tokens for one in rows]),
         (
             "> factor 2",
-            "text",
+            "part",
             [f"{one.num_large:,} of {num_large:,}" for one in rows],
         ),
         (
             "samples",
-            "text",
+            "part",
             [f"{one.num_samples:,} of {num_samples:,}" for one in rows],
         ),
         ("times the usual", "number", [one.ratio for one in rows]),
@@ -226,16 +226,19 @@ def _common(session: Session, start: int) -> dict[str, Any]:
             [view.abs_diff[one.tokens].sum() / view.abs_diff.sum() for one in rows],
         ),
     ]
+    filters = [filter_of_place(session.own_columns, one, view) for one in rows]
     part = "; counts are of the tokens that were judged" if view.is_thinned else ""
     return _payload(
         len(found),
         columns,
         caption="where tokens differ more than equally likely tokens elsewhere, best"
-        f" first{part}; a row goes to its evidence",
+        f" first{part}; a row goes to its evidence, and filters by its conditions",
         empty=_no_place(view),
         places=[vars(worst_of(view, np.flatnonzero(one.over))) for one in rows],
-        conditions=[
-            filter_of_place(session.own_columns, one.conditions) for one in rows
+        conditions=[None if isinstance(one, str) else one for one in filters],
+        notes=[
+            f"Not a filter: no column says “{one}”." if isinstance(one, str) else ""
+            for one in filters
         ],
     )
 

@@ -103,7 +103,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
         "64 samples of both, paired by sample id"
     )
     expect(page.locator(".rdx-title")).to_contain_text(f"sample 8 in {FIRST}")
-    assert shown(page)["label"].startswith("colour: difference of mean |old - rollout|")
+    assert shown(page)["label"].startswith("colour: difference of mean |old − rollout|")
     names = page.locator(".rdx-compared label").all_inner_texts()
     assert names == [FIRST, SECOND, FIRST, SECOND, "difference"]
 

@@ -327,8 +327,9 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
 def test_of_two_batches_the_panel_has_the_token_in_both(
     chromium: Browser, batch: rd.Batch
 ) -> None:
-    other = replace(batch, old_log_probs=batch.old_log_probs - 0.5)
-    explorer = rd.explore({"first": batch, "second": other}, current=START)
+    other = replace(batch, old_log_probs=batch.old_log_probs - 0.5, entropy=None)
+    both_batches = {"first": batch, "second": other}
+    explorer = rd.explore(both_batches, current=START, text_color="entropy")
     page = DirectPage(chromium, explorer, size=(1440, 900))
     rows = page.find(".rdx-scores tbody th")
     expect(rows).to_have_text(["old", "rollout", "old in first", "rollout in first"])
@@ -353,5 +354,20 @@ def test_of_two_batches_the_panel_has_the_token_in_both(
         assert box is not None
         above = box["y"] + box["height"] <= middle["y"] + 3
         assert above or box["y"] >= middle["y"] + middle["height"] - 3
+    # Of a batch without entropy, the text has the colours of its diff.
+    colour, greys = (
+        page.node.get_by_label("colour", exact=True),
+        page.find(".rdx-chunk > [class*=rdx-g]"),
+    )
+    expect(colour).to_have_value("diff")
+    assert "entropy" not in colour.locator("option").all_text_contents()
+    expect(greys).to_have_count(0)
+    spans = page.find(".rdx-chunk > span")
+    expect(page.find(".rdx-chunk > .rdx-n6")).to_have_count(spans.count())  # −0.5
+    actives = page.node.get_by_role("radiogroup", name="Active batch")
+    actives.get_by_role("radio").first.check()
+    knows(page, batch=0, text_color="entropy")
+    expect(colour).to_have_value("entropy")
+    expect(greys.first).to_be_attached()
     assert page.complaints == []
     page.close()

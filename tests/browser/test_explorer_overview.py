@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
+from rounddiag.wording import with_minus
 from tests.browser.explored import at, traces, worst
 from tests.browser.explorers import waits_until
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 LN_2 = float(np.log(2))
 METRICS = {
-    "signed": ("diff", "mean old - rollout"),
-    "|Δp|": ("prob_diff", "mean |old - rollout| probability"),
+    "signed": ("diff", "mean old − rollout"),
+    "|Δp|": ("prob_diff", "mean |old − rollout| probability"),
     "k3": ("k3", "mean k3"),
 }
 
@@ -120,7 +121,7 @@ def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
     panel = explored.find(".rdx-verdict > .rdx-panel")
     diff = tokens["diff"].dropna()
     mean, share = (
-        f"{diff.mean():+.3g}",
+        with_minus(f"{diff.mean():+.3g}"),
         format_number(100 * float((diff.abs() > 1).mean())),
     )
     expect(panel).to_contain_text(f"mean diff {mean} nat, |diff| > 1 in {share} %")
@@ -333,18 +334,18 @@ def test_samples_are_put_in_order(
 def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     explored.field("compare").select_option("ref")
     verdict = explored.find(".rdx-verdict > .rdx-panel")
-    expect(verdict).to_contain_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
+    expect(verdict).to_contain_text("mean diff −0.25 nat, |diff| > 1 in 0 %")
     assert [explored.state[name] for name in "ab"] == ["ref", "rollout"]
     titles = explored.rounds_figure.locator(".annotation-text")
-    expect(titles.filter(has_text="mean |ref - rollout|")).to_be_visible()
-    assert explored.facts()["diff, ref - rollout"] == "−0.25 nat"
+    expect(titles.filter(has_text="mean |ref − rollout|")).to_be_visible()
+    assert explored.facts()["diff, ref − rollout"] == "−0.25 nat"
     explored.field("compare with").select_option("old")
     explored.knows("b", "old")
-    expect(titles.filter(has_text="mean |ref - old|")).to_be_visible()
+    expect(titles.filter(has_text="mean |ref − old|")).to_be_visible()
     selected = "ex.selection['diff'].iloc[ex.current['token']]"
     diff = explored.lab.value(f"float({selected})")
-    expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref - old")
-    assert explored.facts()["diff, ref - old"] == f"{format_number(diff)} nat"
+    expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref − old")
+    assert explored.facts()["diff, ref − old"] == f"{format_number(diff)} nat"
 
 
 def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -> None:

@@ -250,7 +250,7 @@ def test_the_panel_tells_all_of_a_token(
     is_finite = math.isfinite(diff)
     facts = explored.facts()
     assert facts == {
-        "diff, old - rollout": f"{diff:+.3g} nat" if is_finite else "not finite",
+        "diff, old − rollout": f"{diff:+.3g} nat" if is_finite else "not finite",
         "ratio, old / rollout": said(math.exp(old - rollout)),
         "k3": said(math.exp(diff) - 1 - diff),
         "entropy": format_number(float(row["entropy"])),

@@ -91,7 +91,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     size = sample["rounds"][index]["num_tokens"]
     place = page.run(f"return ordinal({tokens['rank_in_batch'][worst]});")
     assert page.run(FACTS) == {
-        "diff, old - rollout": f"{format_number(of['diff'])} nat",
+        "diff, old − rollout": f"{format_number(of['diff'])} nat",
         "ratio, old / rollout": format_number(math.exp(of["diff"])),
         "k3": format_number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
@@ -112,7 +112,7 @@ def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
     page.keep("sample", sample)
     page.run("focus.show(sample, 0);")
     facts = page.run(FACTS)
-    assert facts["diff, old - rollout"] == "not finite"
+    assert facts["diff, old − rollout"] == "not finite"
     assert facts["size"] == "no place: not finite"
 
 

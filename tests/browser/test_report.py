@@ -29,6 +29,11 @@ NOTE: dict[str, Any] = {
     "token": 3,
     "text": "<i>here</i>",
 }
+NOTES = [
+    NOTE,
+    {"sample": 20, "round": 0, "text": "of the round"},
+    {"sample": 20, "text": "of the sample"},
+]
 SIZES = [(1280, 800), (1920, 1080), (500, 800)]
 
 
@@ -101,7 +106,7 @@ def batch() -> rd.Batch:
 @pytest.fixture(scope="module")
 def file(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "page.html"
-    rd.report(batch, path, worst=4, samples=2, notes=[NOTE])
+    rd.report(batch, path, worst=4, samples=2, notes=NOTES)
     return path
 
 
@@ -136,12 +141,20 @@ def opened(one_page: Opened, evidence: Place) -> Opened:
 
 def test_it_has_the_notes_of_its_sender(opened: Opened) -> None:
     opened.page.get_by_role("tab", name="Notes", exact=True).click()
-    row = opened.find(".rdx-list-notes [data-row]")
-    expect(row).to_contain_text(NOTE["text"])
-    row.click()
+    rows = opened.find(".rdx-list-notes [data-row]")
+    expect(rows).to_have_text(["<i>here</i>2003", "of the round200", "of the sample20"])
+    rows.first.click()
     opened.is_at(NOTE["sample"], NOTE["round"])
-    expect(opened.page.get_by_label("note", exact=True)).to_have_value(NOTE["text"])
+    field = opened.page.get_by_label("note", exact=True)
+    expect(field).to_have_value(NOTE["text"])
     expect(opened.find(".rdx-chunk > .rdx-noted")).to_have_count(1)
+    heads = opened.find(".rdx-round-head > .rdx-note-mark")
+    expect(heads).to_have_text(["✎ of the round"])
+    sample = opened.find(".rdx-sample-line > .rdx-note-mark")
+    expect(sample).to_have_text("✎ of the sample")
+    for row in (1, 2):
+        rows.nth(row).click()
+        expect(field).to_have_value(NOTES[row]["text"])
 
 
 def test_attempts_of_a_group_stand_side_by_side_as_far_as_they_are_there(

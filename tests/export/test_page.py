@@ -168,4 +168,4 @@ def test_a_report_on_a_file_shows_the_pair_that_was_asked_for(tmp_path: Path) ->
     state = page.replies["overview"]["state"]
     assert (state["a"], state["b"]) == ("current", "rollout")
     title = page.figure("rounds abs_diff all")["layout"]["meta"]["notes"][0]
-    assert "current - rollout" in title
+    assert "current − rollout" in title

@@ -111,7 +111,7 @@ def test_one_round_is_shown_alone() -> None:
 def test_the_scale_is_printed() -> None:
     text = Shown(token_text(hand_batch(), sample=0).html).text.replace("\xa0", "")
     assert (
-        "old - rollout log-prob [nat]:  0.003 to 3, more likely in training;"
+        "old − rollout log-prob [nat]:  0.003 to 3, more likely in training;"
         "  -0.003 to -3, less; beyond 0.693 (factor 2) overlined, underlined;"
         " framed not finite"
     ) in text
@@ -206,4 +206,4 @@ def test_another_pair_is_named_in_the_key_and_on_hover() -> None:
     page = Shown(token_text(batch, sample=0, a='a"b').html)
     assert page.spans[0][1] == 'diff −0.5, a"b −1.5, rollout −1'
     text = page.text.replace("\xa0", "")
-    assert 'a"b - rollout log-prob [nat]:  0.003 to 3, more likely in a"b;' in text
+    assert 'a"b − rollout log-prob [nat]:  0.003 to 3, more likely in a"b;' in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 NAN = math.nan
 IDS = ("a", "b", "c")
@@ -57,10 +61,31 @@ def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() ->
     batch = padded([[1]] * 6, diff, [[0.0]] * 6)
     mean = round_summary(batch).iloc[0]
     assert mean["ci_low"] < mean["mean"] / 10
-    note = "2 intervals reach beyond the axis"
-    assert note in words(plot_compare([batch, batch]))
-    plain = words(plot_compare([batch, batch], layers={"ci": False}))
-    assert "beyond the axis" not in plain
+    figure = plot_compare([batch, batch])
+    assert "2 intervals reach beyond the axis" in words(figure)
+    low, high = (10**end for end in figure.layout.yaxis.range)
+    assert mean["ci_low"] < low < mean["mean"] < high < mean["ci_high"]
+    assert arrows_of(figure) == [
+        ("triangle-down", -0.1, round(low, 6)),
+        ("triangle-up", -0.1, round(high, 6)),
+        ("triangle-down", 0.1, round(low, 6)),
+        ("triangle-up", 0.1, round(high, 6)),
+    ]
+    plain = plot_compare([batch, batch], layers={"ci": False})
+    assert "beyond the axis" not in words(plain)
+    assert arrows_of(plain) == []
+    assert arrows_of(plot_compare([hand_batch()] * 2)) == []  # it has no intervals
+
+
+def arrows_of(figure: go.Figure) -> list[tuple[str, float, float]]:
+    """The sign and the place of each mark of a cut interval."""
+    cut = "the interval reaches beyond the axis<extra></extra>"
+    return [
+        (trace.marker.symbol, x, round(y, 6))
+        for trace in figure.data
+        if trace.hovertemplate == cut
+        for x, y in zip(trace.x, trace.y, strict=True)
+    ]
 
 
 def test_batches_differ_in_colour_and_in_shape() -> None:
@@ -130,13 +155,13 @@ def test_another_metric_is_summarised_and_compared() -> None:
     # Signed: 0.5 - 0.25 + 0 + 0.25 - 0.5 - 1 over 6 tokens; 1 + 2 over 2.
     assert list(one.y) == pytest.approx([-1 / 6, 1.5])
     assert list(apart.y) == pytest.approx([1 / 6, 0])
-    assert figure.layout.yaxis.title.text == "mean old - rollout log-prob [nat]"
+    assert figure.layout.yaxis.title.text == "mean old − rollout log-prob [nat]"
     assert figure.layout.yaxis.zeroline is True
     assert figure.layout.yaxis2.title.text == "difference of means [nat]"
     strip = figure.data[5]
     assert (strip.zmin, strip.zmax) == (-2, 2)
     assert figure.data[-1].marker.colorbar.title.text == (
-        "mean old - rollout log-prob [nat]"
+        "mean old − rollout log-prob [nat]"
     )
     assert "exactly 0" not in words(figure)
 

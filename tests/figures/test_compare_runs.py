@@ -43,9 +43,9 @@ def test_a_line_per_run_and_their_difference_by_step(pair: tuple[Run, Run]) -> N
     assert captions(figure)[1:] == [
         "● before: 3 steps",
         "◆ after: 3 steps",
-        "difference: ◆ - ●, 2 steps of both",
+        "difference: ◆ − ●, 2 steps of both",
     ]
-    assert figure.layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert figure.layout.yaxis.title.text == "mean |old − rollout| log-prob [nat]"
     assert figure.layout.yaxis2.title.text == "difference [nat]"
 
 
@@ -71,7 +71,7 @@ def test_runs_are_named_and_panels_left_out(pair: tuple[Run, Run]) -> None:
 def test_runs_without_a_step_of_both(pair: tuple[Run, Run], tmp_path: Path) -> None:
     later = rd.open_run(write_steps(tmp_path / "later", {7: 1}))
     figure = plot_compare(pair[0], later)
-    assert captions(figure)[-1] == "difference: ◆ - ●, no step of both"
+    assert captions(figure)[-1] == "difference: ◆ − ●, no step of both"
     assert not [one for one in figure.data if one.type == "heatmap"]
 
 

@@ -99,11 +99,11 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     assert [text.strip("<br>") for text in layout.xaxis.ticktext] == [
         f"{edge:g}" for edge in PROB_EDGES
     ]
-    assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert layout.yaxis.title.text == "mean |old − rollout| log-prob [nat]"
     assert layout.yaxis.type == "log"
     heads = [re.sub("<[^>]*>", "|", note.text) for note in layout.annotations]
     assert heads[0] == "generated tokens"
-    assert heads[1].startswith("mean |old - rollout| log-prob [nat]|")
+    assert heads[1].startswith("mean |old − rollout| log-prob [nat]|")
 
 
 def test_a_bin_without_a_finite_value_has_its_cross_in_place() -> None:
@@ -163,7 +163,7 @@ def test_a_column_gives_a_line_for_each_of_its_values() -> None:
 def test_means_with_a_sign_have_a_linear_axis_and_no_envelope() -> None:
     figure = plot_conditional(FRAME, metric="diff")
     layout = figure.layout
-    assert layout.yaxis.title.text == "mean old - rollout log-prob [nat]"
+    assert layout.yaxis.title.text == "mean old − rollout log-prob [nat]"
     assert layout.yaxis.type is None
     assert layout.yaxis.zeroline is True
     low, high = layout.yaxis.range

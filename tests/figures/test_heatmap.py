@@ -39,9 +39,9 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
         np.testing.assert_allclose(hover_values, np.nan_to_num(others), rtol=1e-6)
     assert cells.hovertemplate == (
         "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
-        "<br>mean |old - rollout| log-prob %{z:.3~g}"
-        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3~g}"
-        "<br>largest |old - rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
+        "<br>mean |old − rollout| log-prob %{z:.3~g}"
+        "<br>95th percentile of |old − rollout| log-prob %{customdata[0]:.3~g}"
+        "<br>largest |old − rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
     )
 
 
@@ -142,7 +142,7 @@ def test_the_share_beyond_and_the_difference_of_probabilities_are_shown() -> Non
     bar = figure.data[-1].marker.colorbar.title.text
     assert bar == "share of tokens beyond a ratio of 2"
     bar = plot_heatmap(hand_batch(), metric="prob_diff").data[-1].marker.colorbar
-    assert bar.title.text == "mean |old - rollout| probability"
+    assert bar.title.text == "mean |old − rollout| probability"
 
 
 def test_samples_of_many_rounds_share_rows_earlier() -> None:

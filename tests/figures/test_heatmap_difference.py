@@ -37,12 +37,12 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
     cells = figure.data[0]
     np.testing.assert_array_equal(cells.z, [[0.125, 0.75], [0, 1.75], [0.75, NAN]])
     assert (cells.zmin, cells.zmax) == (-2, 2)
-    label = "difference of mean |old - rollout| log-prob"
+    label = "difference of mean |old − rollout| log-prob"
     assert figure.data[-1].marker.colorbar.title.text == f"{label} [nat]"
     assert cells.hovertemplate.startswith(
         f"<b>%{{y}}<br>round %{{x}}</b><br>tokens %{{text}}<br>{label} %{{z:.3~g}}"
         "<br>in the first batch %{customdata[0]:.3~g}"
-        "<br>mean |old - rollout| log-prob %{customdata[1]:.3~g}"
+        "<br>mean |old − rollout| log-prob %{customdata[1]:.3~g}"
     )
     hover_values = cells.customdata[0, 0]
     assert (hover_values[0], hover_values[1]) == (0.25, 0.375)

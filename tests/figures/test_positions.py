@@ -41,7 +41,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit(along: Along) -> None:
     assert layout.xaxis.title.text == PLACES[along].label + (
         "" if along == "images" else ", bins from"
     )
-    assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert layout.yaxis.title.text == "mean |old − rollout| log-prob [nat]"
     heads = ["samples with such tokens", "generated tokens"]
     assert [note.text for note in layout.annotations] == heads
 

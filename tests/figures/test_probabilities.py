@@ -128,7 +128,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
             "log-prob by the sampling engine [nat]",
             "log-prob by the training engine [nat]",
         ),
-        "diff": ("probability by the sampling engine", "old - rollout log-prob [nat]"),
+        "diff": ("probability by the sampling engine", "old − rollout log-prob [nat]"),
     }
 
 

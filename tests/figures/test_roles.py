@@ -64,7 +64,7 @@ def test_what_overlaps_is_a_diamond_and_said() -> None:
 
 def test_the_axis_says_what_is_drawn_and_in_which_unit() -> None:
     axis = plot_roles(means(mean=[0.01])).layout.xaxis
-    assert axis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert axis.title.text == "mean |old − rollout| log-prob [nat]"
     assert axis.type == "log"
 
 
@@ -146,7 +146,7 @@ def test_means_with_a_sign_have_a_linear_axis_the_largest_size_on_top() -> None:
     assert figure.layout.yaxis.ticktext == ("thought", "syntax", "action")
     assert figure.layout.xaxis.type is None
     assert figure.layout.xaxis.range == pytest.approx((-0.766, 0.466))
-    assert figure.layout.xaxis.title.text == "mean old - rollout log-prob [nat]"
+    assert figure.layout.xaxis.title.text == "mean old − rollout log-prob [nat]"
     zero = plot_roles(means(mean=[0.0, 0.5]), metric="diff")
     assert "exactly 0" not in words(zero)
 
@@ -155,7 +155,7 @@ def test_a_pair_is_named_as_the_frame_says() -> None:
     frame = means(mean=[0.01])
     frame.attrs["pair"] = ["current", "rollout"]
     axis = plot_roles(frame).layout.xaxis
-    assert axis.title.text == "mean |current - rollout|<br>log-prob [nat]"
+    assert axis.title.text == "mean |current − rollout|<br>log-prob [nat]"
 
 
 def test_counts_can_be_left_out() -> None:

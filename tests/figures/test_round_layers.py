@@ -41,7 +41,7 @@ def test_bars_reach_from_quantile_to_quantile_and_a_stroke_marks_the_median() ->
         tops = np.add(list(bar.base), list(bar.y))
         assert tops == pytest.approx(summary[high].to_numpy())
     assert figure.layout.yaxis.type == "log"
-    assert figure.layout.yaxis.title.text == "|old - rollout|<br>log-prob [nat], tokens"
+    assert figure.layout.yaxis.title.text == "|old − rollout|<br>log-prob [nat], tokens"
 
 
 def test_zeros_stand_in_a_band_that_is_named_and_their_share_is_said() -> None:
@@ -70,10 +70,10 @@ def test_from_the_end_the_last_round_is_minus_1() -> None:
 
 def test_the_axis_names_the_metric_and_what_counts_alike() -> None:
     options: list[tuple[dict[str, Any], str]] = [
-        ({"metric": "diff"}, "mean old - rollout<br>log-prob [nat],<br>token-weighted"),
+        ({"metric": "diff"}, "mean old − rollout<br>log-prob [nat],<br>token-weighted"),
         (
             {"metric": "prob_diff", "weight": "sample"},
-            "mean |old - rollout|<br>probability,<br>sample-weighted",
+            "mean |old − rollout|<br>probability,<br>sample-weighted",
         ),
     ]
     for arguments, title in options:

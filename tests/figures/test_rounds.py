@@ -73,7 +73,7 @@ def test_a_summary_in_any_order_is_drawn_from_the_first_round_on() -> None:
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     layout = plot_rounds(hand_batch()).layout
     assert layout.xaxis.title.text == "round"
-    estimand = "mean |old - rollout|<br>log-prob [nat],<br>token-weighted"
+    estimand = "mean |old − rollout|<br>log-prob [nat],<br>token-weighted"
     assert layout.yaxis.title.text == estimand
     assert [note.text for note in layout.annotations] == [
         "samples that reach the round",
@@ -119,7 +119,7 @@ def test_another_pair_is_named_on_the_axis() -> None:
     # Rollouts -1, -1 | -1, -1, -1 | -2 in round 0; -2 and -3 in round 1.
     means = next(trace for trace in figure.data if trace.mode == "lines+markers")
     assert means.y.tolist() == [0.5, 1.0]
-    title = "mean |current - rollout|<br>log-prob [nat],<br>token-weighted"
+    title = "mean |current − rollout|<br>log-prob [nat],<br>token-weighted"
     assert figure.layout.yaxis.title.text == title
     assert plot_rounds(token_frame(batch, a="current")) == figure
     assert plot_rounds(select_scores(batch, "current", "rollout")) == figure

@@ -43,7 +43,7 @@ def test_a_line_per_round_over_the_steps() -> None:
     name, text = lines[2].customdata[8]
     assert name == "step 90, round 2"
     assert text.startswith("mean 0.19 nat<br>95 % interval 0.095 to 0.38")
-    assert figure.layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert figure.layout.yaxis.title.text == "mean |old − rollout| log-prob [nat]"
     assert figure.layout.xaxis.title.text == "training step"
 
 
@@ -211,10 +211,10 @@ def test_another_pair_of_scores(tmp_path: Path) -> None:
     assert run.summary()["mean"].tolist()[:2] == pytest.approx(MEANS)
     figure = plot_run(run, a="ref")
     assert lines_of(figure)[0].y.tolist() == [0.125, 0.25]
-    assert figure.layout.yaxis.title.text == "mean |ref - rollout| log-prob [nat]"
+    assert figure.layout.yaxis.title.text == "mean |ref − rollout| log-prob [nat]"
     assert not any("usual" in line for line in captions(figure))
     of_frame = plot_run(summary, a="ref", layers={"heatmap": False})
-    assert of_frame.layout.yaxis.title.text == "mean |ref - rollout| log-prob [nat]"
+    assert of_frame.layout.yaxis.title.text == "mean |ref − rollout| log-prob [nat]"
     with pytest.raises(FrameError, match="found a frame of the pair"):
         plot_run(run.summary(), a="ref")
     with (

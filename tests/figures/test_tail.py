@@ -66,7 +66,7 @@ def test_a_name_of_a_score_is_no_html() -> None:
     scores = {"<script>alert(1)</script>": torch.full((3, 6), -1.5)}
     figure = plot_tail(hand_batch(scores=scores), a="<script>alert(1)</script>")
     title = figure.layout.xaxis.title.text
-    assert title == "|&lt;script&gt;aler… - rollout| log-prob [nat]"
+    assert title == "|&lt;script&gt;aler… − rollout| log-prob [nat]"
 
 
 def test_names_of_lines_that_end_together_do_not_touch() -> None:
@@ -110,7 +110,7 @@ def test_the_axis_begins_where_nearly_all_tokens_are_left() -> None:
 
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     layout = plot_tail(hand_batch()).layout
-    assert layout.xaxis.title.text == "|old - rollout| log-prob [nat]"
+    assert layout.xaxis.title.text == "|old − rollout| log-prob [nat]"
     assert layout.yaxis.title.text == "share of tokens at or beyond"
     assert (layout.xaxis.type, layout.yaxis.type) == ("log", "log")
 

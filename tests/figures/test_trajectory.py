@@ -45,7 +45,7 @@ def test_axes_and_ticks_tell_round_and_real_position() -> None:
     figure = plot_trajectory(hand_batch(), sample=1)
     layout = figure.layout
     assert layout.xaxis.title.text == "round, and position in the response"
-    assert layout.yaxis.title.text == "old - rollout log-prob [nat]"
+    assert layout.yaxis.title.text == "old − rollout log-prob [nat]"
     assert layout.xaxis.tickvals == (0, 4)
     assert layout.xaxis.ticktext == ("<b>0</b><br>1", "<b>1</b><br>5")
     assert [note.text for note in layout.annotations] == ["<b>round</b><br>position"]

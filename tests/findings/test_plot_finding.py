@@ -99,7 +99,7 @@ def test_other_causes_show_the_diff_over_the_log_prob(theme: str) -> None:
     finding = rd.diagnose(made(parts))[0]
     figure = rd.plot_finding(finding, theme=theme)  # type: ignore[arg-type]
     assert figure.layout.xaxis.title.text == "log-prob by the sampling engine [nat]"
-    assert figure.layout.yaxis.title.text == "old - rollout log-prob [nat]"
+    assert figure.layout.yaxis.title.text == "old − rollout log-prob [nat]"
     assert set(figure.data[1].x) == {0.0}
     assert len(figure.data[0].x) + len(figure.data[1].x) == 32 * 80
     assert "filled_log_probs" in words(figure)

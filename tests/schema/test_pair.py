@@ -48,7 +48,7 @@ def test_names_that_look_like_fields_are_kept() -> None:
 
 
 def test_the_standard_pair_has_words_for_its_engines() -> None:
-    assert Pair().label(schema.DIFF) == "old - rollout log-prob [nat]"
+    assert Pair().label(schema.DIFF) == "old − rollout log-prob [nat]"
     assert schema.OLD_PROB.label == "probability by the training engine"
     assert schema.ROLLOUT_PROB.label == "probability by the sampling engine"
     assert Pair().fill("likely in {training}") == "likely in training"

@@ -12,6 +12,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.widgets.figures import overview_figures
 from rounddiag.widgets.session import Session
+from tests.batches import padded
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +38,20 @@ def test_a_long_key_names_every_value_and_makes_the_pane_higher(
     window: rd.Batch,
 ) -> None:
     one = rounds_of({"batch": window})
-    assert label_of(one) == "mean |old - rollout| [nat]"
+    assert label_of(one) == "mean |old − rollout| [nat]"
     assert (one["meta"]["panels"], one["margin"]["t"]) == (1, 18)
     by_group = rounds_of({"batch": window}, by="group_id")
     values = ("others", *(f"task-{number:02}" for number in (1, 2, 4, 7, 8, 13, 14)))
     assert [value for value in values if value not in label_of(by_group)] == []
     assert label_of(by_group).count("<br>") == 2
     assert (by_group["meta"]["panels"], by_group["margin"]["t"]) == (1.5, 48)
-    label = "mean |old - rollout| log-prob [nat], token-weighted"
+    label = "mean |old − rollout| log-prob [nat], token-weighted"
     assert by_group["meta"]["notes"][0] == f"y: {label}"
 
 
 def test_the_names_of_two_batches_share_a_line_if_they_fit(window: rd.Batch) -> None:
     short = rounds_of({"a": window, "b": window})
-    assert label_of(short).startswith("mean |old - rollout| [nat]   <span")
+    assert label_of(short).startswith("mean |old − rollout| [nat]   <span")
     long = rounds_of({"a" * 40: window, "b" * 40: window})
     first, second = label_of(long).split("<br>")
     assert "a" * 10 in first
@@ -86,3 +87,16 @@ def test_the_onset_is_marked_where_all_of_a_batch_is_drawn(window: rd.Batch) -> 
     assert "onset: round 2" in notes()
     assert "onset" not in notes(metric="k3")
     assert "onset" not in notes(filter={"reward": [1.0]})
+
+
+def test_intervals_of_two_batches_that_leave_the_axis_have_arrows() -> None:
+    batch = padded([[1]] * 6, [[-1.0]] + [[-1e-6]] * 5, [[0.0]] * 6)
+    figure = json.loads(
+        overview_figures(Session({"a": batch, "b": batch}, {}), "light")["rounds"]
+    )
+    symbols = [(trace.get("marker") or {}).get("symbol") for trace in figure["data"]]
+    assert [one for one in symbols if str(one).startswith("triangle")] == [
+        *("triangle-down", "triangle-up"),
+        *("triangle-down", "triangle-up"),
+    ]
+    assert "2 intervals reach beyond the axis" in figure["layout"]["meta"]["notes"]

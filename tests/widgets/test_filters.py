@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch, load, token_frame
 from rounddiag.errors import FrameError
+from rounddiag.findings import View
 from rounddiag.findings.conditions import Condition
+from rounddiag.findings.place import Place
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import (
     filter_of_place,
@@ -89,24 +91,54 @@ def test_a_filter_keeps_what_all_of_it_holds_for(
     assert cells(kept(batch, **keep)) == expected
 
 
+def filter_of(
+    batch: Batch, *conditions: tuple[str, Any, Any], tokens: Any = True
+) -> dict[str, Any] | str:
+    """The filter of a place with these conditions, and with these tokens."""
+    view = View.from_batch(batch)
+    place = Place(
+        conditions=tuple(Condition(*one, text=f"in {one[0]}") for one in conditions),
+        tokens=np.broadcast_to(tokens, len(view)),
+        over=np.zeros(len(view), dtype=bool),
+        **_MEASURES,
+    )
+    return filter_of_place(BatchColumns(batch), place, view)
+
+
+_COUNTS = ("num_tokens", "num_large", "num_samples")
+_MEASURES: dict[str, Any] = dict.fromkeys(
+    (*_COUNTS, "share", "ratio", "low", "high", "p", "worth"), 1
+)
+
+
 def test_the_conditions_of_a_place_are_a_filter() -> None:
     batch = batch_of_three(sample_columns={"rank": np.array([4, 5, 5])})
-
-    def found(*conditions: tuple[str, Any, Any]) -> dict[str, Any] | None:
-        made = [Condition(*one, text="") for one in conditions]
-        return filter_of_place(BatchColumns(batch), made)
-
-    keep = found(("rank", "=", 5), ("round", ">=", 1), ("first_tokens", "<=", 1))
+    keep = filter_of(
+        batch, ("rank", "=", 5), ("round", ">=", 1), ("first_tokens", "<=", 1)
+    )
     assert keep == {"rank": [5], "round": {"from": 1}, "token": {"to": 0}}
     tokens = kept(batch, **keep)
     assert tokens[["sample", "round", "token"]].to_numpy().tolist() == [[1, 1, 0]]
-    within = found(("round", ">=", 1), ("round", "<=", 3))
+    within = filter_of(batch, ("round", ">=", 1), ("round", "<=", 3))
     assert within == {"round": {"from": 1, "to": 3}}
-    assert found(("rank", "=", 5), ("last_tokens", "<=", 2)) is None
-    assert found(("images_seen", ">=", 1)) is None  # a batch without screenshots
-    shown = BatchColumns(load("sample_data/image_window.parquet"))
-    after = filter_of_place(shown, [Condition("images_seen", ">=", 3, text="")])
-    assert after == {"num_images": {"from": 3}}
+    shown = load("sample_data/image_window.parquet")
+    assert filter_of(shown, ("images_seen", ">=", 3)) == {"num_images": {"from": 3}}
+
+
+def test_a_set_of_samples_is_a_filter_by_their_numbers() -> None:
+    batch = batch_of_three()
+    own = View.from_batch(batch).sample != 1
+    keep = filter_of(batch, ("round", "=", 0), ("every_nth", "=", 2), tokens=own)
+    assert keep == {"round": [0], "sample": [0, 2]}
+    assert cells(kept(batch, **keep)) == [[0, 0], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    "name", ["last_tokens", "after_image", "since_image", "own_start", "images_seen"]
+)
+def test_a_condition_that_no_filter_has_is_named(name: str) -> None:
+    found = filter_of(batch_of_three(), ("round", "=", 0), (name, "<=", 2))
+    assert found == f"in {name}"
 
 
 def test_a_filter_marks_all_tokens_of_the_batch() -> None:

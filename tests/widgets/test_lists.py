@@ -12,6 +12,7 @@ from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
+from tests.findings.small import GAP, TOKENS, arrays, made, shaken
 from tests.widgets.samples import worded
 
 
@@ -152,6 +153,30 @@ def test_a_row_in_common_filters_by_the_conditions_of_its_place(
     num = column(found, "tokens")[0]
     assert len(looked_at.filtered_batch.tokens) == num
     assert drawer_list(looked_at, "common") == found  # they are those of all tokens
+
+
+def test_a_row_in_common_filters_by_a_set_of_samples_too() -> None:
+    parts = arrays()
+    third = (np.arange(32) % 3 == 1)[:, None]
+    shaken(parts, np.broadcast_to(third, parts["mask"].shape), 0.5)
+    looked_at = session(made(parts))
+    found = drawer_list(looked_at, "common")
+    assert column(found, "where") == ["every third sample from sample 1 on"]
+    assert found["conditions"] == [{"sample": [*range(1, 32, 3)]}]
+    assert found["notes"] == [""]
+    looked_at.change({"filter": found["conditions"][0]})
+    assert len(looked_at.filtered_batch.tokens) == column(found, "tokens")[0]
+
+
+def test_a_row_in_common_says_where_no_filter_has_its_condition() -> None:
+    parts = arrays()
+    is_last = np.arange(parts["mask"].shape[1]) % (TOKENS + GAP) >= TOKENS - 4
+    shaken(parts, np.broadcast_to(is_last, parts["mask"].shape), 0.5)
+    found = drawer_list(session(made(parts)), "common")
+    where = "in the last 4 tokens of rounds"
+    assert column(found, "where") == [where]
+    assert found["conditions"] == [None]
+    assert found["notes"] == [f"Not a filter: no column says “{where}”."]
 
 
 def test_in_common_says_why_it_is_empty(window: rd.Batch) -> None:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from rounddiag.schema import NUM_NONFINITE
 from rounddiag.text import visible
-from rounddiag.wording import pluralize, printable
+from rounddiag.wording import MINUS, pluralize, printable, with_minus
 
 # The mark of a value that is not finite, in text.
 CROSS = "\N{MULTIPLICATION SIGN}"
@@ -21,7 +21,6 @@ NOT_FINITE = NUM_NONFINITE.meaning.removeprefix("tokens ")
 _IN_FULL = (1e-4, 1e6)
 # As JavaScript rounds, so that a page and a figure have the same text of a value.
 _THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
-MINUS = "\N{MINUS SIGN}"
 # Widths of characters, in small letters.
 _CAPITAL, _WIDE = 1.4, 2.0
 
@@ -42,7 +41,7 @@ def format_number(value: float) -> str:
         text = f"{float(digits):g}e{int(power)}"
     else:
         text = f"{rounded:,.6f}".rstrip("0").rstrip(".")
-    return text.replace("-", MINUS)
+    return with_minus(text)
 
 
 def format_percent(share: float) -> str:

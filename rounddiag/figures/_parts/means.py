@@ -166,7 +166,7 @@ def axis_title(
     --------
     >>> from rounddiag.schema import Pair
     >>> axis_title("abs_diff", Pair("current", "rollout"))
-    'mean |current - rollout|<br>log-prob [nat]'
+    'mean |current − rollout|<br>log-prob [nat]'
     """
     label = pair.label(METRICS[metric])
     return wrap((label if is_mean else label.removeprefix("mean ")) + note, width)

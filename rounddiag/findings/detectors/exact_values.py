@@ -14,7 +14,7 @@ from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
-from rounddiag.wording import pluralize
+from rounddiag.wording import pluralize, with_minus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,7 +188,7 @@ def _fill_evidence(
         ),
         explanation=(
             f"`{name}` is exactly {value:g} at {num} tokens{place}; the other engine's "
-            f"mean there is {mean:.2f} nat."
+            f"mean there is {with_minus(f'{mean:.2f}')} nat."
         ),
         next_step=(
             f"Find where `{name}` log-probs are padded or appended with {value:g}; "

@@ -10,6 +10,7 @@ import numpy as np
 from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
+from rounddiag.wording import with_minus
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -123,7 +124,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
             measures=_measures(lag, num, here, left),
             explanation=(
                 f"The first {width} tokens of rounds fit `{view.b}` at a lag of "
-                f"{lag:+d} ({left:.3g} nat left of {here:.3g})."
+                f"{with_minus(f'{lag:+d}')} ({left:.3g} nat left of {here:.3g})."
             ),
             next_step=_NEXT_STEP["shifted_log_probs"],
         )
@@ -319,8 +320,8 @@ def _evidence(
         gain=(here - left) * num,
         measures=_measures(most, num, here, left),
         explanation=(
-            f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of {most:+d} "
-            f"({left:.3g} nat left of {here:.3g})."
+            f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of "
+            f"{with_minus(f'{most:+d}')} ({left:.3g} nat left of {here:.3g})."
         ),
         alternatives=list_alternatives(other) if is_open else (),
         next_step=_NEXT_STEP[cause],

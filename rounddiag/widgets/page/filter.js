@@ -3,6 +3,7 @@
 
 // Values of a column that are check boxes: numbers are short.
 const [MOST_CHECKS, MOST_NUMBERS] = [12, 24];
+const MOST_NAMED = 8; // values in a chip
 
 /** @param {(name: string) => Promise<any>} [askValues] */
 function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
@@ -158,10 +159,16 @@ function keepsAll(filter) {
 
 function conditionText(condition) {
   if (condition?.regex) return `/${condition.regex}/`;
-  if (Array.isArray(condition) || typeof condition !== "object") return [condition].flat().join(", ");
+  if (Array.isArray(condition) || typeof condition !== "object") return firstOf([condition].flat());
   const { from = null, to = null } = condition;
   if (from === to) return number(from);
   return from === null ? `≤ ${number(to)}` : to === null ? `≥ ${number(from)}` : `${number(from)} to ${number(to)}`;
+}
+
+function firstOf(values) {
+  const more = values.length - MOST_NAMED;
+  const texts = values.slice(0, MOST_NAMED).map((one) => (typeof one === "number" ? String(one).replace("-", "−") : one));
+  return texts.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 function filterChip(name, condition, onRemove) {

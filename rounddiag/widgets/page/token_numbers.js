@@ -44,7 +44,7 @@ function focusPanel(onNote) {
     piece.className = `rdx-focus-piece ${levelClass(level === NOT_FINITE ? 0 : level)}`;
     fill(piece, text ? visibleNodes(text) : "part of the previous character");
     const round = roundOf(trajectory, tokens.round[index]);
-    facts[0].term.textContent = `diff, ${a} - ${b}`;
+    facts[0].term.textContent = `diff, ${a} − ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
     own = { rows: [[a, tokens.a[index]], [b, tokens.b[index]]], diff: Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite" };
     const values = [
