@@ -37,7 +37,13 @@ from rounddiag.proof.hypotheses.weights import (
     weight_hypotheses,
     weights_by_sample,
 )
-from rounddiag.proof.judge import LEVEL, base_opinion, judge, reference_floor
+from rounddiag.proof.judge import (
+    LEVEL,
+    base_opinion,
+    correlate_changes,
+    judge,
+    reference_floor,
+)
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
@@ -158,7 +164,9 @@ class Experiment:
                 usable,
                 key=lambda pair: -self._worth(sheet, engine, pair, floor),
             )
-            alike = sorted(usable, key=lambda pair: -_correlate(sheet, engine, pair[1]))
+            alike = sorted(
+                usable, key=lambda pair: -correlate_changes(sheet, engine, pair[1])
+            )
             kept = [*ranked[:KEPT], *alike[:ALIKE]]
             best[engine] = list(dict.fromkeys(one for one, _ in kept))
         return best
@@ -258,7 +266,7 @@ class Experiment:
         """Return the hypothesis whose changes correlate most with the engine's."""
         return max(
             tested,
-            key=lambda one: _correlate(
+            key=lambda one: correlate_changes(
                 sheet, engine, self.scorer.column((one,), samples)
             ),
         )
@@ -342,16 +350,6 @@ def _opinion(
     sheet: Sheet, engine: str, one: Hypothesis, scores: Array, floor: float
 ) -> Opinion:
     return judge(sheet, engine, one.name, scores, floor, is_whole=one.is_whole)
-
-
-def _correlate(sheet: Sheet, engine: str, scores: Array) -> float:
-    """Return how a hypothesis's changes correlate with those of an engine."""
-    changed = scale_residuals(scores - sheet.base, sheet.spread)
-    wanted = scale_residuals(sheet.engines[engine] - sheet.base, sheet.spread)
-    known = np.isfinite(changed) & np.isfinite(wanted)
-    x, y = (np.tanh(one[known] / 2) for one in (changed, wanted))
-    size = np.sqrt((x**2).sum() * (y**2).sum())
-    return float((x * y).sum() / size) if size > 0 else 0.0
 
 
 def _first_sentence(error: BaseException) -> str:

@@ -219,6 +219,16 @@ def reference_floor(sheet: Sheet) -> float:
     return float(np.clip(min(scales), sheet.floor, 10 * sheet.floor))
 
 
+def correlate_changes(sheet: Sheet, engine: str, scores: Array) -> float:
+    """Return how a hypothesis's changes correlate with those of an engine."""
+    changed = scale_residuals(scores - sheet.base, sheet.spread)
+    wanted = scale_residuals(sheet.engines[engine] - sheet.base, sheet.spread)
+    known = np.isfinite(changed) & np.isfinite(wanted)
+    x, y = (np.tanh(one[known] / 2) for one in (changed, wanted))
+    size = np.sqrt((x**2).sum() * (y**2).sum())
+    return float((x * y).sum() / size) if size > 0 else 0.0
+
+
 def judge(
     sheet: Sheet,
     engine: str,

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rounddiag.proof.judge import Sheet, base_opinion, judge, reference_floor
+from rounddiag.proof.judge import (
+    Sheet,
+    base_opinion,
+    correlate_changes,
+    judge,
+    reference_floor,
+)
 from rounddiag.proof.noise import fit_scale, scale_residuals
 
 NUM_SAMPLES, SIZE = 5, 40
@@ -119,3 +125,24 @@ def test_residuals_are_on_the_scale_of_logits() -> None:
 def test_the_scale_of_values_that_are_not_finite_is_that_of_the_others() -> None:
     values = np.array([1.0, -1.0, np.nan, np.inf])
     assert fit_scale(values) == pytest.approx(1.0)
+
+
+def test_changes_of_the_same_tokens_in_the_same_directioncorrelate_changes() -> None:
+    still = np.array([-1.0, -1.0, -1.0, -1.0])
+    sheet = Sheet(
+        engines={"old": still + np.array([0.5, -0.5, 0.0, np.nan])},
+        base=still,
+        rough=still,
+        spread=np.ones(4),
+        sample=np.zeros(4, dtype=np.int64),
+        round=np.zeros(4, dtype=np.int64),
+    )
+    for change, expected in (
+        ([0.5, -0.5, 0.0, 9.0], 1.0),
+        ([-0.1, 0.1, 0.0, 9.0], -1.0),
+        ([0.5, 0.0, 0.5, 9.0], 0.5),
+        ([0.0, 0.0, 0.0, 9.0], 0.0),
+    ):
+        assert correlate_changes(sheet, "old", still + change) == pytest.approx(
+            expected
+        )

@@ -64,8 +64,7 @@ def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:
     assert mismatch(scored(batch, "model"), "rollout") > 0.02
 
 
-def test_older_weights_behind_a_truncated_distribution_are_both_proved() -> None:
-    """The nucleus hides the weights: its number is fitted again on top of them."""
+def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:6]
     opened = open_engine(str(SAMPLE_DATA / "model"))
     scorer = Scorer(batch, opened.engine, opened.rough)
