@@ -231,7 +231,7 @@ def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
         causes=diagnosis.frame["causes"].map(", ".join),
         places=diagnosis.frame["places"].map("; ".join),
-        # What to do is told once, at the break.
+        # What to do is said once, at the break.
         text=[printable(text.split("\n")[0]) for text in diagnosis.frame["text"]],
     )
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}

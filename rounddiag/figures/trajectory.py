@@ -22,6 +22,7 @@ from rounddiag.figures._parts.data import (
     prepare,
 )
 from rounddiag.figures._parts.labels import (
+    BESIDE_TICKS,
     CROSS,
     NO_TOKENS,
     count_nonfinite,
@@ -49,18 +50,6 @@ _HEIGHT, _HEIGHT_OF_ONE, _BOTTOM = 500, 320, 68
 _DIFF, _LOG_PROBS_PANEL, _ALONE = (0.49, 1.0), (0.0, 0.4), (0.0, 1.0)
 # What both rows of numbers under the plot are, left of them.
 _ROW_NAMES = f"<b>{ROUND.name}</b><br>{POSITION.name}"
-_BESIDE_TICKS = {
-    "xref": "paper",
-    "x": 0,
-    "xanchor": "right",
-    "xshift": -10,
-    "yref": "paper",
-    "y": 0,
-    "yanchor": "top",
-    "yshift": -3,
-    "align": "right",
-    "showarrow": False,
-}
 # Characters of an axis title that a panel has room for.
 _AXIS = 34
 # Ticks must not touch in a figure of 400 pixels: its plot, a character, and the gap
@@ -208,7 +197,7 @@ def plot_trajectory(
             add(figure, scene)
     _add_hover(figure, scene)
     _set_axes(figure, scene)
-    figure.add_annotation(text=_ROW_NAMES, **_BESIDE_TICKS)
+    figure.add_annotation(text=_ROW_NAMES, align="right", **BESIDE_TICKS)
     rounds = tokens["round"].iloc[scene.starts].tolist()
     starts = scene.place[scene.starts].tolist()
     figure.layout.meta = {"rounds": rounds, "starts": starts}

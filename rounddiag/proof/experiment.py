@@ -160,15 +160,16 @@ class Experiment:
                 usable.append((one, scores))
         best = {}
         for engine in ENGINES:
-            ranked = sorted(
-                usable,
-                key=lambda pair: -self._worth(sheet, engine, pair, floor),
-            )
-            alike = sorted(
-                usable, key=lambda pair: -correlate_changes(sheet, engine, pair[1])
-            )
-            kept = [*ranked[:KEPT], *alike[:ALIKE]]
-            best[engine] = list(dict.fromkeys(one for one, _ in kept))
+            worth = {
+                one: _opinion(sheet, engine, one, scores, floor).evidence
+                for one, scores in usable
+            }
+            alike = {
+                one: correlate_changes(sheet, engine, scores) for one, scores in usable
+            }
+            kept = sorted(worth, key=lambda one: -worth[one])[:KEPT]
+            kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
+            best[engine] = list(dict.fromkeys(kept))
         return best
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
@@ -183,11 +184,6 @@ class Experiment:
         ):
             return None
         return scores
-
-    def _worth(
-        self, sheet: Sheet, engine: str, pair: tuple[Hypothesis, Array], floor: float
-    ) -> float:
-        return _opinion(sheet, engine, *pair, floor).evidence
 
     def _judge(
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
@@ -246,12 +242,12 @@ class Experiment:
                 swapped += [one for one, _ in more if one in self.known][:1]
         if swapped and not found:
             swapped.append(self._most_alike(sheet, engine, samples, tested[engine]))
-        for one in dict.fromkeys(swapped) if not found else ():
-            scores = self.scorer.column((one,), samples)
-            opinion = judge(sheet, engine, one.name, scores, floor, is_whole=True)
-            more = self._rank_on(one, opinion, sheet, engine, samples, tested, floor)
-            if more and more[0][1].reproduces:
-                found.append(([(one, opinion), more[0]], more))
+            for one in dict.fromkeys(swapped):
+                scores = self.scorer.column((one,), samples)
+                alone = judge(sheet, engine, one.name, scores, floor, is_whole=True)
+                more = self._rank_on(one, alone, sheet, engine, samples, tested, floor)
+                if more and more[0][1].reproduces:
+                    found.append(([(one, alone), more[0]], more))
         if not found:
             return good[:1], first
         return min(found, key=lambda each: each[0][-1][1].floors)

@@ -17,7 +17,7 @@ from rounddiag.figures import (
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
-from rounddiag.figures._parts.labels import hover_text, shorten_name
+from rounddiag.figures._parts.labels import BESIDE_TICKS, hover_text, shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.schema import METRICS
@@ -59,18 +59,6 @@ _LABEL_ABOVE = {
     "align": "left",
     "y": 1,
     "yanchor": "bottom",
-}
-# In the margin beside the tick labels, if it is short enough.
-_LABEL_BESIDE = {
-    "showarrow": False,
-    "xref": "paper",
-    "x": 0,
-    "xanchor": "right",
-    "xshift": -10,
-    "yref": "paper",
-    "y": 0,
-    "yanchor": "top",
-    "yshift": -3,
 }
 _SHORT = 7
 _NO_MARGINALS = {"marginals": False}
@@ -208,7 +196,7 @@ def fit_pane(
     figure.update_xaxes(title=None)
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:
-        figure.add_annotation(text=name, **_LABEL_BESIDE)
+        figure.add_annotation(text=name, **BESIDE_TICKS)
 
 
 def _space_panels(axes: Sequence[go.layout.YAxis]) -> None:

@@ -21,6 +21,18 @@ NOT_FINITE = NUM_NONFINITE.meaning.removeprefix("tokens ")
 _IN_FULL = (1e-4, 1e6)
 # As JavaScript rounds, so that a page and a figure have the same text of a value.
 _THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
+# An annotation in the margin under a plot, left of the tick labels of the x axis.
+BESIDE_TICKS = {
+    "showarrow": False,
+    "xref": "paper",
+    "x": 0,
+    "xanchor": "right",
+    "xshift": -10,
+    "yref": "paper",
+    "y": 0,
+    "yanchor": "top",
+    "yshift": -3,
+}
 # Widths of characters, in small letters.
 _CAPITAL, _WIDE = 1.4, 2.0
 
