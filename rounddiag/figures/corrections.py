@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rounddiag.core.corrections import corrections
 from rounddiag.figures._parts.canvas import TOP, new_figure, theme_of
@@ -11,7 +11,7 @@ from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS
 from rounddiag.stats.inputs import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -140,7 +140,7 @@ def _add_panel(
     )
 
 
-def _hover(row: dict[str, object]) -> str:
+def _hover(row: Mapping[Any, Any]) -> str:
     known = CORRECTIONS.get(str(row["correction"]))
     lines = [f"<b>{hover_text(str(row['correction']))}</b>"]
     if known is not None:
