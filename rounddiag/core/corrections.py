@@ -63,7 +63,7 @@ class Ratios:
         num = batch.rounds.num_tokens.cpu().numpy()
         sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
         update = None
-        if "current" in batch.scores:
+        if "current" in batch.scores and chosen.pair.is_standard:
             update = Measured.of(batch, "current", "old").diff.astype(np.float64)
             kept &= np.isfinite(update)
         weight = _advantages(batch, sample, advantages)
@@ -168,7 +168,8 @@ def corrections(
     batch : Batch
     names : sequence of str or Correction, optional
         Names of `rounddiag.schema.CORRECTIONS`, or records of your own. All of them
-        where left out, those of the update only if the batch has a score `current`.
+        where left out, those of the update only for the standard pair of a batch with a
+        score `current`.
     advantages : array, optional
         One per sample or per generated token, in place of the batch's own. Without
         any, every token counts as much.

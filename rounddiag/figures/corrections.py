@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.core.corrections import corrections
-from rounddiag.figures._parts.canvas import TOP, new_figure, theme_of
-from rounddiag.figures._parts.labels import format_number, hover_text
+from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
+from rounddiag.figures._parts.data import note_unknown_rounds
+from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text
 from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS
 from rounddiag.stats.inputs import measure
 
@@ -80,15 +81,18 @@ def plot_corrections(
     inputs = measure(data, a, b)
     rows = _get_rows(inputs, names)
     colors = theme_of(theme)
-    label = inputs.pair.fill("weights of the {a} / {b} ratio; dotted: no change")
+    if not rows["num_tokens"].any():
+        return empty_figure(_TITLE, NO_TOKENS, colors)
+    ratio = inputs.pair.fill("{a} / {b} ratio")
+    lines = [*note_unknown_rounds(inputs), f"weights of the {ratio}; dotted: no change"]
     height = TOP + _ROW * len(rows) + _BOTTOM
-    figure = new_figure(_TITLE, [label], colors, height=height, bottom=_BOTTOM)
+    figure = new_figure(_TITLE, lines, colors, height=height, bottom=_BOTTOM)
     width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
     names_of_rows = [hover_text(name) for name in rows["correction"]]
     hover = [_hover(row) for row in rows.to_dict("records")]
     for index, name in enumerate(_PANELS):
         axis = f"x{index + 1 if index else ''}"
-        _add_panel(figure, rows[name], names_of_rows, hover, axis, colors)
+        _add_panel(figure, rows[name], names_of_rows, hover, ratio, axis, colors)
         left = index * (width + _GAP)
         figure.layout[axis.replace("x", "xaxis")] = {
             "domain": [left, left + width],
@@ -116,6 +120,7 @@ def _add_panel(
     values: pd.Series[float],
     names: list[str],
     hover: list[str],
+    ratio: str,
     axis: str,
     theme: Theme,
 ) -> None:
@@ -131,7 +136,7 @@ def _add_panel(
         mode="markers",
         marker={"size": 9, "color": theme.text},
         customdata=hover,
-        hovertemplate="%{customdata}<extra></extra>",
+        hovertemplate=f"%{{customdata}}<br>of the {ratio}<extra></extra>",
     )
     line = {"color": theme.quiet, "width": 2}
     figure.add_scatter(**steps, xaxis=axis, mode="lines", line=line, hoverinfo="skip")

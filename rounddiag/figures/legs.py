@@ -13,6 +13,7 @@ from rounddiag.figures._parts.canvas import (
     new_figure,
     theme_of,
 )
+from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NO_TOKENS, count_nonfinite, hover_text
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import measure
@@ -87,8 +88,12 @@ def plot_legs(
     keys = dict(zip(names, colors.lines, strict=False))
     figure = new_figure(
         _TITLE,
-        [colorize(f"■ {hover_text(name)}", color) for name, color in keys.items()]
-        + ["◆ whole ratio", *_explain(frame)],
+        [
+            *note_unknown_rounds(inputs),
+            *(colorize(f"■ {name}", color) for name, color in keys.items()),
+            "◆ whole ratio",
+            *_explain(frame),
+        ],
         colors,
         height=TOP + _HEIGHT + _BOTTOM,
         bottom=_BOTTOM,
