@@ -103,6 +103,10 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("filled_log_probs",),
         incidents=4,
     ),
+    "impossible_log_probs": Cause(
+        meaning="log-probs that no model gives: above 0, or not finite",
+        decides="Find where the column is computed: no probability is above 1.",
+    ),
     "shifted_log_probs": Cause(
         meaning="log-probs shifted against the tokens",
         decides="Compare the engine's own token ids with the saved ones: if they are"

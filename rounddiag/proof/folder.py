@@ -23,7 +23,7 @@ from rounddiag.proof.engines.pictures import with_spans
 from rounddiag.proof.hypotheses import all_registered, select_hypotheses
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.hypotheses.weights import weight_hypotheses
-from rounddiag.proof.recorded import ROUGH, name_of
+from rounddiag.proof.recorded import LOW_PRECISION, name_of
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import Scorer
 from rounddiag.vision import EncodedScreenshot
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses import Hypothesis
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 REQUESTS = "requests.jsonl"
 NUM_SAMPLES = 5
@@ -56,7 +56,7 @@ class _Elsewhere:
     def prepare(self, one: Trajectory) -> Trajectory:
         return with_spans(one)
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         raise NotImplementedError
 
 
@@ -163,7 +163,7 @@ def export_rescore(
     }
     touched = wanted | {
         (one.sample, index)
-        for one in scorer.pool.known
+        for one in scorer.samples.known
         for index in range(len(one.shots))
     }
     write_samples(batch, path, lambda sample, index: (sample, index) in touched)
@@ -280,7 +280,7 @@ def score_folder(
     wanted = _read_wanted(path)
     batch = read_samples(path)
     opened = open_engine(engine, device=device)
-    scorer = Scorer(batch, opened.engine, opened.rough)
+    scorer = Scorer(batch, opened.engine, opened.low_precision)
     done = _read_done(path / SCORES)
     known = {one.name: one for one in all_registered()}
     jobs: list[tuple[int, str, tuple[Hypothesis, ...], bool]] = []
@@ -290,8 +290,8 @@ def score_folder(
             jobs.append((sample, change, chain, False))
     samples = sorted({sample for sample, _ in wanted})
     for sample in samples:
-        if scorer.rough is not None:
-            jobs.append((sample, ROUGH, (), True))
+        if scorer.low_precision is not None:
+            jobs.append((sample, LOW_PRECISION, (), True))
         jobs += [
             (sample, one.name, (one,), False)
             for one in weight_hypotheses(scorer, checkpoints)
@@ -304,8 +304,8 @@ def score_folder(
             ]
     left = [job for job in jobs if (job[0], job[1]) not in done]
     with (path / SCORES).open("a", encoding="utf-8") as lines:
-        for sample, change, chain, rough in tqdm(left, unit="pass", delay=1):
-            values = scorer.scores(chain, sample, rough=rough)
+        for sample, change, chain, low_precision in tqdm(left, unit="pass", delay=1):
+            values = scorer.scores(chain, sample, low_precision=low_precision)
             lines.write(f"{json.dumps(_scores_line(scorer, sample, change, values))}\n")
             lines.flush()
     return path / SCORES
@@ -353,7 +353,7 @@ def _scores_line(
     scorer: Scorer, sample: int, change: str, values: Array | None
 ) -> dict[str, Any]:
     """Return the line of a sample: null where the change has no place in it."""
-    one = scorer.pool[sample]
+    one = scorer.samples[sample]
     mask = scorer.batch.response_mask
     begin = int(scorer.batch.offsets[sample])
     size = int(scorer.batch.lengths[sample])

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis, Need
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
-ROUGH = "rough"
+LOW_PRECISION = "low_precision"
 
 
 def name_of(family: Family, value: float) -> str:
@@ -58,8 +58,8 @@ class _Recorded:
     def prepare(self, one: Trajectory) -> Trajectory:
         return with_spans(one)
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
-        del requests, pool
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
+        del requests, samples
         raise StoppedError
 
 
@@ -106,14 +106,14 @@ class RecordedScorer(Scorer):
         ]
 
     def scores(
-        self, chain: Sequence[Hypothesis], sample: int, *, rough: bool = False
+        self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool = False
     ) -> Array | None:
         """Return the recorded log-probs of a sample; None where there are none."""
         if len(chain) > 1:
             raise StoppedError
-        self._plain.add((sample, rough))
-        if rough:
-            return self._recall(f"{self.label}/{ROUGH}", sample)
+        self._plain.add((sample, low_precision))
+        if low_precision:
+            return self._recall(f"{self.label}/{LOW_PRECISION}", sample)
         if not chain:
             return self._recall(self.label, sample)
         (one,) = chain
@@ -125,10 +125,10 @@ class RecordedScorer(Scorer):
         """Return whether the base of a sample is recorded."""
         return super().can_score(sample) and self.scores((), sample) is not None
 
-    def _rough_column(self, samples: Sequence[int]) -> Array | None:
-        if f"{self.label}/{ROUGH}" not in self.batch.scores:
+    def _low_precision_column(self, samples: Sequence[int]) -> Array | None:
+        if f"{self.label}/{LOW_PRECISION}" not in self.batch.scores:
             return None
-        parts = [self.scores((), sample, rough=True) for sample in samples]
+        parts = [self.scores((), sample, low_precision=True) for sample in samples]
         known = [one for one in parts if one is not None]
         return np.concatenate(known) if len(known) == len(parts) else None
 
@@ -137,7 +137,7 @@ class RecordedScorer(Scorer):
         if key not in self._values:
             if name not in self.batch.scores:
                 raise StoppedError
-            found = read_scores(self.batch, self.pool[sample], name)
+            found = read_scores(self.batch, self.samples[sample], name)
             self._values[key] = None if np.isnan(found).all() else found
         return self._values[key]
 

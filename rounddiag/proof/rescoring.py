@@ -67,7 +67,10 @@ def rescore(
     require_ids(batch, "Rescore the batch that it was made of.")
     small = batch if samples is None else batch[list(samples)]
     opened = open_engine(
-        engine, device=device, trust_remote_code=trust_remote_code, is_rough=False
+        engine,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        with_low_precision=False,
     )
     scorer = Scorer(small, opened.engine)
     chain: tuple[Hypothesis, ...] = ()
@@ -76,7 +79,7 @@ def rescore(
         _require_ability(scorer, chain[0])
     flat = torch.full((len(small.response_ids),), torch.nan)
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
-        one = scorer.pool[sample]
+        one = scorer.samples[sample]
         if not len(one.targets):
             continue
         values = scorer.scores(chain, sample)

@@ -140,12 +140,12 @@ def test_temperature_is_fitted_between_recorded_numbers(tmp_path: Path) -> None:
     from rounddiag.proof.hypotheses.sampling import FAMILIES
     from rounddiag.proof.scorer import Scorer
 
-    engine = open_engine(model, is_rough=False).engine
+    engine = open_engine(model, with_low_precision=False).engine
     scorer = Scorer(batch, engine)
     cooled = torch.zeros(len(batch.response_ids))
     one = FAMILIES[0].at(0.83)
     for sample in range(batch.num_samples):
-        each = scorer.pool[sample]
+        each = scorer.samples[sample]
         values = scorer.scores((one,), sample)
         assert values is not None
         at = torch.from_numpy(each.targets - each.start) + int(batch.offsets[sample])

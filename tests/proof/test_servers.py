@@ -137,10 +137,10 @@ def test_another_version_at_the_end_is_an_error() -> None:
 
         scorer = Scorer(scored, engine)
         scorer.scores((), 0)
-        engine.confirm(scorer.pool)
+        engine.confirm(scorer.samples)
         server.version = "0.34.0"
         with pytest.raises(ServerError, match="Prove again while the server stays up"):
-            engine.confirm(scorer.pool)
+            engine.confirm(scorer.samples)
 
 
 def test_a_server_that_does_not_answer_in_time_is_an_error() -> None:

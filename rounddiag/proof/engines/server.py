@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 _CHANGED = 0.02  # nat: mean |difference| of the same request, asked again
 
@@ -59,7 +59,7 @@ class ServerEngine(ABC):
         """Ask for the version of the server's program."""
 
     @abstractmethod
-    def ask(self, request: Request, pool: Pool) -> Array:
+    def ask(self, request: Request, samples: Samples) -> Array:
         """Return a log-prob for each id of a request; NaN where there is none."""
 
     @abstractmethod
@@ -70,12 +70,12 @@ class ServerEngine(ABC):
         """Find the image tokens of a sample."""
         return with_spans(one)
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
         found = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
-            values = self.ask(request, pool)
+            values = self.ask(request, samples)
             scored = request.is_scored.clone()
             scored[0] = False
             values = values[scored.numpy()]
@@ -91,7 +91,7 @@ class ServerEngine(ABC):
             found.append(values)
         return found
 
-    def confirm(self, pool: Pool) -> None:
+    def confirm(self, samples: Samples) -> None:
         """Check that the server is what it was when scoring began."""
         if self._probe is None:
             return
@@ -103,7 +103,7 @@ class ServerEngine(ABC):
                 "Prove again while the server stays up.",
             )
         request, before = self._probe
-        (after,) = self.score([request], pool)
+        (after,) = self.score([request], samples)
         apart = float(np.nanmean(np.abs(after - before)))
         if apart > _CHANGED:
             self.refuse(

@@ -14,7 +14,7 @@ from rounddiag.proof.engines.server import ServerEngine
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
-    from rounddiag.proof.trajectory import Pool, Request
+    from rounddiag.proof.trajectory import Request, Samples
 
 
 @dataclass(eq=False)
@@ -44,26 +44,26 @@ class SglangEngine(ServerEngine):
         """Return an engine of an adapter that the server has."""
         return replace(self, adapter=model, _weights=set(), _probe=None)
 
-    def ask(self, request: Request, pool: Pool) -> Array:
+    def ask(self, request: Request, samples: Samples) -> Array:
         """Return a log-prob for each id of a request; NaN where there is none."""
         self.require_text(request)
         body: dict[str, Any] = {
-            "input_ids": collapse(request, pool),
+            "input_ids": collapse(request, samples),
             "sampling_params": {"max_new_tokens": 0, "temperature": 0},
             "return_logprob": True,
             "logprob_start_len": 0,
             "return_prompt_token_ids": True,
         }
         if request.pictures:
-            body["image_data"] = [encode(one, pool) for one in request.pictures]
+            body["image_data"] = [encode(one, samples) for one in request.pictures]
         if self.adapter is not None:
             body["lora_path"] = self.adapter
         with suppress(StatusError):  # it is refused while other requests run
             self.host.post("/flush_cache", {})
         answer = self.host.post("/generate", body)
-        return self._read(answer, request, pool)
+        return self._read(answer, request, samples)
 
-    def _read(self, answer: Any, request: Request, pool: Pool) -> Array:  # noqa: ANN401 JSON
+    def _read(self, answer: Any, request: Request, samples: Samples) -> Array:  # noqa: ANN401 JSON
         facts = answer.get("meta_info") if isinstance(answer, dict) else None
         entries = (facts or {}).get("input_token_logprobs")
         if not isinstance(facts, dict) or not isinstance(entries, list):
@@ -79,7 +79,7 @@ class SglangEngine(ServerEngine):
         if read.shape == ids.shape and request.pictures:
             # Pictures have ids of their own there, made of their hashes.
             first = request.pictures[0]
-            one = pool[first.sample]
+            one = samples[first.sample]
             is_image = ids == int(one.ids[one.spans[first.index][0]])
             read = np.where(is_image, ids, read)
         self.check_ids(ids, read, request)

@@ -15,7 +15,7 @@ from rounddiag.proof.engines.server import ServerEngine
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Pool, Request
+    from rounddiag.proof.trajectory import Request, Samples
 
 _MINUS_INFINITY = -9999.0  # as JSON has it
 _PROBE = [1, 2, 1, 2, 1, 2]
@@ -69,13 +69,13 @@ class VllmEngine(ServerEngine):
         """Return an engine of another model that the server has, such as an adapter."""
         return replace(self, model=model, _weights=set(), _probe=None)
 
-    def ask(self, request: Request, pool: Pool) -> Array:
+    def ask(self, request: Request, samples: Samples) -> Array:
         """Return a log-prob for each id of a request; NaN where there is none."""
         self.require_text(request)
         if request.setting == "decoded":
-            return self._forced(request, pool)
+            return self._forced(request, samples)
         answer = (
-            self._ask_with_pictures(request, pool)
+            self._ask_with_pictures(request, samples)
             if request.pictures
             else self.host.post(
                 _COMPLETIONS,
@@ -94,14 +94,14 @@ class VllmEngine(ServerEngine):
         )
         return self._read_prompt(answer, request)
 
-    def _ask_with_pictures(self, request: Request, pool: Pool) -> Any:  # noqa: ANN401 JSON
+    def _ask_with_pictures(self, request: Request, samples: Samples) -> Any:  # noqa: ANN401 JSON
         return self.host.post(
             _GENERATE,
             {
                 "model": self.model,
-                "token_ids": collapse(request, pool),
+                "token_ids": collapse(request, samples),
                 "content_parts": [
-                    {"type": "image_url", "url": encode(picture, pool)}
+                    {"type": "image_url", "url": encode(picture, samples)}
                     for picture in request.pictures
                 ],
                 "sampling_params": {
@@ -148,14 +148,14 @@ class VllmEngine(ServerEngine):
         for span in _find(answer, "weight_versions") or []:
             self.note_weights(span.get("version") if isinstance(span, dict) else span)
 
-    def _forced(self, request: Request, pool: Pool) -> Array:
+    def _forced(self, request: Request, samples: Samples) -> Array:
         """Return the log-probs of a round's tokens, decoded one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
         shown = tuple(
             picture
             for picture in request.pictures
-            if pool[picture.sample].spans[picture.index][1] <= begin
+            if samples[picture.sample].spans[picture.index][1] <= begin
         )
         context = replace(
             request,
@@ -166,7 +166,7 @@ class VllmEngine(ServerEngine):
         )
         wanted = request.ids[begin:stop].tolist()
         answer = self._decode(
-            collapse(context, pool), wanted, [encode(one, pool) for one in shown]
+            collapse(context, samples), wanted, [encode(one, samples) for one in shown]
         )
         for span in _find(answer, "weight_versions") or []:
             self.note_weights(span.get("version") if isinstance(span, dict) else span)
