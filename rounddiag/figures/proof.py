@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import new_figure, theme_of
 from rounddiag.figures._parts.labels import hover_text, wrap
-from rounddiag.proof.judge import MOST_FLOORS
+from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.proof.proof import Proof
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MOST = 9  # hypotheses of an engine
 _ROW = 26  # pixels
 _BESIDE = 120
 _LINE = 60
-_LEAST = 0.05  # floors: less is drawn here
+_LEAST = 0.05  # of the noise: less is drawn here
 _LONGEST = 34
 _TICKS = (0.1, 1, 10, 100, 1000)
 _X_TITLE = "residual [multiples of the noise]"
@@ -83,7 +83,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     figure.add_traces(_traces(rows, labels, colors))
     figure.add_vrect(
         x0=_LEAST / 2,
-        x1=MOST_FLOORS,
+        x1=MOST_RESIDUAL_TO_NOISE,
         fillcolor=colors.shade,
         line_width=0,
         layer="below",
@@ -106,7 +106,7 @@ def _choose(frame: pd.DataFrame) -> list[dict[Any, Any]]:
             found += mine.to_dict("records")
             continue
         ordered = known.sort_values(
-            ["is_proved", "floors"], ascending=[False, True], kind="stable"
+            ["is_proved", "residual_to_noise"], ascending=[False, True], kind="stable"
         )
         found += ordered.head(_MOST).to_dict("records")
     return found
@@ -120,8 +120,8 @@ def _label(row: dict[Any, Any]) -> str:
 
 
 def _traces(rows: list[dict[Any, Any]], labels: list[str], theme: Theme) -> list[Any]:
-    after = [max(float(row["floors"]), _LEAST) for row in rows]
-    before = [max(float(row["floors_before"]), _LEAST) for row in rows]
+    after = [max(float(row["residual_to_noise"]), _LEAST) for row in rows]
+    before = [max(float(row["residual_to_noise_before"]), _LEAST) for row in rows]
     proved = [bool(row["is_proved"]) for row in rows]
     color = [theme.mark if one else theme.muted for one in proved]
     steps: dict[str, list[Any]] = {"x": [], "y": []}
@@ -165,11 +165,14 @@ def _hover(row: dict[Any, Any]) -> str:
     cause = str(row["cause"]).replace("_", " ")
     title = f"<b>{hover_text(str(row['hypothesis']))}</b>"
     if row["hypothesis"] == "base":
-        return f"{title}<br>{row['residual']:.2g} nat, {row['floors']:.2g} x noise"
+        return (
+            f"{title}<br>{row['residual']:.2g} nat,"
+            f" {row['residual_to_noise']:.2g} x noise"
+        )
     proved = "<br>proved" if row["is_proved"] else ""
     return (
         f"{title}, {hover_text(cause)}<br>in {hover_text(str(row['where']))}"
-        f"<br>{row['residual']:.2g} nat, {row['floors']:.2g} x noise; before"
+        f"<br>{row['residual']:.2g} nat, {row['residual_to_noise']:.2g} x noise; before"
         f" {row['before']:.2g} nat<br>explains {max(row['share'], 0):.0%} on"
         f" {row['num_tokens']:,} tokens of {row['num_samples']} samples{proved}"
     )

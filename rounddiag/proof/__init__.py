@@ -14,6 +14,7 @@ back to the noise, better than every other one.
 `plan`          passes, seconds and memory, before it starts
 `scorer`        the scores of samples under hypotheses, computed once each
 `fitting`       the number of a family, such as a temperature
+`scores`        the scores of the same tokens, by the engines and by a scorer
 `noise`         residuals on the scale of logits, and their scale
 `judge`         which hypothesis reproduces which engine
 `verdict`       from opinions about both engines to one verdict

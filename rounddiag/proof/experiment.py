@@ -48,7 +48,7 @@ from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
-from rounddiag.proof.verdict import Finalist, decide
+from rounddiag.proof.verdict import EngineResult, decide
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -56,17 +56,18 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.proof.judge import Opinion, Sheet
+    from rounddiag.proof.judge import Opinion
     from rounddiag.proof.proof import Proof
+    from rounddiag.proof.scores import ScoreTable
 
     Ranking = list[tuple[Hypothesis, Opinion]]
 
 FIRST, SECOND, MOST = 2, 5, 16  # samples
 KEPT = 5  # hypotheses of each engine that are scored on more samples
 ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
-EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
+EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
-GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
+GATE = 10.0  # times the noise, for the base where the engines agree
 BEAM = 3  # hypotheses on top of which others are tried
 MOST_FAILURES = 3  # of a server, one after the other
 
@@ -85,25 +86,25 @@ class Experiment:
     not_tested: dict[str, str] = field(default_factory=dict)
     chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
 
-    def run(self) -> list[Finalist]:
+    def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
 
         After Ctrl-C, or when a server fails, what is known by then is judged.
         """
         samples = first = self.order[: min(FIRST, self.most)]
         tested = self._screen(samples)
-        finalists: list[Finalist] = []
+        results: list[EngineResult] = []
         for size in (SECOND, 8, 12, MOST):
             if self.scorer.is_stopped:
                 break
             samples = self.order[: min(size, self.most)]
             self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
-                finalists = self._judge(samples, tested)
+                results = self._judge(samples, tested)
             except (KeyboardInterrupt, ServerError) as error:
                 self._stop(error)
                 break
-            decided = all(one.is_decided for one in finalists)
+            decided = all(one.is_decided for one in results)
             if decided or len(samples) >= min(len(self.order), self.most):
                 break
             if time.perf_counter() > self.deadline:
@@ -112,9 +113,9 @@ class Experiment:
                 one.engine: [each for each, _ in one.ranking if each in self.known][
                     : KEPT + ALIKE
                 ]
-                for one in finalists
+                for one in results
             }
-        return finalists or self._judge(first, tested)
+        return results or self._judge(first, tested)
 
     def _stop(self, error: BaseException) -> None:
         self.scorer.is_stopped = True
@@ -123,8 +124,8 @@ class Experiment:
 
     def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
         """Score all hypotheses on few samples; return the best of each engine."""
-        sheet = self.scorer.sheet(samples)
-        floor = reference_floor(sheet)
+        table = self.scorer.table(samples)
+        floor = reference_floor(table)
         usable = []
         failures = 0
         for one in self.known:
@@ -159,11 +160,11 @@ class Experiment:
         best = {}
         for engine in ENGINES:
             worth = {
-                one: _opinion(sheet, engine, one, scores, floor).evidence
+                one: _opinion(table, engine, one, scores, floor).evidence
                 for one, scores in usable
             }
             alike = {
-                one: correlate_changes(sheet, engine, scores) for one, scores in usable
+                one: correlate_changes(table, engine, scores) for one, scores in usable
             }
             kept = sorted(worth, key=lambda one: -worth[one])[:KEPT]
             kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
@@ -185,20 +186,22 @@ class Experiment:
 
     def _judge(
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
-    ) -> list[Finalist]:
-        sheet = self.scorer.sheet(samples)
-        floor = reference_floor(sheet)
+    ) -> list[EngineResult]:
+        table = self.scorer.table(samples)
+        floor = reference_floor(table)
         found = []
         for engine in ENGINES:
-            base = base_opinion(sheet, engine, floor)
+            base = base_opinion(table, engine, floor)
             number = len(self.known) + len(FAMILIES)
-            if base.floors <= EXACT and base.harmed <= FAR:
-                found.append(Finalist(engine=engine, base=base, num_hypotheses=number))
+            if base.residual_to_noise <= EXACT and base.harmed <= FAR:
+                found.append(
+                    EngineResult(engine=engine, base=base, num_hypotheses=number)
+                )
                 continue
-            first = self._rank(sheet, engine, (), samples, tested[engine], floor)
-            chain, last = self._chain(sheet, engine, first, samples, tested, floor)
+            first = self._rank(table, engine, (), samples, tested[engine], floor)
+            chain, last = self._chain(table, engine, first, samples, tested, floor)
             found.append(
-                Finalist(
+                EngineResult(
                     engine=engine,
                     base=base,
                     ranking=first,
@@ -211,7 +214,7 @@ class Experiment:
 
     def _chain(
         self,
-        sheet: Sheet,
+        table: ScoreTable,
         engine: str,
         first: Ranking,
         samples: Sequence[int],
@@ -232,27 +235,27 @@ class Experiment:
         found: list[tuple[Ranking, Ranking]] = []
         swapped: list[Hypothesis] = []
         for best, opinion in good:
-            more = self._rank_on(best, opinion, sheet, engine, samples, tested, floor)
+            more = self._rank_on(best, opinion, table, engine, samples, tested, floor)
             if more and more[0][1].reproduces:
                 found.append(([(best, opinion), more[0]], more))
             elif best not in self.known:
                 # Its number was fitted without the other: fit it on top of the other.
                 swapped += [one for one, _ in more if one in self.known][:1]
         if swapped and not found:
-            swapped.append(self._most_alike(sheet, engine, samples, tested[engine]))
+            swapped.append(self._most_alike(table, engine, samples, tested[engine]))
             for one in dict.fromkeys(swapped):
                 scores = self.scorer.column((one,), samples)
-                alone = judge(sheet, engine, one.name, scores, floor, is_whole=True)
-                more = self._rank_on(one, alone, sheet, engine, samples, tested, floor)
+                alone = judge(table, engine, one.name, scores, floor, is_whole=True)
+                more = self._rank_on(one, alone, table, engine, samples, tested, floor)
                 if more and more[0][1].reproduces:
                     found.append(([(one, alone), more[0]], more))
         if not found:
             return good[:1], first
-        return min(found, key=lambda each: each[0][-1][1].floors)
+        return min(found, key=lambda each: each[0][-1][1].residual_to_noise)
 
     def _most_alike(
         self,
-        sheet: Sheet,
+        table: ScoreTable,
         engine: str,
         samples: Sequence[int],
         tested: Sequence[Hypothesis],
@@ -261,7 +264,7 @@ class Experiment:
         return max(
             tested,
             key=lambda one: correlate_changes(
-                sheet, engine, self.scorer.column((one,), samples)
+                table, engine, self.scorer.column((one,), samples)
             ),
         )
 
@@ -269,19 +272,19 @@ class Experiment:
         self,
         one: Hypothesis,
         opinion: Opinion,
-        sheet: Sheet,
+        table: ScoreTable,
         engine: str,
         samples: Sequence[int],
         tested: Mapping[str, Sequence[Hypothesis]],
         floor: float,
     ) -> Ranking:
         """Judge all others on top of one."""
-        here = sheet.rebase(engine, opinion.scores)
+        here = table.rebase(engine, opinion.scores)
         return self._rank(here, engine, (one,), samples, tested[engine], floor)
 
     def _rank(
         self,
-        sheet: Sheet,
+        table: ScoreTable,
         engine: str,
         chain: tuple[Hypothesis, ...],
         samples: Sequence[int],
@@ -297,18 +300,18 @@ class Experiment:
                 scores = self.scorer.column((*chain, one), samples)
             except StoppedError:
                 continue
-            found.append((one, _opinion(sheet, engine, one, scores, floor)))
+            found.append((one, _opinion(table, engine, one, scores, floor)))
         if "logits" in self.scorer.engine.abilities:
-            residual = sheet.base - sheet.engines[engine]
+            residual = table.base - table.engines[engine]
             ids = self.scorer.token_ids(samples)
-            few = np.isin(sheet.sample, samples[:FIRST])
+            few = np.isin(table.sample, samples[:FIRST])
             biases = bias_families(ids, residual)
             own = self.scorer.families
             for family in (*FAMILIES, *order_families(chain), *biases, *own):
                 try:
                     one = fit_family(
                         family,
-                        sheet.take(few),
+                        table.take(few),
                         engine,
                         lambda each: self.scorer.column(
                             (*chain, each), samples[:FIRST]
@@ -317,33 +320,33 @@ class Experiment:
                     scores = self.scorer.column((*chain, one), samples)
                 except StoppedError:
                     continue
-                found.append((one, _opinion(sheet, engine, one, scores, floor)))
+                found.append((one, _opinion(table, engine, one, scores, floor)))
         if not chain:
             found += [
-                (one, _opinion(sheet, engine, one, scores, floor))
-                for one, scores in column_scores(self.scorer, sheet, engine, samples)
+                (one, _opinion(table, engine, one, scores, floor))
+                for one, scores in column_scores(self.scorer, table, engine, samples)
             ]
             mixed = (
                 None
                 if self.scorer.is_stopped
                 else weights_by_sample(
-                    self.scorer, sheet, engine, samples, self.checkpoints
+                    self.scorer, table, engine, samples, self.checkpoints
                 )
             )
             if mixed is not None:
                 one, scores = mixed
-                found.append((one, _opinion(sheet, engine, one, scores, floor)))
+                found.append((one, _opinion(table, engine, one, scores, floor)))
             for one in kept_rounds(list(found)):
                 with suppress(StoppedError):
                     scores = self.scorer.column((one,), samples)
-                    found.append((one, _opinion(sheet, engine, one, scores, floor)))
+                    found.append((one, _opinion(table, engine, one, scores, floor)))
         return sorted(found, key=lambda pair: _rank_key(pair[1]))
 
 
 def _opinion(
-    sheet: Sheet, engine: str, one: Hypothesis, scores: Array, floor: float
+    table: ScoreTable, engine: str, one: Hypothesis, scores: Array, floor: float
 ) -> Opinion:
-    return judge(sheet, engine, one.name, scores, floor, is_whole=one.is_whole)
+    return judge(table, engine, one.name, scores, floor, is_whole=one.is_whole)
 
 
 def _first_sentence(error: BaseException) -> str:
@@ -355,22 +358,22 @@ def _rank_key(opinion: Opinion) -> tuple[bool, float]:
     return not opinion.reproduces, -opinion.evidence
 
 
-def passes_gate(sheet: Sheet) -> bool:
+def passes_gate(table: ScoreTable) -> bool:
     """Return whether the scorer reproduces an engine where the two engines agree."""
-    names = list(sheet.engines)
+    names = list(table.engines)
     apart = np.abs(
-        scale_residuals(sheet.engines[names[0]] - sheet.engines[names[1]], sheet.spread)
+        scale_residuals(table.engines[names[0]] - table.engines[names[1]], table.spread)
     )
     finite = np.isfinite(apart)
     if not finite.any():
         return False
-    limit = max(4 * sheet.floor, float(np.median(apart[finite])))
+    limit = max(4 * table.floor, float(np.median(apart[finite])))
     agree = finite & (apart <= limit)
     scales = [
-        fit_scale(sheet.residual(name, sheet.base)[agree & sheet.informs])
+        fit_scale(table.residual(name, table.base)[agree & table.is_informative])
         for name in names
     ]
-    return min(scales) <= GATE * sheet.floor
+    return min(scales) <= GATE * table.floor
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -438,7 +441,7 @@ def prove(  # noqa: PLR0913 keywords only
         all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
     )
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.rough)
+    scorer = Scorer(batch, opened.engine, opened.low_precision)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
@@ -467,18 +470,18 @@ def prove_with(
             scorer, known, order, begin + budget_s, bar, most, older
         )
         first = order[: min(FIRST, most)]
-        sheet = scorer.sheet(first)
-        passed = passes_gate(sheet)
+        table = scorer.table(first)
+        passed = passes_gate(table)
         further = order[len(first) : min(SECOND, most)]
         number = len(ENGINES) * KEPT
         plan = plan_proof(scorer, known, first, further, num_kept=number)
         tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
-        finalists = experiment.run()
+        results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
-        scorer.engine.confirm(scorer.pool)
+        scorer.engine.confirm(scorer.samples)
     proof = decide(
         scorer,
-        finalists,
+        results,
         passed=passed,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.judge import Sheet
+    from rounddiag.proof.scores import ScoreTable
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
 _EQUAL = 8.0  # nats before tempering: one after it
@@ -43,7 +43,7 @@ class OneNumber(Protocol):
 
 def fit_family(
     family: OneNumber,
-    sheet: Sheet,
+    table: ScoreTable,
     engine: str,
     compute: Callable[[Hypothesis], Array],
 ) -> Hypothesis:
@@ -51,21 +51,21 @@ def fit_family(
 
     def fitness(value: float) -> float:
         scores = compute(family.at(value))
-        residual = sheet.residual(engine, np.maximum(scores, -_FAR))
-        return _fitness(sheet, residual)
+        residual = table.residual(engine, np.maximum(scores, -_FAR))
+        return _fitness(table, residual)
 
     values = [fitness(value) for value in family.grid]
     best = int(np.argmax(values))
     value, found = family.grid[best], values[best]
-    before = _fitness(sheet, sheet.residual(engine, sheet.base))
+    before = _fitness(table, table.residual(engine, table.base))
     if family.is_continuous and found > before - WORSE:
         value, found = _refine(family.grid, best, found, fitness)
     return family.at(value)
 
 
-def _fitness(sheet: Sheet, residual: Array) -> float:
-    scale = sheet.scale(residual, 0.1 * sheet.floor)
-    return float(np.nansum(log_density(residual, scale)[sheet.informs]))
+def _fitness(table: ScoreTable, residual: Array) -> float:
+    scale = table.scale(residual, 0.1 * table.floor)
+    return float(np.nansum(log_density(residual, scale)[table.is_informative]))
 
 
 def _refine(

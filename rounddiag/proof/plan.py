@@ -92,9 +92,9 @@ def plan_proof(
             continue
         if passes:
             sizes.append((len(passes), sum(len(each.ids) for each in passes)))
-    plain = sum(len(scorer.pool[sample].ids) for sample in first)
-    more = sum(len(scorer.pool[sample].ids) for sample in further) / max(plain, 1)
-    copies = 1 if scorer.rough is None else 2  # of the plain passes
+    plain = sum(len(scorer.samples[sample].ids) for sample in first)
+    more = sum(len(scorer.samples[sample].ids) for sample in further) / max(plain, 1)
+    copies = 1 if scorer.low_precision is None else 2  # of the plain passes
     num_passes = sum(number for number, _ in sizes) + copies * len(further)
     num_tokens = sum(number for _, number in sizes) + copies * more * plain
     # Which of them go on is not known: the average one.
@@ -112,9 +112,9 @@ def plan_proof(
 
 def _measure(scorer: Scorer, sample: int) -> float:
     """Return the seconds a token of a plain pass."""
-    request = Request.of_sample(scorer.pool[sample])
+    request = Request.of_sample(scorer.samples[sample])
     begin = time.perf_counter()
-    scorer.engine.score([request], scorer.pool)
+    scorer.engine.score([request], scorer.samples)
     return (time.perf_counter() - begin) / len(request.ids)
 
 
@@ -132,7 +132,7 @@ def _measure_fits(scorer: Scorer, samples: Sequence[int]) -> float:
 
 def _memory(scorer: Scorer) -> int | None:
     """Return the bytes of all weights and of logits; on a GPU what was allocated."""
-    engines = [scorer.engine, scorer.rough, *scorer.weights.values()]
+    engines = [scorer.engine, scorer.low_precision, *scorer.weights.values()]
     local = [one for one in engines if isinstance(one, LocalEngine)]
     if not local:
         return None

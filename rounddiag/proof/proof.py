@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
-from rounddiag.proof.judge import MOST_FLOORS
+from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
@@ -70,11 +70,12 @@ class Proof:
         All proved causes, the one that explains most first.
     frame : DataFrame
         One row per hypothesis and engine: `hypothesis, cause, engine, where, residual,
-        noise, before, floors, floors_before, share, e_value, num_tokens, num_samples,
-        num_nearer, is_proved, seconds`. `residual`, `noise` and `before` are medians in
-        nats of the tokens that the hypothesis or the engine changes; `e_value` is its
-        natural logarithm. `floors` and `floors_before` are residuals on the scale of
-        logits, in multiples of the noise.
+        noise, before, residual_to_noise, residual_to_noise_before, share, e_value,
+        num_tokens, num_samples, num_nearer, is_proved, seconds`. `residual`, `noise`
+        and `before` are medians in nats of the tokens that the hypothesis or the engine
+        changes; `e_value` is its natural logarithm. `residual_to_noise` and
+        `residual_to_noise_before` are residuals on the scale of logits, in multiples of
+        the noise.
     batch : Batch
         The scored samples, with a score for `base` and for each hypothesis that was
         scored for all of them.
@@ -188,10 +189,14 @@ def _describe(one: Conclusion) -> str:
 
 
 def _describe_base(one: Opinion) -> str:
-    fits = "as the batch says" if one.floors <= MOST_FLOORS else "not reproduced"
+    fits = (
+        "as the batch says"
+        if one.residual_to_noise <= MOST_RESIDUAL_TO_NOISE
+        else "not reproduced"
+    )
     return (
-        f"{one.engine}: {fits} (residual {one.residual:.2g} nat, {one.floors:.1f} times"
-        " the noise)."
+        f"{one.engine}: {fits} (residual {one.residual:.2g} nat,"
+        f" {one.residual_to_noise:.1f} times the noise)."
     )
 
 

@@ -66,14 +66,17 @@ def rescore(
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
     opened = open_engine(
-        engine, device=device, trust_remote_code=trust_remote_code, is_rough=False
+        engine,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        with_low_precision=False,
     )
     scorer = Scorer(small, opened.engine)
     for one in chain:
         _require_ability(scorer, one)
     flat = torch.full((len(small.response_ids),), torch.nan)
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
-        each = scorer.pool[sample]
+        each = scorer.samples[sample]
         if not len(each.targets):
             continue
         values = scorer.scores(chain, sample)

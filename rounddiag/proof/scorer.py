@@ -10,10 +10,10 @@ import numpy as np
 
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS, Hypothesis
-from rounddiag.proof.judge import Sheet
+from rounddiag.proof.scores import ScoreTable, check_log_probs
 from rounddiag.proof.trajectory import (
-    Pool,
     Request,
+    Samples,
     collect_scores,
     read_scores,
 )
@@ -41,7 +41,7 @@ class Scorer:
     ----------
     batch : Batch
     engine : Engine
-    rough : Engine or None
+    low_precision : Engine or None
         The same model in the short dtype of training, for the floor of the noise.
     is_stopped : bool
         Whether no further pass is run: what is known can still be judged.
@@ -53,13 +53,13 @@ class Scorer:
 
     batch: Batch
     engine: Engine
-    rough: Engine | None = None
+    low_precision: Engine | None = None
     is_stopped: bool = False
     weights: dict[str, Engine] = field(default_factory=dict)
     families: list[OneNumber] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
-    pool: Pool = field(init=False)
+    samples: Samples = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
     _readouts: dict[tuple[object, ...], Any] = field(default_factory=dict)
     _plain: set[tuple[int, bool]] = field(default_factory=set)
@@ -68,14 +68,14 @@ class Scorer:
     def __post_init__(self) -> None:
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
-        self.pool = Pool(self.batch, own.prepare, chat, count)
+        self.samples = Samples(self.batch, own.prepare, chat, count)
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""
         if sample in self.unscored:
             return False
         try:
-            one = self.pool[sample]
+            one = self.samples[sample]
         except BatchError as error:
             self.unscored[sample] = str(error)
             return False
@@ -96,7 +96,9 @@ class Scorer:
     @property
     def scored_samples(self) -> list[int]:
         """The samples whose plain inputs were scored."""
-        return sorted(sample for sample, rough in self._plain if not rough)
+        return sorted(
+            sample for sample, low_precision in self._plain if not low_precision
+        )
 
     @property
     def has_pictures(self) -> bool:
@@ -104,36 +106,40 @@ class Scorer:
         return self.batch.images is not None and any(map(len, self.batch.images))
 
     def scores(
-        self, chain: Sequence[Hypothesis], sample: int, *, rough: bool = False
+        self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool = False
     ) -> Array | None:
         """Return the log-probs of a sample under hypotheses that hold together.
 
         None where one of them cannot be applied to this sample.
         """
-        key = (*(_key(one) for one in chain), sample, rough)
+        key = (*(_key(one) for one in chain), sample, low_precision)
         if key not in self._scores:
             begin = time.perf_counter()
-            self._scores[key] = self._score(chain, sample, rough=rough)
+            self._scores[key] = self._score(chain, sample, low_precision=low_precision)
             if not chain:
-                self._plain.add((sample, rough))
+                self._plain.add((sample, low_precision))
             name = " + ".join(one.name for one in chain) or "base"
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return self._scores[key]
 
     def _score(
-        self, chain: Sequence[Hypothesis], sample: int, *, rough: bool
+        self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool
     ) -> Array | None:
-        one = self.pool[sample]
+        one = self.samples[sample]
         requests = self.requests(chain, sample)
         if requests is None:
             return None
-        engine = self._engine(chain, rough=rough)
+        engine = self._engine(chain, low_precision=low_precision)
         if "logits" not in engine.abilities:
             self._go_on()
-            return collect_scores(one, requests, engine.score(requests, self.pool))
+            answers = engine.score(requests, self.samples)
+            found = [check_log_probs(values, engine.name) for values in answers]
+            return collect_scores(one, requests, found)
         processors = [each.processor for each in chain if each.processor is not None]
-        readouts = self._read(chain, sample, requests, engine, rough=rough)
+        readouts = self._read(
+            chain, sample, requests, engine, low_precision=low_precision
+        )
         found = [readout.log_probs(processors) for readout in readouts]
         return collect_scores(one, requests, found)
 
@@ -141,13 +147,17 @@ class Scorer:
         if self.is_stopped:
             raise StoppedError
 
-    def _engine(self, chain: Sequence[Hypothesis], *, rough: bool) -> Engine:
+    def _engine(self, chain: Sequence[Hypothesis], *, low_precision: bool) -> Engine:
         named = [each.weights for each in chain if each.weights]
         if named:
             return self.weights[named[-1]]
         # Engines with weights in 8 bits compute the rest in the short dtype.
-        rough = rough or any("weights" in each.needs for each in chain)
-        return self.rough if rough and self.rough is not None else self.engine
+        low_precision = low_precision or any("weights" in each.needs for each in chain)
+        return (
+            self.low_precision
+            if low_precision and self.low_precision is not None
+            else self.engine
+        )
 
     def _read(
         self,
@@ -156,11 +166,11 @@ class Scorer:
         requests: Sequence[Request],
         engine: Any,  # noqa: ANN401 one that gives logits
         *,
-        rough: bool,
+        low_precision: bool,
     ) -> list[Readout]:
         """Return the readouts of passes; those of plain inputs are kept."""
         passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
-        key = (passes, sample, rough)
+        key = (passes, sample, low_precision)
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
@@ -172,7 +182,7 @@ class Scorer:
             others: list[Any] = []
             if request.kept:
                 others = [self.weights[request.kept_weights]]
-            readouts.append(one.read(request, self.pool, *others))
+            readouts.append(one.read(request, self.samples, *others))
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
@@ -181,13 +191,13 @@ class Scorer:
         self, chain: Sequence[Hypothesis], sample: int
     ) -> Sequence[Request] | None:
         """Return the passes that score a sample; None if one has no place in it."""
-        one = self.pool[sample]
+        one = self.samples[sample]
         requests: Sequence[Request] = [Request.of_sample(one)]
         edited = False
         for each in chain:
             if each.edit is None:
                 continue
-            found = each.edit(one, self.pool)
+            found = each.edit(one, self.samples)
             if not found:
                 return None
             if edited and len(found) == 1 and len(found[0].ids) == len(one.ids):
@@ -225,38 +235,42 @@ class Scorer:
         parts = []
         for sample in samples:
             found = self.scores(chain, sample)
-            size = len(self.pool[sample].targets)
+            size = len(self.samples[sample].targets)
             parts.append(np.full(size, np.nan) if found is None else found)
         return np.concatenate(parts)
 
-    def sheet(self, samples: Sequence[int]) -> Sheet:
+    def table(self, samples: Sequence[int]) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
-        pool = self.pool
         base = self.column((), samples)
-        rough = self._rough_column(samples)
-        if rough is None:
-            rough = base + self._other_noise(samples)
+        low_precision = self._low_precision_column(samples)
+        if low_precision is None:
+            low_precision = base + self._other_noise(samples)
         engines = {
             name: np.concatenate(
-                [read_scores(self.batch, pool[sample], name) for sample in samples]
+                [
+                    read_scores(self.batch, self.samples[sample], name)
+                    for sample in samples
+                ]
             )
             for name in ENGINES
         }
-        sizes = [len(pool[sample].targets) for sample in samples]
-        return Sheet(
+        sizes = [len(self.samples[sample].targets) for sample in samples]
+        return ScoreTable(
             engines=engines,
             base=base,
-            rough=rough,
+            low_precision=low_precision,
             spread=np.concatenate([self.spread(sample) for sample in samples]),
             sample=np.repeat(np.asarray(samples), sizes),
-            round=np.concatenate([pool[sample].target_rounds for sample in samples]),
+            round=np.concatenate(
+                [self.samples[sample].target_rounds for sample in samples]
+            ),
         )
 
-    def _rough_column(self, samples: Sequence[int]) -> Array | None:
+    def _low_precision_column(self, samples: Sequence[int]) -> Array | None:
         """Return the scores in other numerics; None if there are none."""
-        if self.rough is None:
+        if self.low_precision is None:
             return None
-        parts = [self.scores((), sample, rough=True) for sample in samples]
+        parts = [self.scores((), sample, low_precision=True) for sample in samples]
         return np.concatenate([one for one in parts if one is not None])
 
     def _other_noise(self, samples: Sequence[int]) -> Array:
@@ -269,7 +283,7 @@ class Scorer:
         """Return the ids of the scored tokens of samples."""
         return np.concatenate(
             [
-                self.pool[sample].ids.numpy()[self.pool[sample].targets]
+                self.samples[sample].ids.numpy()[self.samples[sample].targets]
                 for sample in samples
             ]
         )

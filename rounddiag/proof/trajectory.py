@@ -189,7 +189,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class Samples:
     """The samples of a batch, read when they are needed.
 
     Attributes
@@ -206,7 +206,7 @@ class Pool:
     batch: Batch
     prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
     chat: Chat | None = None
-    count: Callable[[Picture, Pool], int] | None = None
+    count: Callable[[Picture, Samples], int] | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:

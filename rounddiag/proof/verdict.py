@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.proof.hypotheses.weights import WEIGHTS
-from rounddiag.proof.judge import MOST_FLOORS
+from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.proof.proof import NOT_APPLICABLE, Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
@@ -34,7 +34,7 @@ def cause_of(one: Hypothesis, opinion: Opinion) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Finalist:
+class EngineResult:
     """What was found about one engine.
 
     Attributes
@@ -61,7 +61,10 @@ class Finalist:
     @property
     def is_sound(self) -> bool:
         """Whether unchanged inputs reproduce the engine."""
-        return self.base.floors <= MOST_FLOORS and self.base.harmed <= MOST_FAR
+        return (
+            self.base.residual_to_noise <= MOST_RESIDUAL_TO_NOISE
+            and self.base.harmed <= MOST_FAR
+        )
 
     @property
     def is_proved(self) -> bool:
@@ -96,15 +99,15 @@ class Finalist:
 
 def decide(
     scorer: Scorer,
-    finalists: Sequence[Finalist],
+    results: Sequence[EngineResult],
     *,
     passed: bool,
     not_tested: Mapping[str, str],
     seconds: float,
 ) -> Proof:
     """Return the proof that follows from what was found about each engine."""
-    verdict, side, chosen = _verdict(finalists, passed=passed)
-    step = _next_step(verdict, side, finalists) + _other_version(verdict, scorer)
+    verdict, side, chosen = _verdict(results, passed=passed)
+    step = _next_step(verdict, side, results) + _other_version(verdict, scorer)
     skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(one) for one in chosen)
     causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
@@ -114,22 +117,22 @@ def decide(
         cause=causes[0] if causes else None,
         causes=causes,
         conclusions=conclusions,
-        frame=_frame(finalists, scorer),
-        batch=_scored_batch(scorer, finalists),
+        frame=_frame(results, scorer),
+        batch=_scored_batch(scorer, results),
         not_tested=dict(sorted(skipped.items(), key=lambda pair: _is_usual(pair[1]))),
         next_step=step,
         scorer=scorer.engine.name,
         seconds=seconds,
-        base={one.engine: one.base for one in finalists},
-        excluded=_name_excluded(finalists, chosen),
+        base={one.engine: one.base for one in results},
+        excluded=_name_excluded(results, chosen),
         num_sent=len(getattr(scorer.engine, "sent", ())),
     )
 
 
 def _verdict(
-    finalists: Sequence[Finalist], *, passed: bool
-) -> tuple[str, str | None, list[Finalist]]:
-    proved = [one for one in finalists if one.is_proved]
+    results: Sequence[EngineResult], *, passed: bool
+) -> tuple[str, str | None, list[EngineResult]]:
+    proved = [one for one in results if one.is_proved]
     if len(proved) == len(ENGINES):
         names = {one.chain[-1][0].name for one in proved}
         if len(names) == 1 and len(proved[0].chain) == 1:
@@ -137,7 +140,7 @@ def _verdict(
             return "scorer_differs", None, proved
     elif not passed:
         return "scorer_differs", None, []
-    odd = [one for one in finalists if not one.is_sound]
+    odd = [one for one in results if not one.is_sound]
     if proved:
         rest = [one for one in odd if one not in proved]
         clear = not rest and not any(one.rivals for one in proved)
@@ -154,7 +157,7 @@ def _verdict(
     return ("partly" if part else "none_of_these"), side, part
 
 
-def _conclude(one: Finalist) -> Conclusion:
+def _conclude(one: EngineResult) -> Conclusion:
     return Conclusion(
         engine=one.engine,
         says=tuple(each.says for each, _ in one.chain),
@@ -164,11 +167,11 @@ def _conclude(one: Finalist) -> Conclusion:
     )
 
 
-def _frame(finalists: Sequence[Finalist], scorer: Scorer) -> Any:  # noqa: ANN401 a DataFrame
+def _frame(results: Sequence[EngineResult], scorer: Scorer) -> Any:  # noqa: ANN401 a DataFrame
     import pandas as pd
 
     rows = []
-    for one in finalists:
+    for one in results:
         rows.append(
             _row("base", "", one.engine, one.base, is_proved=False, spent=scorer)
         )
@@ -204,8 +207,8 @@ def _row(
         "residual": opinion.residual,
         "noise": opinion.noise,
         "before": opinion.before,
-        "floors": opinion.floors,
-        "floors_before": opinion.floors * opinion.gain,
+        "residual_to_noise": opinion.residual_to_noise,
+        "residual_to_noise_before": opinion.residual_to_noise * opinion.gain,
         "share": opinion.share,
         "e_value": opinion.evidence,
         "num_tokens": opinion.num_tokens,
@@ -216,14 +219,14 @@ def _row(
     }
 
 
-def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
+def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
     """Return the scored samples with the scores of the base and of what was found."""
     import torch
 
     samples = scorer.scored_samples
     small = scorer.batch[samples]
     wanted: dict[str, tuple[Hypothesis, ...]] = {"base": ()}
-    for one in finalists:
+    for one in results:
         for each, _ in one.chain:
             wanted[each.name] = (each,)
     scores = dict(small.scores)
@@ -232,7 +235,7 @@ def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
             continue
         flat = torch.full((len(small.response_ids),), torch.nan)
         for row, sample in enumerate(samples):
-            trajectory = scorer.pool[sample]
+            trajectory = scorer.samples[sample]
             values = scorer.scores(chain, sample)
             if values is None:
                 continue
@@ -243,14 +246,14 @@ def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
 
 
 def _name_excluded(
-    finalists: Sequence[Finalist], chosen: Sequence[Finalist]
+    results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
     """Name the causes that were tested and reproduce nothing."""
     found = {cause_of(*pair) for one in chosen for pair in one.chain}
     rivals = {each.cause for one in chosen for each in one.rivals}
     tested = [
         cause_of(*pair).replace("_", " ")
-        for one in finalists
+        for one in results
         for pair in one.ranking
         if cause_of(*pair) not in found | rivals
     ]
@@ -285,7 +288,7 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     return found
 
 
-def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) -> str:
+def _next_step(verdict: str, side: str | None, results: Sequence[EngineResult]) -> str:
     if verdict == "scorer_differs":
         return (
             "Check that the model is the checkpoint of this step, that its processor is"
@@ -293,7 +296,7 @@ def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) ->
         )
     if verdict == "none_of_these":
         best = max(
-            (one for one in finalists if one.ranking),
+            (one for one in results if one.ranking),
             key=lambda one: one.ranking[0][1].evidence,
             default=None,
         )

@@ -135,21 +135,21 @@ def open_bench(kind: str, folder: Path) -> tuple[Scorer, list[Hypothesis]]:
             older[f"lag{lag}"] = str(folder / f"lag{lag}")
         batch = text_batch(7, agent.tokenizer)
         opened = open_engine(str(folder / "model"))
-    scorer = Scorer(batch, opened.engine, opened.rough)
+    scorer = Scorer(batch, opened.engine, opened.low_precision)
     return scorer, weight_hypotheses(scorer, older)
 
 
 def column(
-    scorer: Scorer, chain: tuple[Hypothesis, ...], *, rough: bool
+    scorer: Scorer, chain: tuple[Hypothesis, ...], *, low_precision: bool
 ) -> torch.Tensor | None:
     """Return the log-probs of all samples under hypotheses; None if none has any."""
     batch = scorer.batch
     found = torch.zeros(len(batch.response_ids))
     applied = False
     for sample in range(batch.num_samples):
-        one = scorer.pool[sample]
-        values = scorer.scores(chain, sample, rough=rough)
-        plain = scorer.scores((), sample, rough=rough)
+        one = scorer.samples[sample]
+        values = scorer.scores(chain, sample, low_precision=low_precision)
+        plain = scorer.scores((), sample, low_precision=low_precision)
         assert plain is not None
         applied |= values is not None
         values = plain if values is None else values
@@ -214,7 +214,9 @@ def injected(
             size = f"{processor.value:g}"  # type: ignore[attr-defined]
             jobs += [(one, side, "gross", size) for side in sides]
     for one, side, part, size in jobs:
-        broken = column(scorer, (one,), rough=side == "rollout" and not one.weights)
+        broken = column(
+            scorer, (one,), low_precision=side == "rollout" and not one.weights
+        )
         if broken is None:
             continue
         values = {**sound, side: only(scorer.batch, part, broken, sound[side])}
@@ -243,7 +245,7 @@ def moved(
         one = Hypothesis(
             name="bias", cause="logit_processor", says="", processor=Bias(common, 2.0)
         )
-        biased = column(scorer, (one,), rough=side == "rollout")
+        biased = column(scorer, (one,), low_precision=side == "rollout")
         assert biased is not None
         for name, cause, broken in (
             ("shifted", "shifted_log_probs", shifted),
@@ -274,16 +276,18 @@ def pairs(
         third = edits[rng.integers(len(edits))]
         together = bool(rng.integers(2))
         if together:
-            broken = column(scorer, (first, second), rough=True)
-            alone = [column(scorer, (each,), rough=True) for each in (first, second)]
+            broken = column(scorer, (first, second), low_precision=True)
+            alone = [
+                column(scorer, (each,), low_precision=True) for each in (first, second)
+            ]
             if broken is None or any(one is None for one in alone):
                 continue
             singles = [{**sound, "rollout": one} for one in alone if one is not None]
             values = {**sound, "rollout": broken}
             truth = ((first.cause, "rollout"), (second.cause, "rollout"))
         else:
-            old = column(scorer, (first,), rough=False)
-            rollout = column(scorer, (third,), rough=True)
+            old = column(scorer, (first,), low_precision=False)
+            rollout = column(scorer, (third,), low_precision=True)
             if old is None or rollout is None or first.cause == third.cause:
                 continue
             singles = [{**sound, "old": old}, {**sound, "rollout": rollout}]
@@ -341,13 +345,13 @@ def outside(scorer: Scorer, sound: dict[str, torch.Tensor]) -> Iterator[Case]:
         with changed_weight(module, change):
             other = Scorer(scorer.batch, scorer.engine)
             scorer.engine.forget()  # type: ignore[attr-defined]
-            broken = column(other, (), rough=False)
+            broken = column(other, (), low_precision=False)
         scorer.engine.forget()  # type: ignore[attr-defined]
         assert broken is not None
         yield Case(name, "outside", both(scorer.batch, {**sound, "old": broken}))
     for name, edit in (("other prompt", replace_prompt), ("one token", replace_one)):
         changed = edit(scorer.batch)
-        broken = column(Scorer(changed, scorer.engine), (), rough=False)
+        broken = column(Scorer(changed, scorer.engine), (), low_precision=False)
         assert broken is not None
         yield Case(name, "outside", both(scorer.batch, {**sound, "old": broken}))
 
@@ -406,7 +410,9 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         scorer, older = open_bench(sys.argv[1], Path(folder))
-        plain = {side: column(scorer, (), rough=side == "rollout") for side in SIDES}
+        plain = {
+            side: column(scorer, (), low_precision=side == "rollout") for side in SIDES
+        }
         sound = {side: one for side, one in plain.items() if one is not None}
         counts: Counter[tuple[str, str]] = Counter()
         table: dict[str, Counter[str]] = {}

@@ -29,7 +29,10 @@ def put(name: str, value: Any) -> Callable[[Path], None]:
 
 
 def write(name: str, data: bytes) -> Callable[[Path], None]:
-    return lambda path: (path / name).write_bytes(data) and None
+    def change(path: Path) -> None:
+        (path / name).write_bytes(data)
+
+    return change
 
 
 def drop_weights(name: str) -> Callable[[Path], None]:

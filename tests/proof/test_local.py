@@ -51,14 +51,16 @@ def log_probs(net: Any, ids: torch.Tensor, temperature: float = 1.0) -> torch.Te
 def make_batch(folder: str, temperature: float = 1.0) -> rd.Batch:
     load = transformers.AutoModelForCausalLM.from_pretrained
     precise = load(folder, dtype=torch.float32)
-    rough = load(folder, dtype=torch.bfloat16)
+    low_precision = load(folder, dtype=torch.bfloat16)
     rng = np.random.default_rng(0)
     rows = [torch.from_numpy(rng.integers(3, SIZE, 60)) for _ in range(8)]
     return rd.Batch.from_rows(
         response_ids=[row[10:] for row in rows],
         response_mask=[torch.ones(50, dtype=torch.int64) for _ in rows],
         old_log_probs=[log_probs(precise, row)[10:] for row in rows],
-        rollout_log_probs=[log_probs(rough, row, temperature)[10:] for row in rows],
+        rollout_log_probs=[
+            log_probs(low_precision, row, temperature)[10:] for row in rows
+        ],
         prompt_ids=[row[:10] for row in rows],
     )
 
@@ -100,14 +102,14 @@ def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
         rows.append(found.float())
     changed = replace(batch, old_log_probs=torch.cat(rows))
     scorer = Scorer(changed, LocalEngine.open(folder))
-    sheet = scorer.sheet([0, 1])
+    table = scorer.table([0, 1])
 
     def tried(engine: str) -> dict[str, Any]:
-        found = column_scores(scorer, sheet, engine, [0, 1])
+        found = column_scores(scorer, table, engine, [0, 1])
         return {one.name: scores for one, scores in found}
 
     scores = tried("old")["log_softmax_bfloat16"]
-    left = np.abs(scores - sheet.engines["old"])
+    left = np.abs(scores - table.engines["old"])
     assert (left == 0).mean() > 0.9  # a logit may be rounded to its other neighbour
     assert left.max() <= 1 / 32
     assert "log_softmax_bfloat16" not in tried("rollout")

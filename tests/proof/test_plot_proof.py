@@ -47,7 +47,7 @@ def test_the_proved_hypothesis_is_a_diamond_in_the_noise(proof: Proof) -> None:
     (shaded,) = shapes(figure)
     assert after.x[0] < shaded.x1 < before.x[0]
     best = proof.frame[proof.frame["is_proved"]].iloc[0]
-    assert before.x[0] == pytest.approx(best["floors_before"])
+    assert before.x[0] == pytest.approx(best["residual_to_noise_before"])
     assert "proved: the training engine" in words(figure)
 
 

@@ -132,8 +132,8 @@ def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
 
 def test_a_hypothesis_of_ones_own_is_proved() -> None:
     @register("no_task", cause="prompt_mismatch", says="no task")
-    def drop_task(one: Any, pool: Any) -> Any:
-        del pool
+    def drop_task(one: Any, samples: Any) -> Any:
+        del samples
         gone = torch.zeros(len(one.ids), dtype=torch.bool)
         gone[5:8] = True
         request = drop_tokens(one, gone, compact=True)

@@ -67,7 +67,7 @@ def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:
 def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:6]
     opened = open_engine(str(SAMPLE_DATA / "model"))
-    scorer = Scorer(batch, opened.engine, opened.rough)
+    scorer = Scorer(batch, opened.engine, opened.low_precision)
     older = {"1544": str(SAMPLE_DATA / "older_model")}
     nucleus = Hypothesis(
         name="top_p", cause="truncated_sampling", says="", processor=TopP(0.9)
@@ -77,7 +77,7 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     for sample in range(batch.num_samples):
         values = scorer.scores(chain, sample)
         assert values is not None
-        at = scorer.pool[sample].targets - scorer.pool[sample].start
+        at = scorer.samples[sample].targets - scorer.samples[sample].start
         found = np.where(np.isfinite(values), values, np.nan)  # none is drawn outside
         rollout[torch.from_numpy(at + int(batch.offsets[sample]))] = torch.from_numpy(
             found

@@ -71,8 +71,8 @@ def test_eight_bit_weights_are_those_of_a_model_changed_by_hand(folder: str) -> 
 def test_a_sampler_with_eight_bit_weights_is_proved(folder: str) -> None:
     batch = make_batch(folder)
     engine = LocalEngine.open(folder, dtype="bfloat16")
-    rough = rd.rescore(batch, engine, "fp8_by_row").scores["fp8_by_row"]
-    proof = rd.prove(replace(batch, rollout_log_probs=rough), folder)
+    low_precision = rd.rescore(batch, engine, "fp8_by_row").scores["fp8_by_row"]
+    proof = rd.prove(replace(batch, rollout_log_probs=low_precision), folder)
     print(proof)
     print(proof.frame.sort_values("e_value").tail(14).to_string())
     assert (proof.verdict, proof.side, proof.cause) == (
@@ -179,7 +179,7 @@ def test_a_kept_cache_is_what_two_models_compute_one_after_the_other(
 ) -> None:
     scorer = Scorer(make_batch(folder), LocalEngine.open(folder, dtype="float32"))
     scorer.weights["weights_old"] = scorer.engine.beside(older)  # type: ignore[attr-defined]
-    one = scorer.pool[0]
+    one = scorer.samples[0]
     found = scorer.scores((cached_prompt("weights_old", "old"),), 0)
     truth = go_on(load(older), load(folder), one.ids, 9)
     assert found is not None

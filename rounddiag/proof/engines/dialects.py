@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.proof.trajectory import Pool, Request
+    from rounddiag.proof.trajectory import Request, Samples
 
 _MINUS_INFINITY = -9999.0  # as JSON of vLLM has it
 _PROBE = [1, 2, 1, 2, 1, 2]
@@ -67,7 +67,7 @@ class Dialect(Protocol):
         """Ask for the version."""
         ...
 
-    def ask(self, host: Host, request: Request, pool: Pool) -> Answer:
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Ask for the log-probs of a request."""
         ...
 
@@ -119,18 +119,18 @@ class Vllm:
         """Ask for the version."""
         return str(_pick(host.get("/version"), "version"))
 
-    def ask(self, host: Host, request: Request, pool: Pool) -> Answer:
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Ask for the log-probs of a request."""
         if request.setting == "decoded":
-            return self._force(host, request, pool)
+            return self._force(host, request, samples)
         body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
         body["cache_salt"] = secrets.token_hex(8)
         settings = {"max_tokens": 1, "temperature": 1, "prompt_logprobs": 0}
         if request.pictures:
             body |= {
-                "token_ids": collapse(request, pool),
+                "token_ids": collapse(request, samples),
                 "content_parts": _parts(
-                    [encode(one, pool) for one in request.pictures]
+                    [encode(one, samples) for one in request.pictures]
                 ),
                 "sampling_params": settings,
             }
@@ -171,14 +171,14 @@ class Vllm:
             weights=self._weights(answer),
         )
 
-    def _force(self, host: Host, request: Request, pool: Pool) -> Answer:
+    def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Let it decode a round's tokens one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
         shown = tuple(
             picture
             for picture in request.pictures
-            if pool[picture.sample].spans[picture.index][1] <= begin
+            if samples[picture.sample].spans[picture.index][1] <= begin
         )
         context = replace(
             request,
@@ -189,9 +189,9 @@ class Vllm:
         )
         answer = self._decode(
             host,
-            collapse(context, pool),
+            collapse(context, samples),
             request.ids[begin:stop].tolist(),
-            [encode(one, pool) for one in shown],
+            [encode(one, samples) for one in shown],
         )
         content = _pick(answer, "choices", 0, "logprobs", "content")
         values = [
@@ -271,17 +271,17 @@ class Sglang:
                 return str(_pick(host.get(path), "version") or "")
         return ""
 
-    def ask(self, host: Host, request: Request, pool: Pool) -> Answer:
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Ask for the log-probs of a request."""
         body: dict[str, Any] = {
-            "input_ids": collapse(request, pool),
+            "input_ids": collapse(request, samples),
             "sampling_params": {"max_new_tokens": 0, "temperature": 0},
             "return_logprob": True,
             "logprob_start_len": 0,
             "return_prompt_token_ids": True,
         }
         if request.pictures:
-            body["image_data"] = [encode(one, pool) for one in request.pictures]
+            body["image_data"] = [encode(one, samples) for one in request.pictures]
         with suppress(StatusError):  # it is refused while other requests run
             host.post("/flush_cache", {})
         answer = host.post("/generate", body)
@@ -298,7 +298,7 @@ class Sglang:
         if read.shape == ids.shape and request.pictures:
             # Pictures have ids of their own there, made of their hashes.
             first = request.pictures[0]
-            one = pool[first.sample]
+            one = samples[first.sample]
             is_image = ids == int(one.ids[one.spans[first.index][0]])
             read = np.where(is_image, ids, read)
         weights = _pick(answer, "meta_info", "weight_version")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.hypotheses.sampling import Processor
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 CHUNK = 512  # tokens whose logits are held at once
 _LEAST_CHUNK = 8
@@ -133,6 +133,6 @@ class Engine(Protocol):
         """Find the image tokens of a sample."""
         ...
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
         ...

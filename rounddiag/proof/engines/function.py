@@ -13,7 +13,7 @@ from rounddiag.errors import BatchError
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 Score: TypeAlias = Callable[[list[int], list[Any]], "Sequence[float] | Array"]
 """From ids and pictures to the log-prob of each id, the first of which is not read."""
@@ -55,9 +55,9 @@ class FunctionEngine:
             )
         return one
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
-        del pool
+        del samples
         found = []
         for request in requests:
             ids = request.ids.tolist()

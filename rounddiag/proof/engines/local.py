@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.engines.adapters import Adapter
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
+    from rounddiag.proof.trajectory import Picture, Samples, Trajectory
     from rounddiag.vision import Screenshot
 
 
@@ -228,19 +228,19 @@ class LocalEngine:
             )
         return tuple(spans)
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
-        return [self.read(request, pool).log_probs() for request in requests]
+        return [self.read(request, samples).log_probs() for request in requests]
 
     @torch.inference_mode()
     def read(
-        self, request: Request, pool: Pool, filled_by: LocalEngine | None = None
+        self, request: Request, samples: Samples, filled_by: LocalEngine | None = None
     ) -> Readout:
         """Run one pass; return what logits follow from.
 
         The keys and values of the first `request.kept` tokens are those of `filled_by`.
         """
-        one = pool[request.sample]
+        one = samples[request.sample]
         scored = request.is_scored.clone()
         scored[0] = False
         at = scored.nonzero()[:, 0]
@@ -248,11 +248,11 @@ class LocalEngine:
         if filled_by is not None:
             filled: Layers = {}
             with filled_by.adapted_model():
-                filled_by._run(request, pool, _cache(filled))  # noqa: SLF001 of this class
+                filled_by._run(request, samples, _cache(filled))  # noqa: SLF001 of this class
             cache = _cache({}, filled, request.kept)
         change = SETTINGS.get(request.setting, _unchanged)
         with change(self.model), self.adapted_model():
-            hidden = self._run(request, pool, cache)[at - 1]
+            hidden = self._run(request, samples, cache)[at - 1]
         begin = np.array([start for start, _ in one.rounds], np.int64)
         source = request.source[at].numpy()
         mine = begin[np.searchsorted(begin, source, side="right") - 1]
@@ -273,11 +273,11 @@ class LocalEngine:
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
         return logits.float()  # type: ignore[no-any-return]
 
-    def _run(self, request: Request, pool: Pool, cache: Any = None) -> Tensor:  # noqa: ANN401 of transformers
+    def _run(self, request: Request, samples: Samples, cache: Any = None) -> Tensor:  # noqa: ANN401 of transformers
         """Run a pass; once more without the features of pictures if memory is short."""
         for is_last in (False, True):
             try:
-                return self._hidden(request, pool, cache)
+                return self._hidden(request, samples, cache)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -289,10 +289,10 @@ class LocalEngine:
                 torch.cuda.empty_cache()
         raise AssertionError
 
-    def _hidden(self, request: Request, pool: Pool, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
+    def _hidden(self, request: Request, samples: Samples, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
         device = self.model.device
         ids = request.ids[None].to(device)
-        positions = self.positions(request, pool)
+        positions = self.positions(request, samples)
         arguments: dict[str, Any] = {
             "input_ids": ids,
             "attention_mask": torch.ones_like(ids),
@@ -307,26 +307,26 @@ class LocalEngine:
         else:
             arguments["position_ids"] = positions[:, None].to(device)
         if request.pictures and self.processor is not None:
-            arguments |= self._pictures(request, pool)
+            arguments |= self._pictures(request, samples)
         return self.model.base_model(**arguments).last_hidden_state[0]  # type: ignore[no-any-return]
 
-    def positions(self, request: Request, pool: Pool) -> Tensor:
+    def positions(self, request: Request, samples: Samples) -> Tensor:
         """Return the positions of a request, shape (1 or 3, length)."""
-        own = self._default_positions(request, pool)
+        own = self._default_positions(request, samples)
         if request.places is None:
             return own
-        base = Request.of_sample(pool[request.sample])
-        return request.places(own, self._default_positions(base, pool))
+        base = Request.of_sample(samples[request.sample])
+        return request.places(own, self._default_positions(base, samples))
 
-    def _default_positions(self, request: Request, pool: Pool) -> Tensor:
+    def _default_positions(self, request: Request, samples: Samples) -> Tensor:
         body: Any = getattr(self.model, "model", None)
         if not hasattr(body, "get_rope_index"):
             return torch.arange(len(request.ids))[None]
         types = request.ids.eq(self._pad).int()
-        sizes = self._sizes(request, pool)
-        if len(request.pictures) == 0 or sizes != self._whole_sizes(request, pool):
+        sizes = self._sizes(request, samples)
+        if len(request.pictures) == 0 or sizes != self._whole_sizes(request, samples):
             return torch.arange(len(request.ids)).expand(3, -1)
-        shown = [self._pixels_of(one, pool) for one in request.pictures]
+        shown = [self._pixels_of(one, samples) for one in request.pictures]
         grids = torch.cat([one.values["image_grid_thw"] for one in shown])
         found, _ = body.get_rope_index(
             input_ids=request.ids[None],
@@ -343,13 +343,13 @@ class LocalEngine:
             )
         return positions
 
-    def _whole_sizes(self, request: Request, pool: Pool) -> list[int]:
-        return [self._pixels_of(one, pool).num_tokens for one in request.pictures]
+    def _whole_sizes(self, request: Request, samples: Samples) -> list[int]:
+        return [self._pixels_of(one, samples).num_tokens for one in request.pictures]
 
-    def _sizes(self, request: Request, pool: Pool) -> list[int]:
+    def _sizes(self, request: Request, samples: Samples) -> list[int]:
         """Return how many image tokens each picture of a request has."""
         number = int(request.ids.eq(self._pad).sum())
-        whole = self._whole_sizes(request, pool)
+        whole = self._whole_sizes(request, samples)
         if number == sum(whole):
             return whole
         if number == len(whole) and all(one.look == "pad" for one in request.pictures):
@@ -360,13 +360,13 @@ class LocalEngine:
             advice="A hypothesis has to change ids and pictures together.",
         )
 
-    def count_tokens(self, picture: Picture, pool: Pool) -> int:
+    def count_tokens(self, picture: Picture, samples: Samples) -> int:
         """Return how many image tokens a picture has."""
-        return self._pixels_of(picture, pool).num_tokens
+        return self._pixels_of(picture, samples).num_tokens
 
-    def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
+    def _pixels_of(self, picture: Picture, samples: Samples) -> _Pixels:
         look = picture.look if picture.look in {*COLOURS, "coarse"} else "seen"
-        one = pool[picture.sample]
+        one = samples[picture.sample]
         limits = (0, picture.most)
         if picture.scale != 1:
             start, stop = one.spans[picture.index]
@@ -427,16 +427,16 @@ class LocalEngine:
             )
         return int(length) * len(values["pixel_values"])
 
-    def _pictures(self, request: Request, pool: Pool) -> dict[str, Any]:
+    def _pictures(self, request: Request, samples: Samples) -> dict[str, Any]:
         config = self.model.config
         if config.model_type == llama_vision.MODEL_TYPE:
-            shown = [self._pixels_of(one, pool).values for one in request.pictures]
+            shown = [self._pixels_of(one, samples).values for one in request.pictures]
             tiles = config.vision_config.max_num_tiles
             found = llama_vision.cross_attention(request, self._pad, shown, tiles)
             return {name: one.to(self.model.device) for name, one in found.items()}
-        sizes = self._sizes(request, pool)
+        sizes = self._sizes(request, samples)
         encoded = [
-            self._encode(picture, size, request.setting, pool)
+            self._encode(picture, size, request.setting, samples)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
         features = tuple(one[0] for one in encoded)
@@ -461,7 +461,7 @@ class LocalEngine:
         return arguments
 
     def _encode(
-        self, picture: Picture, size: int, setting: str, pool: Pool
+        self, picture: Picture, size: int, setting: str, samples: Samples
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return a picture's features and those of deeper levels."""
         if picture.look in {"pad", "zeros"}:
@@ -470,7 +470,7 @@ class LocalEngine:
             if picture.look == "zeros":
                 embedded = torch.zeros_like(embedded)
             return embedded.expand(size, -1), ()
-        pixels = self._pixels_of(picture, pool)
+        pixels = self._pixels_of(picture, samples)
         key = (id(pixels), setting == "rotary_bfloat16")
         if key not in self._features:
             values = {

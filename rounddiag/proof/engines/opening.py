@@ -21,7 +21,7 @@ class Opened:
     """An engine, and the same model with other numerics for the floor of the noise."""
 
     engine: Engine
-    rough: Engine | None = None
+    low_precision: Engine | None = None
 
 
 def open_engine(
@@ -29,7 +29,7 @@ def open_engine(
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
-    is_rough: bool = True,
+    with_low_precision: bool = True,
 ) -> Opened:
     """Open what a user passed as an engine, and the same with other numerics."""
     if isinstance(engine, str) and "://" in engine:
@@ -39,7 +39,7 @@ def open_engine(
             os.fspath(engine), device=device, trust_remote_code=trust_remote_code
         )
     if isinstance(engine, LocalEngine):
-        return Opened(engine, _rough(engine) if is_rough else None)
+        return Opened(engine, _low_precision(engine) if with_low_precision else None)
     if callable(engine):
         return Opened(FunctionEngine(engine))
     raise BatchError.build(
@@ -49,7 +49,7 @@ def open_engine(
     )
 
 
-def _rough(engine: LocalEngine) -> LocalEngine:
+def _low_precision(engine: LocalEngine) -> LocalEngine:
     """Load the model again in bfloat16, or with other kernels if it is that already."""
     if engine.dtype == "bfloat16":
         return engine.beside(dtype="bfloat16", attention="eager")

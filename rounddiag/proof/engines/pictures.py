@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from rounddiag._typing import Array
-    from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
     from rounddiag.vision import Screenshot
 
 COLOURS = {"grey": 127, "white": 255, "black": 0}
@@ -40,9 +40,9 @@ def draw(shot: Screenshot, look: str) -> Image:
     return image
 
 
-def encode(picture: Picture, pool: Pool) -> str:
+def encode(picture: Picture, samples: Samples) -> str:
     """Return a picture as a `data:` address of PNG."""
-    shot = pool[picture.sample].shots[picture.index]
+    shot = samples[picture.sample].shots[picture.index]
     is_seen = shot.seen_size in {None, shot.size}
     if picture.look == "seen" and is_seen:
         data = shot.png()
@@ -117,16 +117,16 @@ def with_spans(one: Trajectory) -> Trajectory:
     return replace(one, spans=spans, markers=markers)
 
 
-def collapse(request: Request, pool: Pool) -> list[int]:
+def collapse(request: Request, samples: Samples) -> list[int]:
     """Return the ids of a request with one image token for each picture."""
     if not request.pictures:
         return request.ids.tolist()
-    first = pool[request.pictures[0].sample]
+    first = samples[request.pictures[0].sample]
     token = int(first.ids[first.spans[request.pictures[0].index][0]])
     sizes = [
         stop - start
         for each in request.pictures
-        for start, stop in [pool[each.sample].spans[each.index]]
+        for start, stop in [samples[each.sample].spans[each.index]]
     ]
     ids: list[int] = request.ids.tolist()
     found: list[int] = []

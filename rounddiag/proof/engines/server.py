@@ -11,14 +11,14 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
 from rounddiag.proof.engines.dialects import Answer, Dialect, Sglang, Vllm
 from rounddiag.proof.engines.pictures import with_spans
-from rounddiag.wording import pluralize
+from rounddiag.proof.scores import check_log_probs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Pool, Request, Trajectory
+    from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 _CHANGED = 0.02  # nat: mean |difference| of the same request, asked again
 
@@ -78,28 +78,22 @@ class ServerEngine:
         """Find the image tokens of a sample."""
         return with_spans(one)
 
-    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+    def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
         found = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
-            values = self._ask(request, pool)
+            values = self._ask(request, samples)
             scored = request.is_scored.clone()
             scored[0] = False
             values = values[scored.numpy()]
-            if not (np.isfinite(values) | np.isneginf(values)).all():
-                number = int((~np.isfinite(values) & ~np.isneginf(values)).sum())
-                self.refuse(
-                    "a number for each token",
-                    f"none for {pluralize(number, 'token')} of sample {request.sample}",
-                    "Restart the server: some versions return NaN for cached prompts.",
-                )
+            values = check_log_probs(values, self.name, ServerError)
             if self._probe is None:
                 self._probe = request, values
             found.append(values)
         return found
 
-    def confirm(self, pool: Pool) -> None:
+    def confirm(self, samples: Samples) -> None:
         """Check that the server is what it was when scoring began."""
         if self._probe is None:
             return
@@ -111,7 +105,7 @@ class ServerEngine:
                 "Prove again while the server stays up.",
             )
         request, before = self._probe
-        (after,) = self.score([request], pool)
+        (after,) = self.score([request], samples)
         apart = float(np.nanmean(np.abs(after - before)))
         if apart > _CHANGED:
             self.refuse(
@@ -120,7 +114,7 @@ class ServerEngine:
                 "Its weights changed: use a server that no trainer updates.",
             )
 
-    def _ask(self, request: Request, pool: Pool) -> Array:
+    def _ask(self, request: Request, samples: Samples) -> Array:
         """Return a log-prob for each id of a request; NaN where there is none."""
         if request.places is not None or any(
             each.look in {"pad", "zeros"} for each in request.pictures
@@ -130,7 +124,7 @@ class ServerEngine:
                 found="one of positions or features",
                 advice="Pass the folder of the model.",
             )
-        answer = self.dialect.ask(self.host, request, pool)
+        answer = self.dialect.ask(self.host, request, samples)
         self._check_ids(answer, request)
         if answer.num_cached:
             self.refuse(

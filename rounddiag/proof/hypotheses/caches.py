@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rounddiag.proof.judge import Opinion
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 # Tokens of a block: a cache keeps whole ones. SGLang has pages of 1, vLLM 16 on a GPU.
 # Without a cache the context is read again with the new weights.
@@ -23,8 +23,8 @@ BLOCKS = (0, 1, 16, 32, 64, 128)
 def cached_prompt(weights: str, label: str) -> Hypothesis:
     """Return the hypothesis that the prompt was read from a cache of other weights."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         kept = one.start - 1  # the last token of a prompt is always computed
         if kept < 1:
             return None
@@ -41,8 +41,8 @@ def cached_prompt(weights: str, label: str) -> Hypothesis:
 def _kept_rounds(weights: str, number: int, block: int) -> Edit:
     """Let older weights write some rounds, and new ones go on, from their cache."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         base = Request.of_sample(one)
         if len(one.rounds) <= number:
             return [replace(base, weights=weights)]

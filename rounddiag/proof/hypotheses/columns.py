@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.proof.judge import Sheet
     from rounddiag.proof.scorer import Scorer
+    from rounddiag.proof.scores import ScoreTable
 
 _SHIFTS = (-2, -1, 1, 2)
 _LEAST_FILLED = 6
@@ -34,7 +34,7 @@ _LOG_SOFTMAX = Hypothesis(
 
 
 def column_scores(
-    scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
+    scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
 ) -> Iterator[tuple[Hypothesis, Array]]:
     """Yield hypotheses about a column, with the log-probs that follow from the base."""
     for shift in _SHIFTS:
@@ -44,18 +44,18 @@ def column_scores(
             cause="shifted_log_probs",
             says=f"log-probs of the token {abs(shift)} {direction}",
         )
-        yield one, _shift(sheet, shift)
+        yield one, _shift(table, shift)
     for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         one = Hypothesis(
             name=f"stored_in_{name}",
             cause="low_precision",
             says=f"log-probs rounded to {name}",
         )
-        yield one, torch.from_numpy(sheet.base).to(dtype).double().numpy()
-    if "logits" in scorer.engine.abilities and _is_bfloat16(sheet.engines[engine]):
+        yield one, torch.from_numpy(table.base).to(dtype).double().numpy()
+    if "logits" in scorer.engine.abilities and _is_bfloat16(table.engines[engine]):
         with suppress(StoppedError):
             yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples)
-    filled = _fill(sheet, engine)
+    filled = _fill(table, engine)
     if filled is not None:
         value, scores = filled
         one = Hypothesis(
@@ -64,7 +64,7 @@ def column_scores(
             says=f"the value {value:.6g} in place of log-probs",
         )
         yield one, scores
-    exchanged = _exchange_rows(scorer, sheet, engine, samples)
+    exchanged = _exchange_rows(scorer, table, engine, samples)
     if exchanged is not None:
         one = Hypothesis(
             name="other_row",
@@ -81,29 +81,29 @@ def _is_bfloat16(values: Array) -> bool:
     return len(known) >= _LEAST_ROUNDED and bool((known == rounded).all())
 
 
-def _shift(sheet: Sheet, shift: int) -> Array:
-    found = np.full(len(sheet), np.nan)
-    if len(sheet) > abs(shift):
-        source = np.arange(len(sheet)) + shift
-        inside = (source >= 0) & (source < len(sheet))
-        inside[inside] &= sheet.sample[source[inside]] == sheet.sample[inside]
-        found[inside] = sheet.base[source[inside]]
+def _shift(table: ScoreTable, shift: int) -> Array:
+    found = np.full(len(table), np.nan)
+    if len(table) > abs(shift):
+        source = np.arange(len(table)) + shift
+        inside = (source >= 0) & (source < len(table))
+        inside[inside] &= table.sample[source[inside]] == table.sample[inside]
+        found[inside] = table.base[source[inside]]
     return found
 
 
-def _fill(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
+def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:
     """Return the value that many tokens share exactly, and the column with it."""
-    truth = sheet.engines[engine]
-    far = np.abs(scale_residuals(sheet.base - truth, sheet.spread)) > 20 * sheet.floor
+    truth = table.engines[engine]
+    far = np.abs(scale_residuals(table.base - truth, table.spread)) > 20 * table.floor
     values, counts = np.unique(truth[far & np.isfinite(truth)], return_counts=True)
     if not len(values) or counts.max() < max(_LEAST_FILLED, 0.2 * far.sum()):
         return None
     value = float(values[counts.argmax()])
-    return value, np.where(truth == value, value, sheet.base)
+    return value, np.where(truth == value, value, table.base)
 
 
 def _exchange_rows(
-    scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
+    scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
 ) -> Array | None:
     """Return, for samples that another row explains, that row of the other engine."""
     other = next(name for name in ("rollout", "old") if name != engine)
@@ -114,11 +114,11 @@ def _exchange_rows(
         part = slice(begin, begin + size)
         mask = batch.response_mask[part] != 0
         rows[row] = batch.log_probs(other)[part][mask].cpu().double().numpy()
-    found = np.full(len(sheet), np.nan)
+    found = np.full(len(table), np.nan)
     for sample in samples:
-        mine = sheet.sample == sample
-        truth = read_scores(batch, scorer.pool[sample], engine)
-        own = np.nanmean(np.minimum(np.abs(sheet.base[mine] - truth), 1))
+        mine = table.sample == sample
+        truth = read_scores(batch, scorer.samples[sample], engine)
+        own = np.nanmean(np.minimum(np.abs(table.base[mine] - truth), 1))
         best: tuple[float, Array] | None = None
         for row, values in rows.items():
             size = min(len(values), len(truth))

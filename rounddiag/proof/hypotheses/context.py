@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 LONGEST_PACK = 16_384  # tokens
 
@@ -70,8 +70,8 @@ def opening_length(one: Trajectory) -> int:
 
 
 def _mask_observations(*, template: bool, compact: bool) -> Edit:
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         request = drop_tokens(
             one, _observations(one, template=template), compact=compact
         )
@@ -100,8 +100,8 @@ register(
 
 
 @register("prompt_masked", cause="context_masked", says="no prompt")
-def _drop_prompt(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _drop_prompt(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     gone = torch.arange(len(one.ids)) < one.start - 1
     request = drop_tokens(one, gone, compact=True)
     return None if request is None else [request]
@@ -119,8 +119,8 @@ def _message_starts(one: Trajectory) -> list[int]:
     cause="prompt_mismatch",
     says="no first message, such as the system prompt",
 )
-def _drop_first_message(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _drop_first_message(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     starts = _message_starts(one)
     if len(starts) < 2 or starts[1] >= one.start:  # noqa: PLR2004 a first and a second
         return None
@@ -129,14 +129,14 @@ def _drop_first_message(one: Trajectory, pool: Pool) -> Sequence[Request] | None
 
 
 @register("first_token_doubled", cause="prompt_mismatch", says="its first token twice")
-def _double_first(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _double_first(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     return [Request.of_sample(one).prepend(one.ids[:1])]
 
 
 @register("first_token_removed", cause="prompt_mismatch", says="no first token")
-def _drop_first(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _drop_first(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     gone = torch.arange(len(one.ids)) < 1
     request = drop_tokens(one, gone, compact=True) if one.start > 1 else None
     return None if request is None else [request]
@@ -145,8 +145,8 @@ def _drop_first(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
 def _cut(limit: int) -> Edit:
     """Keep the last `limit` tokens of the prompt."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         gone = torch.arange(len(one.ids)) < one.start - limit
         request = drop_tokens(one, gone, compact=True)
         return None if request is None else [request]
@@ -169,9 +169,9 @@ _register_cuts()
 @register(
     "rounds_alone", cause="context_masked", says="each round with the prompt only"
 )
-def _forget_rounds(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+def _forget_rounds(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     """Score each round without the earlier ones, and with its own observation."""
-    del pool
+    del samples
     if len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
         return None
     requests = []
@@ -188,9 +188,9 @@ def _forget_rounds(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
 def _pack(size: int, *, restart: bool) -> Edit:
     """Let a row attend to those before it in its pack."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
         first = one.sample - (one.sample % size if size else 1)
-        before = [pool[i] for i in range(max(first, 0), one.sample)]
+        before = [samples[i] for i in range(max(first, 0), one.sample)]
         base = Request.of_sample(one)
         length = sum(len(other.ids) for other in before)
         if length + len(one.ids) > LONGEST_PACK:
@@ -244,7 +244,7 @@ _register_packs()
 
 
 @register("padding_attended", cause="packing_leak", says="the left padding attended to")
-def _attend_padding(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    number = pool.longest_prompt - one.start
+def _attend_padding(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    number = samples.longest_prompt - one.start
     base = Request.of_sample(one)
     return [base.prepend(torch.zeros(number, dtype=torch.long))] if number else [base]

@@ -13,7 +13,7 @@ from rounddiag.proof.trajectory import Request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 
 @register(
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     says="decoding, which differs from the same engine's prefill",
     needs=("decoding",),
 )
-def _decode(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+def _decode(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     """Decode each round after its context; the engine forces the tokens."""
-    del pool
+    del samples
     base = replace(Request.of_sample(one), setting="decoded")
     index = torch.arange(len(one.ids))
     requests = []

@@ -18,18 +18,18 @@ from rounddiag.vision.image_tokens import TokenRuns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rounddiag.proof.trajectory import Picture, Pool, Trajectory
+    from rounddiag.proof.trajectory import Picture, Samples, Trajectory
 
-Rewrite = Callable[["Trajectory", "Pool", int], "list[int] | None"]
+Rewrite = Callable[["Trajectory", "Samples", int], "list[int] | None"]
 """From a round to its ids once it is history; None where that is not known."""
 
 
 def _rewrite_history(rewrite: Rewrite) -> Edit:
     """Score each round with the earlier ones rewritten: a pass for each round."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
         written = [one.ids[start:stop].tolist() for start, stop in one.rounds]
-        history = [rewrite(one, pool, number) for number in range(len(written) - 1)]
+        history = [rewrite(one, samples, number) for number in range(len(written) - 1)]
         if None in history or history == written[:-1]:
             return None
         base = Request.of_sample(one)
@@ -76,8 +76,8 @@ def _written(one: Trajectory, number: int) -> list[int]:
     needs=("chat",),
 )
 @_rewrite_history
-def _render(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
-    chat = pool.chat
+def _render(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
+    chat = samples.chat
     return None if chat is None else chat.render(_written(one, number))
 
 
@@ -88,8 +88,8 @@ def _render(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
     needs=("chat",),
 )
 @_rewrite_history
-def _retokenise(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
-    chat = pool.chat
+def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
+    chat = samples.chat
     return None if chat is None else chat.retokenise(_written(one, number))
 
 
@@ -99,13 +99,13 @@ def _retokenise(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
     says="no thoughts of earlier rounds, as a template that renders again leaves them",
 )
 @_rewrite_history
-def _drop_thoughts(one: Trajectory, pool: Pool, number: int) -> list[int] | None:
+def _drop_thoughts(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
     """Leave out what an earlier round wrote up to `</think>`."""
     ids = _written(one, number)
-    if pool.batch.tokenizer is None:
+    if samples.batch.tokenizer is None:
         return None
     text = ""
-    for index, piece in enumerate(pieces(ids, pool.batch.tokenizer)):
+    for index, piece in enumerate(pieces(ids, samples.batch.tokenizer)):
         text += piece
         if "</think>" in text:
             return ids[index + 1 :]
@@ -117,8 +117,8 @@ def _drop_thoughts(one: Trajectory, pool: Pool, number: int) -> list[int] | None
     cause="retokenised",
     says="no first token after each round, such as a newline",
 )
-def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _drop_newlines(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     gone = torch.zeros(len(one.ids), dtype=torch.bool)
     gone[[end for _, end in one.rounds[:-1]]] = True
     request = drop_tokens(one, gone, compact=True)
@@ -130,9 +130,9 @@ def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     cause="prompt_mismatch",
     says="the prompts that the sampler recorded",
 )
-def _read_recorded(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+def _read_recorded(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     """Score each round after the ids that the batch has of its call."""
-    prompts = _recorded(one, pool)
+    prompts = _recorded(one, samples)
     if not prompts:
         return None
     base = Request.of_sample(one)
@@ -149,9 +149,9 @@ def _read_recorded(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     return [request for request in requests if not request.is_empty]
 
 
-def _recorded(one: Trajectory, pool: Pool) -> dict[int, list[int]]:
+def _recorded(one: Trajectory, samples: Samples) -> dict[int, list[int]]:
     """Return the recorded prompt of each round of a sample that has one."""
-    columns = pool.batch.round_columns
+    columns = samples.batch.round_columns
     if PROMPTS not in columns:
         return {}
     mine = (columns["sample"] == one.sample).nonzero()[0]

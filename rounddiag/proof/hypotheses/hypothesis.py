@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rounddiag.errors import BatchError, nearest
-from rounddiag.proof.trajectory import Pool, Request, Trajectory
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 if TYPE_CHECKING:
     from rounddiag.proof.hypotheses.sampling import Processor
 
-Edit: TypeAlias = Callable[[Trajectory, Pool], "Sequence[Request] | None"]
+Edit: TypeAlias = Callable[[Trajectory, Samples], "Sequence[Request] | None"]
 """From a sample to the passes that score it; None where the change cannot be made."""
 
 Need: TypeAlias = Literal[
@@ -115,7 +115,7 @@ def register(
     Examples
     --------
     >>> @register("no_prompt", cause="prompt_mismatch", says="no prompt at all")
-    ... def drop_prompt(one, pool):
+    ... def drop_prompt(one, samples):
     ...     whole = Request.of_sample(one)
     ...     return [whole.keep(whole.source >= one.start, whole.pictures)]
     >>> "no_prompt" in registered_names()

@@ -11,12 +11,12 @@ from rounddiag.proof.trajectory import Request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 
 def _set(setting: str) -> Edit:
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         return [replace(Request.of_sample(one), setting=setting)]
 
     return edit

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 LARGEST_WINDOW = 8
 
@@ -28,8 +28,8 @@ def count_tokens(positions: Tensor, sample: Tensor) -> Tensor:
 
 
 def _look(look: Look) -> Edit:
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         base = Request.of_sample(one)
         shown = tuple(replace(picture, look=look) for picture in base.pictures)
         return [replace(base, pictures=shown)] if shown else None
@@ -43,8 +43,10 @@ def _look(look: Look) -> Edit:
     says="no pixels: image tokens as text, with positions that count tokens",
     needs=("pictures", "features", "positions"),
 )
-def _see_nothing_and_count(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    requests = _look("pad")(one, pool)
+def _see_nothing_and_count(
+    one: Trajectory, samples: Samples
+) -> Sequence[Request] | None:
+    requests = _look("pad")(one, samples)
     return requests and [replace(requests[0], places=count_tokens)]
 
 
@@ -71,8 +73,8 @@ register(
 def _without(first: int, stop: int | None, *, markers: bool = True) -> Edit:
     """Leave pictures out with their tokens."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         base = Request.of_sample(one)
         number = len(one.spans)
         begin, end, _ = slice(first, stop).indices(number)
@@ -87,9 +89,9 @@ def _without(first: int, stop: int | None, *, markers: bool = True) -> Edit:
     return edit
 
 
-def _collapse(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+def _collapse(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     """Keep one token of each picture, without features."""
-    del pool
+    del samples
     base = Request.of_sample(one)
     gone = torch.zeros(len(one.ids), dtype=torch.bool)
     for start, stop in one.spans:
@@ -137,8 +139,8 @@ register(
 
 
 def _blank(first: int, stop: int | None, look: Look = "pad") -> Edit:
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         base = Request.of_sample(one)
         shown = list(base.pictures)
         begin, end, _ = slice(first, stop).indices(len(shown))
@@ -184,8 +186,8 @@ _register_colours()
 def _window(size: int, *, removed: bool) -> Edit:
     """Each round sees the last `size` pictures: a pass for each number of pictures."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         base = Request.of_sample(one)
         if len(one.spans) <= size:
             return [base]  # an engine with this window sees them all
@@ -227,17 +229,17 @@ def _register_windows() -> None:
 _register_windows()
 
 
-def _exchange(choose: Callable[[Trajectory, Pool, int], Picture | None]) -> Edit:
+def _exchange(choose: Callable[[Trajectory, Samples, int], Picture | None]) -> Edit:
     """Show other pictures, where they have as many tokens."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
         base = Request.of_sample(one)
-        shown = [choose(one, pool, index) for index in range(len(one.spans))]
+        shown = [choose(one, samples, index) for index in range(len(one.spans))]
         if not shown or None in shown or tuple(shown) == base.pictures:
             return None
         found = tuple(picture for picture in shown if picture is not None)
         sizes = [stop - start for start, stop in one.spans]
-        others = [pool[each.sample].spans[each.index] for each in found]
+        others = [samples[each.sample].spans[each.index] for each in found]
         if [stop - start for start, stop in others] != sizes:
             return None
         return [replace(base, pictures=found)]
@@ -245,11 +247,11 @@ def _exchange(choose: Callable[[Trajectory, Pool, int], Picture | None]) -> Edit
     return edit
 
 
-def _of_row(step: int) -> Callable[[Trajectory, Pool, int], Picture | None]:
+def _of_row(step: int) -> Callable[[Trajectory, Samples, int], Picture | None]:
     """Take the pictures of another row of the batch, its last one where it has few."""
 
-    def choose(one: Trajectory, pool: Pool, index: int) -> Picture | None:
-        other = pool[(one.sample + step) % len(pool)]
+    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
+        other = samples[(one.sample + step) % len(samples)]
         if not other.spans:
             return None
         return Picture(other.sample, min(index, len(other.spans) - 1))
@@ -257,21 +259,21 @@ def _of_row(step: int) -> Callable[[Trajectory, Pool, int], Picture | None]:
     return choose
 
 
-def _of_stream(step: int) -> Callable[[Trajectory, Pool, int], Picture | None]:
+def _of_stream(step: int) -> Callable[[Trajectory, Samples, int], Picture | None]:
     """Take the picture that is `step` further in the list of the whole batch."""
 
-    def choose(one: Trajectory, pool: Pool, index: int) -> Picture | None:
+    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
         sample, index = one.sample, index + step
-        for _ in range(len(pool)):
-            count = len(pool[sample].spans)
+        for _ in range(len(samples)):
+            count = len(samples[sample].spans)
             if 0 <= index < count:
                 return Picture(sample, index)
             if index >= count:
                 index -= count
-                sample = (sample + 1) % len(pool)
+                sample = (sample + 1) % len(samples)
             else:
-                sample = (sample - 1) % len(pool)
-                index += len(pool[sample].spans)
+                sample = (sample - 1) % len(samples)
+                index += len(samples[sample].spans)
         return None
 
     return choose

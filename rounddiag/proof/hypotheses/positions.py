@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rounddiag.proof.trajectory import Places, Pool, Trajectory
+    from rounddiag.proof.trajectory import Places, Samples, Trajectory
 
 
 def _place(make: Callable[[Trajectory], Places], *, images: bool = False) -> Edit:
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        del samples
         if images and not one.spans:
             return None
         return [replace(Request.of_sample(one), places=make(one))]
@@ -156,14 +156,14 @@ register(
     says="rotary frequencies rounded to bfloat16",
     needs=("rotary",),
 )
-def _round_frequencies(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    del pool
+def _round_frequencies(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    del samples
     return [replace(Request.of_sample(one), setting="rotary_bfloat16")]
 
 
-def _read_saved(pool: Pool, one: Trajectory) -> Tensor | None:
+def _read_saved(samples: Samples, one: Trajectory) -> Tensor | None:
     """Return the positions that the file has, if they are those of all tokens."""
-    saved = pool.batch.position_ids
+    saved = samples.batch.position_ids
     if saved is None:
         return None
     rows = torch.as_tensor(saved[one.sample])
@@ -179,8 +179,8 @@ def _read_saved(pool: Pool, one: Trajectory) -> Tensor | None:
     says="the position ids that the file has",
     needs=("positions",),
 )
-def _use_saved(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    saved = _read_saved(pool, one)
+def _use_saved(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    saved = _read_saved(samples, one)
     if saved is None:
         return None
 

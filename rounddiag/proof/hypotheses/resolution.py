@@ -14,7 +14,7 @@ from rounddiag.proof.trajectory import Picture, Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rounddiag.proof.trajectory import Pool, Trajectory
+    from rounddiag.proof.trajectory import Samples, Trajectory
 
 # Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
 LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
@@ -31,8 +31,8 @@ SCALES = {
 def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
     """Change pictures, of so many pixels, and give them the tokens that they need."""
 
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        if pool.count is None or not one.spans:
+    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+        if samples.count is None or not one.spans:
             return None
         base = Request.of_sample(one)
         areas = [one.shots[each.index].size for each in base.pictures]
@@ -42,7 +42,7 @@ def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
         )
         ids, source, end = [], [], 0
         for picture, (start, stop) in zip(shown, one.spans, strict=True):
-            number = pool.count(picture, pool)
+            number = samples.count(picture, samples)
             ids += [one.ids[end:start], one.ids[start].repeat(number)]
             source += [torch.arange(end, start), torch.full((number,), -1)]
             end = stop

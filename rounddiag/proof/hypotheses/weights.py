@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.proof.engines import Engine
     from rounddiag.proof.engines.adapters import Adapter
-    from rounddiag.proof.judge import Sheet
     from rounddiag.proof.scorer import Scorer
+    from rounddiag.proof.scores import ScoreTable
 
 WEIGHTS = "weights_"  # the names of hypotheses about checkpoints begin so
 _FACTORS = (0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 4.0)  # of an adapter's strength
@@ -67,8 +67,8 @@ def adapter_hypotheses(
     }
     (label, mine), *others = opened.items()
     scorer.engine = plain.adapted(mine)
-    if isinstance(scorer.rough, LocalEngine):
-        scorer.rough = scorer.rough.adapted(mine)
+    if isinstance(scorer.low_precision, LocalEngine):
+        scorer.low_precision = scorer.low_precision.adapted(mine)
     changed: list[tuple[str, str, Adapter | None]] = [
         ("adapter_off", f"without the adapter {label}", None)
     ]
@@ -135,7 +135,7 @@ def _require_local(engine: Engine, key: str) -> LocalEngine:
 
 def weights_by_sample(
     scorer: Scorer,
-    sheet: Sheet,
+    table: ScoreTable,
     engine: str,
     samples: Sequence[int],
     known: Sequence[Hypothesis],
@@ -144,12 +144,12 @@ def weights_by_sample(
     if len(known) < 2:  # noqa: PLR2004 a choice
         return None
     columns = {one.name: scorer.column((one,), samples) for one in known}
-    columns["base"] = sheet.base
-    far = {name: np.abs(sheet.residual(engine, v)) for name, v in columns.items()}
-    found = sheet.base.copy()
+    columns["base"] = table.base
+    far = {name: np.abs(table.residual(engine, v)) for name, v in columns.items()}
+    found = table.base.copy()
     chosen: dict[str, int] = {}
     for sample in samples:
-        mine = sheet.sample == sample
+        mine = table.sample == sample
         left = {
             name: float(np.nansum(values[mine].clip(max=10)))
             for name, values in far.items()

@@ -1,0 +1,152 @@
+"""The scores of the same tokens: of the batch's engines, and of a scorer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.errors import BatchError, RounddiagError
+from rounddiag.proof.noise import LEAST_SPREAD, fit_scale, scale_residuals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag._typing import Array
+
+MATTERS = 4.0  # times the noise
+_ROUNDING = 2.0**-8  # nats above 0: one unit of bfloat16 at 1
+_MOST_IMPOSSIBLE = 0.01  # share of -inf; float32 gives none where the id has a logit
+
+
+def check_log_probs(
+    values: Array, who: str, error: type[RounddiagError] = BatchError
+) -> Array:
+    """Return what an engine answered as float64, if it can be log-probs.
+
+    Every engine's answer goes through here: finite numbers of at most 0 within
+    rounding, and -inf for at most one token in a hundred.
+
+    Examples
+    --------
+    >>> check_log_probs(np.array([-1.5, 0.0]), "the server").tolist()
+    [-1.5, 0.0]
+    """
+    found = np.asarray(values, dtype=np.float64)
+    impossible = found == -np.inf
+    wrong = ~impossible & ~(np.abs(found) < np.finfo(np.float32).max)
+    wrong |= found > _ROUNDING
+    what = ""
+    if wrong.any():
+        what = f"{found[wrong][0]:.6g} for {int(wrong.sum())} of {len(found)} tokens"
+    elif impossible.mean() > _MOST_IMPOSSIBLE if len(found) else False:
+        what = f"-inf for {int(impossible.sum())} of {len(found)} tokens"
+    if what:
+        raise error.build(
+            expected=f"log-probs of {who}: finite, at most 0",
+            found=what,
+            advice="Compare one sample with a forward pass of the model.",
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreTable:
+    """The scores of the same tokens: two engines and a scorer.
+
+    Attributes
+    ----------
+    engines : mapping of str to float array
+        `old` and `rollout`: the log-probs of the batch.
+    base : float array
+        The scorer's log-probs of unchanged inputs.
+    low_precision : float array
+        The same in the short dtype of training, or with other kernels: its distance
+        from `base` is the floor of the noise.
+    spread : float array
+        See `Readout.spread`.
+    sample, round : int arrays
+        Where the tokens are.
+    """
+
+    engines: Mapping[str, Array]
+    base: Array
+    low_precision: Array
+    spread: Array
+    sample: Array
+    round: Array
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @cached_property
+    def floor(self) -> float:
+        """The scale of the scorer's own noise, in nats of logits."""
+        noise = scale_residuals(self.low_precision - self.base, self.spread)
+        is_uncertain = self.spread >= LEAST_SPREAD
+        kept = noise[is_uncertain] if is_uncertain.any() else noise
+        return max(fit_scale(kept), 1e-5)
+
+    @cached_property
+    def is_informative(self) -> Array:
+        """Tokens that show the noise, or a fault: not those that are certain to all."""
+        certain = self.spread < LEAST_SPREAD
+        far = np.zeros(len(self), dtype=bool)
+        for truth in self.engines.values():
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(scale_residuals(self.base - truth, self.spread))
+            far |= apart > MATTERS * self.floor
+        return ~certain | far
+
+    def scale(self, residual: Array, least: float = 1e-7) -> float:
+        """Return the scale of residuals, over the tokens that inform."""
+        return fit_scale(residual[self.is_informative], least)
+
+    def residual(self, engine: str, scores: Array) -> Array:
+        """Return scores minus an engine's, on the scale of logits.
+
+        The engine's own numerics are those of `base` or of `low_precision`, whichever
+        is nearer: the difference is added to the scores.
+        """
+        truth, spread = self.engines[engine], self.spread_of(engine)
+        plain = scale_residuals(scores - truth, spread)
+        low_precision = scale_residuals(
+            scores + self.low_precision - self.base - truth, spread
+        )
+        return (
+            low_precision
+            if self.scale(low_precision) < 0.8 * self.scale(plain)
+            else plain
+        )
+
+    def spread_of(self, engine: str) -> Array:
+        """Return the spread, larger where the engine is less certain than the base.
+
+        A fault makes certain tokens uncertain, and these have noise then.
+        """
+        truth = np.nan_to_num(self.engines[engine], nan=0.0)
+        found: Array = np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
+        return found
+
+    def take(self, tokens: Array) -> ScoreTable:
+        """Return the table of some tokens."""
+        return replace(
+            self,
+            engines={name: values[tokens] for name, values in self.engines.items()},
+            base=self.base[tokens],
+            low_precision=self.low_precision[tokens],
+            spread=self.spread[tokens],
+            sample=self.sample[tokens],
+            round=self.round[tokens],
+        )
+
+    def rebase(self, engine: str, scores: Array) -> ScoreTable:
+        """Return the table of one engine, with a hypothesis as the new base."""
+        return replace(
+            self,
+            engines={engine: self.engines[engine]},
+            base=scores,
+            low_precision=scores + self.low_precision - self.base,
+        )
