@@ -9,6 +9,7 @@
 `rows`        copies, padding, empty rows, mixed weight versions
 `provable`    what a proof can use: the checkpoint, prompts of rounds
 `update`      advantages, separators of turns, rows joined into samples
+`coordinates` the frame of the points of actions
 `images`      image tokens and M-RoPE position ids
 ============  ====================================================================
 """

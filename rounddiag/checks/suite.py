@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rounddiag.checks import (
+    coordinates,
     images,
     log_probs,
     provable,
@@ -55,6 +56,7 @@ _OTHERS = (
     images.SIZES,
     images.NOT_WRITTEN,
     images.MROPE,
+    coordinates.FRAME,
     images.EXACT,
     provable.FACTS,
 )

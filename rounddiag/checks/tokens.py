@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 
 def decode_ids(
-    token_ids: Sequence[int], tokenizer: object | None, *, starts: Sequence[int] = ()
+    token_ids: Sequence[int],
+    tokenizer: object | None,
+    *,
+    starts: Sequence[int] = (),
+    visible: bool = True,
 ) -> list[str]:
-    """Return one visible piece of text a token; see `rounddiag.text.pieces`."""
+    """Return one piece of text a token; see `rounddiag.text.pieces`."""
     try:
-        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
+        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=visible)
     except Exception as error:  # any callable can be a tokenizer
         raise _tokenizer_error(error) from error
 

@@ -63,6 +63,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
         "advantages",
         "rollout_ids",
         "num_rows",
+        "images",
         "meta",
     ]
 
@@ -70,7 +71,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 31
+    assert len({one.name for one in every}) == len(every) == 32
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:
@@ -197,6 +198,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         "no last round is cut off",
         "no round resumes inside a turn",
         "the model wrote no vision token",
+        "actions are in the frame of the picture",
     ]
     assert left_out not in {one.detail for one in check(batch)}
 
