@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.errors import RounddiagError
-from rounddiag.proof.engines.engine import CHUNK
+from rounddiag.proof.engines.engine import ELEMENTS
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.fitting import REFINED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
@@ -141,7 +141,7 @@ def _memory(scorer: Scorer) -> int | None:
         return int(torch.cuda.max_memory_allocated(device))
     models = {id(one.model): one.model for one in local}
     weights = sum(one.get_memory_footprint() for one in models.values())
-    return int(weights) + _COPIES * CHUNK * local[0].vocabulary * 4
+    return int(weights) + _COPIES * ELEMENTS * 4
 
 
 def announce(plan: Plan, engine: str) -> str:

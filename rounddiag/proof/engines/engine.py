@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from rounddiag.proof.hypotheses.sampling import Processor
     from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
-CHUNK = 512  # tokens whose logits are held at once
-_LEAST_CHUNK = 8
+ELEMENTS = 2**24  # logits that are held at once: 64 MB in float32
+_LEAST_CHUNK = 8  # tokens
+_WHOLE = 2**12  # ids: logits of a smaller vocabulary are kept as they are
+_TOP = 256  # likeliest ids of a token that are kept
+_WIDTH = 0.05  # nats of a bin of the others: its mean errs by width^2 / 24 of its mass
+_BINS = 600  # 30 nats below the likeliest: what is below has no mass
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Readout:
     """The hidden states of a pass at the scored tokens, from which logits follow.
 
@@ -44,36 +49,101 @@ class Readout:
     tokens: Tensor
     seen: Seen
 
-    @torch.inference_mode()
     def log_probs(self, processors: Sequence[Processor] = ()) -> Array:
         """Return the log-probs of the tokens after processors, shape (n,)."""
+        if not processors:
+            return self._plain[0]
+        logits, columns, seen = self._kept
+        found = chosen_log_probs(logits, columns, seen, processors)
+        values: Array = found.double().numpy()
+        return values
 
-        def compute(rows: Tensor) -> Tensor:
-            seen = Seen(
-                self.seen.ids, self.seen.at[rows], self.seen.begin[rows], self.seen.size
-            )
-            logits = self.head(self.hidden[rows])
-            tokens = self.tokens[rows].to(logits.device)
-            return chosen_log_probs(logits, tokens, seen, processors)
-
-        return _by_chunks(len(self.tokens), compute)
-
-    @torch.inference_mode()
     def spread(self) -> Array:
         """Return how much noise of the logits moves each log-prob, shape (n,).
 
         sqrt((1 - p)^2 + sum of the other p^2): the standard deviation of the log-prob
         when every logit has independent noise of 1 nat.
         """
+        return self._plain[1]
 
-        def compute(rows: Tensor) -> Tensor:
-            chances = self.head(self.hidden[rows]).float().softmax(-1)
-            tokens = self.tokens[rows].to(chances.device)
-            own = chances.gather(-1, tokens[:, None])[:, 0]
-            others = (chances.square().sum(-1) - own.square()).clamp(min=0)
-            return ((1 - own).square() + others).sqrt()
+    @cached_property
+    def _plain(self) -> tuple[Array, Array]:
+        """Log-probs and spreads: from one look at all logits."""
 
-        return _by_chunks(len(self.tokens), compute)
+        def compute(logits: Tensor, rows: Tensor) -> Tensor:
+            tokens = self.tokens[rows].to(logits.device)
+            own = logits.gather(-1, tokens[:, None])[:, 0]
+            total = logits.logsumexp(-1)
+            square = (logits.mul_(2).logsumexp(-1) - 2 * total).exp()
+            chance = (own - total).exp()
+            others = (square - chance.square()).clamp(min=0)
+            return torch.stack(
+                [own - total, ((1 - chance).square() + others).sqrt()], -1
+            )
+
+        found = self._by_chunks(compute).double().numpy()
+        return found[:, 0], found[:, 1]
+
+    @cached_property
+    def _kept(self) -> tuple[Tensor, Tensor, Seen]:
+        """Logits from which all processors follow, columns of tokens, ids before them.
+
+        The ids that the sample has, the likeliest others of each token, and the rest in
+        bins of their logits. Of a small vocabulary all.
+        """
+        size = self.seen.size
+        if size <= _WHOLE:
+            logits = self._by_chunks(lambda logits, _: logits)
+            seen = replace(self.seen, ids=self.seen.ids.cpu())
+            return logits, self.tokens, seen
+        names, ids = self.seen.ids.cpu().unique(return_inverse=True)
+        number = len(names)
+
+        def compute(logits: Tensor, rows: Tensor) -> Tensor:
+            del rows
+            own = logits[:, names]
+            top = logits.amax(-1, keepdim=True)
+            logits[:, names] = -torch.inf
+            others = logits.topk(_TOP)
+            logits.scatter_(-1, others.indices, -torch.inf)
+            at = ((top - logits) / _WIDTH).clamp(0, _BINS).long()
+            inside = torch.isfinite(logits)
+            counts = torch.zeros(len(logits), _BINS + 1, device=logits.device)
+            sums = counts.scatter_add(-1, at, logits.where(inside, 0))
+            counts = counts.scatter_add(-1, at, inside.float())
+            means = torch.where(counts > 0, sums / counts.clamp(min=1), -torch.inf)
+            return torch.cat([own, others.values, means, counts.log()], -1)
+
+        found = self._by_chunks(compute)
+        logits, counts = found.split([found.shape[-1] - _BINS - 1, _BINS + 1], -1)
+        weights = torch.zeros_like(logits)
+        weights[:, number + _TOP :] = counts.clamp(min=0)
+        seen = Seen(
+            ids, self.seen.at, self.seen.begin, logits.shape[-1], names, weights
+        )
+        return logits, torch.searchsorted(names, self.tokens), seen
+
+    @torch.inference_mode()
+    def _by_chunks(self, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Compute rows from logits; from fewer at once where memory does not suffice."""
+        number = len(self.tokens)
+        parts: list[Tensor] = []
+        begin, size = 0, max(ELEMENTS // self.seen.size, _LEAST_CHUNK)
+        while begin < number or not parts:
+            rows = torch.arange(begin, min(begin + size, number))
+            try:
+                logits = self.head(self.hidden[rows]).float()
+                parts.append(compute(logits, rows).float().cpu())
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if size <= _LEAST_CHUNK:
+                    what = f"the logits of {size} tokens"
+                    raise memory_error(what) from error
+                size = max(size // 4, _LEAST_CHUNK)
+                continue
+            begin += size
+        return torch.cat(parts)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -83,27 +153,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         isinstance(error, RuntimeError)
         and ("out of memory" in text or "can't allocate memory" in text)
     )
-
-
-def _by_chunks(number: int, compute: Callable[[Tensor], Tensor]) -> Array:
-    """Compute values for rows; for fewer at once where memory does not suffice."""
-    parts = [torch.empty(0)]
-    begin, size = 0, CHUNK
-    while begin < number:
-        rows = torch.arange(begin, min(begin + size, number))
-        try:
-            parts.append(compute(rows).float().cpu())
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if size <= _LEAST_CHUNK:
-                what = f"the logits of {size} tokens"
-                raise memory_error(what) from error
-            size //= 4
-            continue
-        begin += size
-    found: Array = torch.cat(parts).double().numpy()
-    return found
 
 
 def memory_error(what: str) -> LoadError:

@@ -38,12 +38,19 @@ class Seen:
         Where the round of each token begins: what is before is the prompt.
     size : int
         The number of ids that have a logit.
+    names : Tensor of int64, optional
+        Where logits of a part of the vocabulary are kept: the ids of the first columns;
+        `ids` are columns then.
+    weights : Tensor of shape (n, size), optional
+        And the logarithm of how many ids each column stands for.
     """
 
     ids: Tensor
     at: Tensor
     begin: Tensor
     size: int
+    names: Tensor | None = None
+    weights: Tensor | None = None
 
     @cached_property
     def output(self) -> Tensor:
@@ -54,6 +61,16 @@ class Seen:
     def prompt(self) -> Tensor:
         """How often each id stands before the round, shape (n, size)."""
         return self._count(torch.zeros_like(self.begin), self.begin)
+
+    def column(self, token_id: int) -> int:
+        """Return the column of the logit of an id that the sample has."""
+        if self.names is None:
+            return token_id
+        return int(torch.searchsorted(self.names, token_id))
+
+    def weigh(self, logits: Tensor) -> Tensor:
+        """Return logits with the weights of their columns."""
+        return logits if self.weights is None else logits + self.weights
 
     def _count(self, begin: Tensor, stop: Tensor) -> Tensor:
         found = torch.zeros(len(begin), self.size, device=self.ids.device)
@@ -137,9 +154,8 @@ class TopP:
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return logits, minus infinity where a token is left out."""
-        del seen
         order = logits.sort(-1, descending=True)
-        chances = order.values.softmax(-1)
+        chances = seen.weigh(logits).softmax(-1).gather(-1, order.indices)
         gone = chances.cumsum(-1) - chances > self.value
         return logits.masked_fill(
             torch.zeros_like(gone).scatter(-1, order.indices, gone), -torch.inf
@@ -195,8 +211,9 @@ class LogSoftmaxBfloat16:
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return log-probs."""
-        del seen
-        return logits.bfloat16().log_softmax(-1).float()
+        rounded = logits.bfloat16().float()
+        total = seen.weigh(rounded).logsumexp(-1, keepdim=True)
+        return (rounded - total).bfloat16().float()
 
 
 @dataclass(frozen=True)
@@ -209,22 +226,21 @@ class Bias:
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return the biased logits."""
-        del seen
         added = torch.zeros(logits.shape[-1], device=logits.device)
-        added[self.token_id] = self.value
+        added[seen.column(self.token_id)] = self.value
         return logits + added
 
 
 def chosen_log_probs(
     logits: Tensor, tokens: Tensor, seen: Seen, processors: Sequence[Processor] = ()
 ) -> Tensor:
-    """Return the log-probs of tokens after processors, in float32."""
+    """Return the log-probs of tokens, or of their columns, after processors."""
     values = logits.float()
     for processor in sorted(processors, key=lambda one: one.rank):
         before, values = values, processor(values, seen)
         values = _keep_drawn(before, values, tokens)
     if not any(isinstance(one, LogSoftmaxBfloat16) for one in processors):
-        values = values.log_softmax(-1)
+        values = values - seen.weigh(values).logsumexp(-1, keepdim=True)
     return values.gather(-1, tokens[:, None])[:, 0]
 
 
