@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
-from datetime import date, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag import schema
+from rounddiag.columns.column import plain_values, scatter_with_missing
 from rounddiag.core.sums import diffs, pack_tokens, prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
@@ -29,56 +27,11 @@ if TYPE_CHECKING:
     from rounddiag.text.role_tagging import Tagger
 
 
-_EXACT = 1 << 53  # every integer up to here is exact in float64
-
-
 def extra_column_names(batch: Batch) -> list[str]:
     """Return the extra columns of a batch whose names frames do not use themselves."""
     names = dict.fromkeys([*batch.round_columns, *batch.sample_columns])
     own = {column.name for column in TOKENS.columns}
     return [name for name in names if name not in own]
-
-
-_MAX_TEXT = 200  # characters of a value that is neither a number nor a text
-MAX_INTEGER_BITS = 4096  # Python writes no more than 4,300 digits
-
-
-def plain_values(values: Array) -> Array:
-    """Convert an extra column for frames and figures: one plain value per row.
-
-    Numbers of half or extended precision and of another byte order are converted.
-    Lists, dictionaries, rows of several dimensions and other objects become text.
-
-    Examples
-    --------
-    >>> plain_values(np.array([1, 2], dtype=">i2")).dtype.isnative
-    True
-    >>> plain_values(np.array([[1, 2], [3, 4]]))
-    array(['[1, 2]', '[3, 4]'], dtype=object)
-    """
-    kind, size = values.dtype.kind, values.dtype.itemsize
-    if values.ndim == 1 and kind == "f":
-        return values.astype("f4" if size <= 4 else "f8", copy=False)  # noqa: PLR2004 bytes
-    if values.ndim == 1 and kind in "biumM":
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
-    items = values.tolist()
-    plain = np.empty(len(values), dtype=object)
-    plain[:] = [_plain_value(value) for value in items]
-    return values if kind == "U" and plain.tolist() == items else plain
-
-
-def _plain_value(value: object) -> object:
-    if isinstance(value, str):
-        return encodable(value)
-    if value is None or isinstance(value, float | date | timedelta | Decimal):
-        return value
-    if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
-        return value
-    try:
-        text = reprlib.repr(value)  # bounded in depth and length
-    except ValueError:  # an integer of more digits than Python writes
-        text = f"{type(value).__name__} of very many digits"
-    return encodable(text)[:_MAX_TEXT]
 
 
 def plain_columns(columns: Mapping[str, Array]) -> dict[str, Array]:
@@ -114,29 +67,6 @@ def round_values(batch: Batch, name: str) -> Array:
     places = (first[sample[known]] + index[known]).astype(np.int64)
     values = plain_values(columns[name])[known]
     return scatter_with_missing(values, places, batch.num_rounds)
-
-
-def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
-    """Put values at their places in an array of this size; fill with NaN or None.
-
-    NaN if the values are numbers that a float64 holds exactly, else None.
-    """
-    is_present = np.zeros(size, dtype=bool)
-    is_present[places] = True
-    if is_present.all():
-        out = np.empty(size, dtype=values.dtype)
-    elif values.dtype.kind == "f" or _is_exact_as_float(values):
-        out = np.full(size, np.nan, dtype=np.result_type(values, np.float16))
-    else:
-        out = np.full(size, None, dtype=object)
-    out[places] = values
-    return out
-
-
-def _is_exact_as_float(values: Array) -> bool:
-    if values.dtype.kind not in "iu" or not len(values):
-        return False
-    return int(values.min()) >= -_EXACT and int(values.max()) <= _EXACT
 
 
 def token_texts(batch: Batch) -> list[str]:

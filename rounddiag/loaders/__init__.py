@@ -2,7 +2,8 @@
 
 ==================  =================================================================
 `open`              `load`: files, or a table in memory, as one batch
-`paths`             the files of a path, folder or glob
+`paths`             the files of a path, folder or glob; a file inside a folder
+`json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
 `detection`         the content of a file, the list of formats, and the match
 `column_mapping`    the `columns` argument: columns under the user's own names
@@ -30,12 +31,12 @@ from rounddiag.loaders.open import load
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save
-    from rounddiag.loaders.rescoring import attach
+    from rounddiag.loaders.rescoring import attach, export_rescore
 
-__all__ = ["attach", "formats", "load", "save"]
+__all__ = ["attach", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import pyarrow or pandas.
-_LAZY = {"attach": "rescoring", "save": "parquet"}
+_LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"}
 
 
 def __getattr__(name: str) -> object:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import token_frame
+from rounddiag.columns.column import scatter_with_missing
 from rounddiag.core import round_frame
-from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import FrameError
 from rounddiag.findings.view import Facts
 from tests.batches import hand_batch

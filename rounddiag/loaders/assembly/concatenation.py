@@ -14,7 +14,7 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_SAMPLE, build_offsets
 from rounddiag.checks.rows import find_copies
-from rounddiag.core.columns import scatter_with_missing
+from rounddiag.columns.column import scatter_with_missing
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of

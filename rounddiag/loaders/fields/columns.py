@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import MAX_INTEGER_BITS
+from rounddiag.columns.column import MAX_INTEGER_BITS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.lazy.arrays import scalar_value
 from rounddiag.loaders.pickle.placeholders import Node

@@ -1,0 +1,213 @@
+"""`Column`: a named value per sample, round or token, of which some are unknown."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.errors import FrameError
+from rounddiag.wording import encodable
+
+Scope: TypeAlias = Literal["sample", "round", "token"]
+# A `name` is a number by which nothing is ordered, such as a rank.
+Kind: TypeAlias = Literal["number", "name", "text", "flag", "time"]
+# Reads one plain value per row; None, NaN and NaT are unknown, and only Column says so.
+Source: TypeAlias = Callable[[], Array]
+
+_NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys("iuf", "number"),
+    **dict.fromkeys("mM", "time"),
+    "b": "flag",
+}
+_EXACT = 1 << 53  # every integer up to here is exact in float64
+_MAX_TEXT = 200  # characters of a value that is neither a number nor a text
+MAX_INTEGER_BITS = 4096  # Python writes no more than 4,300 digits
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A named value per sample, round or token, of which some are unknown.
+
+    Attributes
+    ----------
+    name : str
+    scope : {"sample", "round", "token"}
+        What a row is.
+    source : callable
+        Reads the column when it is first asked for.
+    kind : {"number", "name", "text", "flag", "time"}
+        Numbers and times have an order.
+
+    Examples
+    --------
+    >>> version = Column.of("version", "round", np.array([7.0, np.nan, 5.0, 7.0]))
+    >>> version.is_known()
+    array([ True, False,  True,  True])
+    >>> version.values()
+    array([7., 5., 7.])
+    >>> version.codes()
+    (array([ 1, -1,  0,  1]), array([5., 7.]))
+    """
+
+    name: str
+    scope: Scope
+    source: Source
+    kind: Kind
+
+    @classmethod
+    def of(cls, name: str, scope: Scope, values: Array) -> Column:
+        """Make a column of an array of any dtype, which is made plain when read."""
+        return cls(name, scope, lambda: plain_values(values), kind_of(name, values))
+
+    def __len__(self) -> int:
+        return len(self.filled)
+
+    @cached_property
+    def filled(self) -> Array:
+        """One value per row for a frame: NaN, NaT or None where it is unknown."""
+        return self.source()
+
+    @cached_property
+    def _known(self) -> Array:
+        filled = self.filled
+        match filled.dtype.kind:
+            case "f":
+                return ~np.isnan(filled)
+            case "m" | "M":
+                return ~np.isnat(filled)
+            case "O":
+                return ~np.array([*map(_is_missing, filled)], bool)
+        return np.ones(len(filled), dtype=bool)
+
+    def is_known(self, rows: Array | None = None) -> Array:
+        """Mark the rows, by default all, whose value is known."""
+        return self._known if rows is None else self._known[rows]
+
+    def values(self, rows: Array | None = None) -> Array:
+        """Return the known values in order, or those of `rows`.
+
+        Raises
+        ------
+        FrameError
+            If the value of one of `rows` is unknown.
+        """
+        if rows is None:
+            return self.filled[self._known]
+        unknown = np.count_nonzero(~self._known[rows])
+        if unknown:
+            raise FrameError.build(
+                key=self.name,
+                expected="rows whose value is known",
+                found=f"{unknown} of {len(self._known[rows])} without one",
+                advice="Select rows by `is_known` first.",
+            )
+        return self.filled[rows]
+
+    def codes(self) -> tuple[Array, Array]:
+        """Return the index of each row's value, -1 where it is unknown, and the values.
+
+        Values are sorted and distinct; those that are no numbers are texts.
+        """
+        return self._codes
+
+    @cached_property
+    def _codes(self) -> tuple[Array, Array]:
+        known = self.values()
+        if known.dtype.kind == "O":
+            known = np.array([encodable(str(value)) for value in known], dtype=object)
+        values, index = np.unique(known, return_inverse=True)
+        codes = np.full(len(self), -1)
+        codes[self._known] = index
+        return codes, values
+
+
+def kind_of(name: str, values: Array) -> Kind:
+    """Return the kind of a column from its name and its dtype.
+
+    Examples
+    --------
+    >>> kind_of("dp_rank", np.arange(4)), kind_of("reward", np.zeros(4))
+    ('name', 'number')
+    """
+    kind = _KINDS.get(values.dtype.kind, "text") if values.ndim == 1 else "text"
+    return "name" if kind == "number" and _NAMES.search(name) else kind
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and value != value)  # noqa: PLR0124 NaN
+
+
+def plain_values(values: Array) -> Array:
+    """Convert a column of a file for frames and figures: one plain value per row.
+
+    Numbers of half or extended precision and of another byte order are converted.
+    Lists, dictionaries, rows of several dimensions and other objects become text.
+
+    Examples
+    --------
+    >>> plain_values(np.array([1, 2], dtype=">i2")).dtype.isnative
+    True
+    >>> plain_values(np.array([[1, 2], [3, 4]]))
+    array(['[1, 2]', '[3, 4]'], dtype=object)
+    """
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if values.ndim == 1 and kind == "f":
+        return values.astype("f4" if size <= 4 else "f8", copy=False)  # noqa: PLR2004 bytes
+    if values.ndim == 1 and kind in "biumM":
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    items = values.tolist()
+    plain = np.empty(len(values), dtype=object)
+    plain[:] = [_plain_value(value) for value in items]
+    return values if kind == "U" and plain.tolist() == items else plain
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, float | date | timedelta | Decimal):
+        return value
+    if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
+        return value
+    try:
+        text = reprlib.repr(value)  # bounded in depth and length
+    except ValueError:  # an integer of more digits than Python writes
+        text = f"{type(value).__name__} of very many digits"
+    return encodable(text)[:_MAX_TEXT]
+
+
+def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
+    """Put values at their places in an array of this size; the others are unknown.
+
+    NaN if the values are numbers that a float64 holds exactly, else None.
+
+    Examples
+    --------
+    >>> scatter_with_missing(np.array([7, 5]), np.array([0, 2]), 3)
+    array([ 7., nan,  5.])
+    """
+    is_present = np.zeros(size, dtype=bool)
+    is_present[places] = True
+    if is_present.all():
+        out = np.empty(size, dtype=values.dtype)
+    elif values.dtype.kind == "f" or _is_exact_as_float(values):
+        out = np.full(size, np.nan, dtype=np.result_type(values, np.float16))
+    else:
+        out = np.full(size, None, dtype=object)
+    out[places] = values
+    return out
+
+
+def _is_exact_as_float(values: Array) -> bool:
+    if values.dtype.kind not in "iu" or not len(values):
+        return False
+    return int(values.min()) >= -_EXACT and int(values.max()) <= _EXACT
