@@ -199,9 +199,7 @@ def test_one_engine_is_proved_alone(name: str) -> None:
     later = torch.arange(len(faulty)) % 68 >= 38
     lost = torch.full_like(faulty, torch.nan)
     values = torch.where(later, faulty, batch.old_log_probs)
-    columns: dict[str, Any] = dict.fromkeys(
-        ("old_log_probs", "rollout_log_probs"), lost
-    )
+    columns: dict[str, Any] = {"old_log_probs": lost, "rollout_log_probs": lost}
     sound = rd.prove(
         replace(batch, **{**columns, f"{name}_log_probs": batch.old_log_probs}), score
     )
