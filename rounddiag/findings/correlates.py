@@ -34,7 +34,7 @@ def not_followed(view: View, indices: Array) -> list[str]:
         "number of rounds": np.bincount(owner, minlength=num_samples).astype(float),
     }
     if view.images is not None:
-        facts["screenshots"] = np.nan_to_num(view.per_sample(view.images.astype(float)))
+        facts["screenshots"] = view.per_sample(view.images.astype(float))
     if view.batch.rewards is not None:
         facts["reward"] = view.batch.rewards.double().cpu().numpy()
     there = count > 0
