@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from rounddiag._typing import Array
     from rounddiag.columns.column import Column
 
@@ -23,10 +19,11 @@ def meets(codes: Array, relation: Relation, code: int) -> Array:
     >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
     array([ True, False, False,  True])
     """
-    is_known: Array = codes >= 0
+    rows: Array = codes >= 0
+    rows &= codes >= code if relation == ">=" else codes <= code
     if relation == "=":
-        return is_known & (codes == code)
-    return is_known & (codes >= code if relation == ">=" else codes <= code)
+        rows &= codes == code
+    return rows
 
 
 def rows_between(column: Column, low: float, high: float) -> Array:
@@ -43,18 +40,3 @@ def rows_between(column: Column, low: float, high: float) -> Array:
     values = column.values()
     rows[rows] = (low <= values) & (values <= high)
     return rows
-
-
-def rows_among(column: Column, wanted: Collection[object]) -> Array:
-    """Mark the rows whose value is one of these.
-
-    Examples
-    --------
-    >>> from rounddiag.columns import Column
-    >>> status = Column.of("status", "round", np.array(["ok", None, "lost"], object))
-    >>> rows_among(status, ["ok", None])
-    array([ True, False, False])
-    """
-    codes, values = column.codes()
-    chosen = [code for code, value in enumerate(values.tolist()) if value in wanted]
-    return np.isin(codes, chosen)

@@ -240,8 +240,7 @@ class BatchColumns:
 
     def _names_of(self, name: str, values: Array) -> Mapping[Any, int]:
         """Return the code of each value by the value; None is an unknown number."""
-        named = [one if one == one else None for one in values.tolist()]  # noqa: PLR0124
-        known: dict[Any, int] = {one: i for i, one in enumerate(named)}
+        known: dict[Any, int] = {one: i for i, one in enumerate(in_json(values))}
         if name == "sample" and self.batch.sample_ids is not None:
             ids = [self.batch.sample_ids[i] for i in values]
             known = {**{one: i for i, one in enumerate(ids)}, **known}
@@ -317,6 +316,17 @@ def is_ranged(name: str, values: Array) -> bool:
     is_name = values.dtype.kind in "iu" and not name.startswith("num_")
     most = _MAX_NAMES if is_name else MAX_GROUPS
     return values.dtype.kind in "iuf" and len(values) > most
+
+
+def in_json(values: Array) -> list[Any]:
+    """Return values as a filter names them: None for an unknown number.
+
+    Examples
+    --------
+    >>> in_json(np.array([0.5, np.nan]))
+    [0.5, None]
+    """
+    return [one if one == one else None for one in values.tolist()]  # noqa: PLR0124 NaN
 
 
 def bins_of(

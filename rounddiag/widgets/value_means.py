@@ -14,6 +14,7 @@ from rounddiag.stats.intervals import ratio_interval
 from rounddiag.widgets.columns import (
     MAX_GROUPS,
     bins_of,
+    in_json,
     is_ranged,
     range_text,
     value_text,
@@ -70,8 +71,8 @@ def _values_of(
 ) -> tuple[Array, list[str], list[Any]]:
     """Return the code of each token, and the text and condition of each code."""
     if not is_ranged(name, values):
-        plain = values.tolist()
-        return codes, [value_text(one) or "none" for one in plain], [[x] for x in plain]
+        texts = [value_text(one) or "none" for one in values.tolist()]
+        return codes, texts, [[one] for one in in_json(values)]
     bins, ends = bins_of(codes, values, MAX_GROUPS)
     conditions = [
         {"from": low, "to": high} if low == low else [None]  # noqa: PLR0124 NaN
