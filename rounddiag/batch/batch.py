@@ -16,7 +16,7 @@ from rounddiag.batch.layout import (
     select,
     selected_rows,
 )
-from rounddiag.batch.validation import check_fields, check_rounds
+from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
@@ -131,16 +131,23 @@ class Batch:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, value in encodable_names(self).items():
+            object.__setattr__(self, name, value)
         check_fields(self)
         check_rounds(self)
 
     @classmethod
-    def from_padded(cls, *, response_ids: Tensor, **others: Any) -> Self:  # noqa: ANN401 the fields have many types
+    def from_padded(
+        cls,
+        *,
+        response_ids: Tensor | np.ndarray[Any, Any] | Sequence[Any],
+        **others: Any,  # noqa: ANN401 the fields have many types
+    ) -> Self:
         """Build a batch from padded tensors, without copying contiguous ones.
 
         Parameters
         ----------
-        response_ids : Tensor, shape (num_samples, num_positions)
+        response_ids : Tensor, array or lists, shape (num_samples, num_positions)
         **others
             The other fields. Per-token fields have the shape of `response_ids`.
             `lengths` is the number of real positions per row, by default all.
@@ -158,12 +165,12 @@ class Batch:
         return cls(**from_padded(response_ids, others))
 
     @classmethod
-    def from_rows(cls, *, response_ids: Sequence[Tensor], **others: Any) -> Self:  # noqa: ANN401 the fields have many types
+    def from_rows(cls, *, response_ids: Sequence[Any], **others: Any) -> Self:  # noqa: ANN401 the fields have many types
         """Build a batch from rows of different lengths.
 
         Parameters
         ----------
-        response_ids : sequence of Tensor, one per sample
+        response_ids : sequence of Tensor, array or list, one per sample
         **others
             The other fields. Per-token fields and `prompt_ids` are sequences too.
 

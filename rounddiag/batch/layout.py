@@ -42,9 +42,56 @@ def build_offsets(lengths: Tensor) -> Tensor:
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
 
 
-def from_padded(response_ids: Tensor, others: Mapping[str, Any]) -> dict[str, Any]:
+def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or numbers
+    """Return a tensor, an array or lists of numbers as a plain tensor.
+
+    Examples
+    --------
+    >>> as_tensor("response_ids", [[5, 6]])
+    tensor([[5, 6]])
+    """
+    if isinstance(value, np.ndarray):  # torch has no other byte orders
+        value = np.require(value, value.dtype.newbyteorder("="), "W")
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise BatchError.build(
+            key=name,
+            expected="a tensor, an array or lists of numbers",
+            found=f"a {type(value).__name__}: {error!s:.80}",
+            advice="Pass rows of different lengths to `Batch.from_rows`.",
+        ) from error
+    require_plain(name, tensor)
+    # An empty list has no dtype.
+    is_untyped = not tensor.numel() and isinstance(value, list | tuple)
+    return tensor.long() if is_untyped and name in _INTEGERS else tensor
+
+
+def require_plain(name: str, tensor: object) -> None:
+    """Raise a BatchError unless it is a dense tensor whose values are in memory."""
+    found = f"a {type(tensor).__name__}"
+    if isinstance(tensor, torch.Tensor):
+        if tensor.is_nested:
+            found = "a nested tensor"
+        elif tensor.layout != torch.strided:
+            found = f"a tensor of layout {tensor.layout}"
+        elif tensor.is_meta or tensor.is_quantized:
+            found = f"a tensor of {tensor.dtype} on {tensor.device}"
+        else:
+            return
+    raise BatchError.build(
+        key=name,
+        expected="a dense tensor with its values in memory",
+        found=found,
+        advice="Pass `list(tensor.unbind())` of a nested tensor to `Batch.from_rows`,"
+        " and `tensor.to_dense()` of a sparse one.",
+    )
+
+
+def from_padded(values: Any, others: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 numbers
     """Turn padded fields into the fields of a Batch."""
     require_fields(others)
+    response_ids = as_tensor("response_ids", values)
     if response_ids.dim() != 2:  # noqa: PLR2004 rows and positions
         raise BatchError.build(
             key="response_ids",
@@ -58,26 +105,28 @@ def from_padded(response_ids: Tensor, others: Mapping[str, Any]) -> dict[str, An
         {"response_ids": response_ids, **others},
         lambda name, value: _flatten(name, value, (num_samples, width)),
     )
+    for name in ("lengths", "prompt_ids", "prompt_mask"):
+        if fields.get(name) is not None:
+            fields[name] = as_tensor(name, fields[name])
     if fields.get("lengths") is None:
         fields["lengths"] = ends
+    mask = fields.pop("prompt_mask", None)
     if fields.get("prompt_ids") is not None:
-        mask = fields.pop("prompt_mask", None)
         fields.update(_unpad_prompts(fields["prompt_ids"], mask))
     return {**fields, "offsets": build_offsets(ends)}
 
 
-def from_rows(
-    response_ids: Sequence[Tensor], others: Mapping[str, Any]
-) -> dict[str, Any]:
+def from_rows(values: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Turn rows of different lengths into the fields of a Batch."""
     require_fields(others)
+    response_ids = _as_rows("response_ids", values)
     lengths = torch.tensor([len(row) for row in response_ids], dtype=torch.int64)
     fields = _flatten_per_token(
         {"response_ids": response_ids, **others},
         lambda name, rows: _concatenate(name, rows, lengths.tolist()),
     )
     if fields.get("prompt_ids") is not None:
-        rows = fields["prompt_ids"]
+        rows = _as_rows("prompt_ids", fields["prompt_ids"])
         sizes = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         fields["prompt_ids"] = _concatenate("prompt_ids", rows, sizes.tolist())
         fields["prompt_offsets"] = build_offsets(sizes)
@@ -103,12 +152,15 @@ def _flatten_per_token(
         name: flatten(name, value) if name in PER_TOKEN and value is not None else value
         for name, value in fields.items()
     }
+    if fields.get("rewards") is not None:
+        result["rewards"] = as_tensor("rewards", fields["rewards"])
     scores = fields.get("scores") or {}
     result["scores"] = {name: flatten(name, value) for name, value in scores.items()}
     return result
 
 
-def _flatten(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
+def _flatten(name: str, value: Any, shape: tuple[int, int]) -> Tensor:  # noqa: ANN401 numbers
+    tensor = as_tensor(name, value)
     if tuple(tensor.shape) != shape:
         raise BatchError.build(
             key=name,
@@ -119,7 +171,12 @@ def _flatten(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
     return tensor.reshape(-1)
 
 
-def _concatenate(name: str, rows: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
+def _as_rows(name: str, rows: Sequence[Any]) -> list[Tensor]:
+    return [as_tensor(name, row) for row in rows]
+
+
+def _concatenate(name: str, values: Sequence[Any], lengths: Sequence[int]) -> Tensor:
+    rows = _as_rows(name, values)
     shapes = [tuple(row.shape) for row in rows]
     if shapes != [(length,) for length in lengths]:
         raise BatchError.build(
@@ -129,7 +186,7 @@ def _concatenate(name: str, rows: Sequence[Tensor], lengths: Sequence[int]) -> T
             advice="Cut every field to the response before building the batch.",
         )
     if rows:
-        return torch.cat(list(rows))
+        return torch.cat(rows)
     return torch.empty(0, dtype=torch.int64 if name in _INTEGERS else torch.float32)
 
 

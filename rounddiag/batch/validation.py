@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from rounddiag.batch.layout import PER_SAMPLE
+from rounddiag.batch.layout import PER_SAMPLE, require_plain
 from rounddiag.errors import BatchError
+from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rounddiag.batch.batch import Batch
 
 
 _LOG_PROBS = ("rollout_log_probs", "old_log_probs")
 
 
+def encodable_names(batch: Batch) -> dict[str, Any]:
+    """Return the ids and the names of columns, with lone surrogates escaped.
+
+    Neither frames nor files can hold lone surrogates.
+    """
+    ids = {name: getattr(batch, name) for name in ("group_ids", "sample_ids")}
+    changes: dict[str, Any] = {k: _encodable_ids(k, v) for k, v in ids.items() if v}
+    for field in ("scores", "sample_columns", "round_columns"):
+        columns = getattr(batch, field)
+        if any(encodable(name) != name for name in columns):
+            changes[field] = {encodable(name): one for name, one in columns.items()}
+    return changes
+
+
+def _encodable_ids(name: str, ids: Sequence[object]) -> tuple[str, ...]:
+    other = next((at for at, one in enumerate(ids) if not isinstance(one, str)), None)
+    if other is not None:
+        raise BatchError.build(
+            key=name,
+            expected="a text per sample",
+            found=f"{ids[other]!r:.40} at sample {other}",
+            advice="Name every sample, for example by its number, or leave it out.",
+        )
+    return tuple(map(encodable, map(str, ids)))
+
+
 def check_fields(batch: Batch) -> None:
     """Raise a BatchError if shapes, lengths or dtypes do not fit."""
+    _check_tensors(batch)
     _check_offsets(batch)
     _check_per_token(batch)
     _check_dtypes(batch)
@@ -45,6 +76,14 @@ def check_rounds(batch: Batch) -> None:
             found="1 in its padding",
             advice="Correct `lengths`, or mask out the padding.",
         )
+
+
+def _check_tensors(batch: Batch) -> None:
+    optional = ("rewards", "prompt_ids", "prompt_offsets")
+    others = {name: getattr(batch, name) for name in ("offsets", "lengths", *optional)}
+    for name, value in {**batch.per_token, **batch.scores, **others}.items():
+        if value is not None:
+            require_plain(name, value)
 
 
 def _check_offsets(batch: Batch) -> None:
@@ -116,6 +155,8 @@ def _check_floating(name: str, value: torch.Tensor) -> None:
 def _check_per_sample(batch: Batch) -> None:
     named = {name: getattr(batch, name) for name in ("rewards", *PER_SAMPLE)}
     for name, value in {**named, **batch.sample_columns}.items():
+        if name in batch.sample_columns:
+            _check_array(name, value)
         if value is not None and len(value) != batch.num_samples:
             raise BatchError.build(
                 key=name,
@@ -123,6 +164,16 @@ def _check_per_sample(batch: Batch) -> None:
                 found=f"{len(value)}",
                 advice="Pass one value per sample.",
             )
+
+
+def _check_array(name: str, values: object) -> None:
+    if not isinstance(values, np.ndarray) or not values.ndim:
+        raise BatchError.build(
+            key=name,
+            expected="an array with a value per row",
+            found=f"a {type(values).__name__}",
+            advice="Convert the column with `numpy.array`.",
+        )
 
 
 def _check_prompts(batch: Batch) -> None:
@@ -146,6 +197,8 @@ def _check_prompts(batch: Batch) -> None:
 
 def _check_round_columns(batch: Batch) -> None:
     columns = batch.round_columns
+    for name, values in columns.items():
+        _check_array(name, values)
     sizes = {name: len(values) for name, values in columns.items()}
     if columns and (
         len(set(sizes.values())) > 1 or not {"sample", "round"} <= {*sizes}

@@ -19,10 +19,9 @@ def meets(codes: Array, relation: Relation, code: int) -> Array:
     >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
     array([ True, False, False,  True])
     """
-    rows: Array = codes >= 0
-    rows &= codes >= code if relation == ">=" else codes <= code
-    if relation == "=":
-        rows &= codes == code
+    low = 0 if relation == "<=" else code
+    high = np.inf if relation == ">=" else code
+    rows: Array = (codes >= low) & (codes <= high)
     return rows
 
 

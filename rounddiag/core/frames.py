@@ -22,7 +22,6 @@ from rounddiag.core.columns import (
 from rounddiag.core.scores import select_scores, tag_pair
 from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds
 from rounddiag.errors import FrameError
-from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -229,7 +228,7 @@ def sample_frame(
         np.fmin.at(first, of_sample, first_unequal(batch, diffs(batch)))
         own["first_unequal"] = first
     for name, column in batch.columns.samples.items():
-        own.setdefault(encodable(name), column.filled)
+        own.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(own), batch)
 
 
@@ -261,6 +260,5 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
         **aggregates(totals, to_numpy(rounds.num_tokens)),
     }
     for name, column in batch.columns.rounds.items():
-        if encodable(name) not in columns:
-            columns[encodable(name)] = column.filled
+        columns.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)

@@ -22,9 +22,16 @@ from rounddiag.findings.correlates import not_followed
 from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
-from rounddiag.findings.level import Level
+from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.place import FACTOR_2, find_places
-from rounddiag.findings.reference import Range, guess_kind, named_range
+from rounddiag.findings.reference import (
+    SHAPE,
+    Range,
+    code_probability,
+    guess_kind,
+    named_range,
+    relative_to,
+)
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.place import Place
 
 
+_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _D_co = TypeVar("_D_co", covariant=True)
 
 
@@ -282,12 +290,12 @@ def diagnose(
         level=level,
         kind=kind,
         kind_is_assumed=not is_known,
-        reference=usual,
+        reference=view.usual,
         rest=level,
         findings=(),
         reason=_not_measurable(view),
         is_thinned=view.is_thinned,
-        caveat=_caveat(batch),
+        caveat=_caveat(view),
     )
     if result.reason:
         return result
@@ -301,13 +309,21 @@ def diagnose(
     )
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
-    verdict = judge(level, usual, findings)
+    verdict = judge(level, view.usual, findings)
+    if level.num_samples == 1 and not any(one.is_certain for one in findings):
+        mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
+        reason = f"one sample cannot be compared with others; {mean}"
+        return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
     return replace(result, verdict=verdict, findings=findings, rest=rest)
 
 
-def _caveat(batch: Batch) -> str:
-    """State that the rounds are unknown, and which tokens then count."""
+def _caveat(view: View) -> str:
+    """State which tokens count: of a long batch a part, or without rounds all."""
+    batch = view.batch
+    if view.is_thinned:
+        read, total = len(view) + view.num_nonfinite, int(batch.rounds.num_tokens.sum())
+        return f"Judged on {read:,} of {total:,} generated tokens: "
     if batch.meta.get("rounds") != "unknown":
         return ""
     if str(batch.meta.get("mask_source")).startswith("attention_mask"):
@@ -384,17 +400,27 @@ def _not_measurable(view: View) -> str:
 
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
-    """Return the range measured on a healthy batch."""
-    level = Level.from_view(View.from_batch(healthy, a, b, usual))
-    if not np.isfinite(level.mean_abs_diff):
+    """Return the range measured on a healthy batch, by the probability of tokens."""
+    view = View.from_batch(healthy, a, b, usual)
+    level = Level.from_view(view)
+    if level.num_samples < MIN_SAMPLES:
         raise BatchError.build(
-            expected="a healthy batch with generated tokens",
-            found="one without any",
-            advice="Leave `healthy` out, or pass another batch.",
+            expected=f"a healthy batch of at least {MIN_SAMPLES} samples with"
+            " generated tokens",
+            found=pluralize(level.num_samples, "sample") if len(view) else "none",
+            advice="Leave `healthy` out, or pass a larger batch.",
         )
+    code = code_probability(view.log_prob_b)
+    size = np.bincount(code, weights=view.abs_diff, minlength=len(SHAPE))
+    num = np.bincount(code, minlength=len(SHAPE))
+    # A bin without tokens: as far above the others as in the sound pair.
+    missing = level.mean_abs_diff / float(num @ SHAPE / len(view)) * np.array(SHAPE)
+    means = np.where(num > 0, size / np.maximum(num, 1), missing)
+    high = max(level.high, _LEAST)
     return replace(
         usual,
-        usual=1.5 * level.high,
-        limit=max(3 * level.high, 1e-6),
+        usual=1.5 * high,
+        limit=3 * high,
         source="the batch passed as `healthy`",
+        by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),
     )

@@ -2,7 +2,8 @@
 
 ==================  =================================================================
 `open`              `load`: files, or a table in memory, as one batch
-`paths`             the files of a path, folder or glob
+`paths`             the files of a path, folder or glob; a file inside a folder
+`json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
 `detection`         the content of a file, the list of formats, and the match
 `column_mapping`    the `columns` argument: columns under the user's own names

@@ -48,7 +48,6 @@ from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.unsupported import missing_columns_error, unsupported_error
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
-from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -354,21 +353,7 @@ def read_batch(
         )
     else:
         batch = with_join_hint(batch)
-    return _encodable(split_after(batch, stop_tokens))
-
-
-def _encodable(batch: Batch) -> Batch:
-    """Escape lone surrogates in ids and names, which frames and files cannot hold."""
-    changes: dict[str, Any] = {}
-    for field in ("scores", "sample_columns", "round_columns"):
-        columns = getattr(batch, field)
-        if any(encodable(name) != name for name in columns):
-            changes[field] = {encodable(name): one for name, one in columns.items()}
-    for field in ("group_ids", "sample_ids"):
-        ids = getattr(batch, field) or ()
-        if any(encodable(name) != name for name in ids):
-            changes[field] = tuple(map(encodable, ids))
-    return replace(batch, **changes) if changes else batch
+    return split_after(batch, stop_tokens)
 
 
 def _with_meta(batch: Batch, meta: Mapping[str, Any]) -> Batch:

@@ -164,7 +164,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
         )
     require_ids(batch, "Attach to the batch that it was made of.")
     if name == "trajectories":
-        return attach_trajectories(batch, Path(source).absolute())
+        return attach_trajectories(batch, source)
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()

@@ -6,21 +6,23 @@ verifiers. They have texts and pictures, and at most the sampler's log-probabili
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.errors import BatchError
+from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
+from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.paths import inside
 from rounddiag.loaders.source import Source, format_names
 from rounddiag.loaders.tabular.json_lines import JsonLines, objects_in
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # Sample columns that may have the name of a trajectory, besides the sample's id.
 _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")
 _ACTION = "action"
+_MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow decodes
 
 
 @dataclass(kw_only=True)
@@ -38,24 +41,42 @@ class Trajectory:
 
     Attributes
     ----------
-    names : tuple of str
-        What the file calls it.
+    file : Path
+    names : dict of str to int
+        What the file calls it, with a rank: 0 for the trajectory's own id, 1 for that
+        of its session, which others can share, 2 for its file, 3 for its folder.
     pictures : list of Screenshot and int
         Each with the number of turns before it.
     actions : list of str or None
         One per turn of the agent; None where it called no tool.
+    parts : set of str
+        Files, and trajectory ids, of its sub-agents.
+    num_unread : int
+        Pictures in files that are missing, outside the folder, or too large.
     """
 
-    names: tuple[str, ...]
+    file: Path
+    names: dict[str, int]
     pictures: list[tuple[Screenshot, int]] = field(default_factory=list)
     actions: list[str | None] = field(default_factory=list)
+    parts: set[str] = field(default_factory=set)
+    num_unread: int = 0
 
     def add_pictures(self, content: object, folder: Path | None = None) -> None:
         """Add the pictures in a message, before the next turn."""
         for part in objects_in(content):
-            picture = _read_part(part, folder)
+            try:
+                picture = _read_part(part, folder)
+            except LoadError:
+                self.num_unread += 1
+                continue
             if picture is not None:
                 self.pictures.append((picture, len(self.actions)))
+
+    def is_part_of(self, other: Trajectory) -> bool:
+        """Return whether it is a sub-agent's, by the other's references."""
+        own = {name for name, rank in self.names.items() if rank == 0}
+        return self is not other and not other.parts.isdisjoint({*own, str(self.file)})
 
     def shots(self, num_rounds: int) -> list[Screenshot]:
         """Return the pictures with their rounds, if a turn is a round."""
@@ -67,18 +88,26 @@ class Trajectory:
         return [replace(picture, round=round_) for (picture, _), round_ in pairs]
 
 
-def attach_trajectories(batch: Batch, path: Path) -> Batch:
+def attach_trajectories(batch: Batch, path: str | os.PathLike[str]) -> Batch:
     """Add the screenshots and actions of trajectories to the samples of their names."""
-    found: dict[str, Trajectory] = {}
-    for trajectory in _read_trajectories(path):
-        found |= dict.fromkeys(trajectory.names, trajectory)
+    if not isinstance(path, str | os.PathLike):
+        raise BatchError.build(
+            key="source",
+            expected="the path of trajectories",
+            found=f"a {type(path).__name__}",
+            advice="Save them to a file, and pass its path.",
+        )
+    trajectories = [*_read_trajectories(Path(path))]
     names = _names_of_samples(batch)
-    rows = [next((found[n] for n in row if n in found), None) for row in names]
+    rows = _match(trajectories, names)
     if not any(rows):
+        found = [
+            min((rank, n) for n, rank in one.names.items()) for one in trajectories
+        ]
         raise BatchError.build(
             key="sample_id",
             expected=f"trajectories of its samples: {format_names(names[0][:1])}, ...",
-            found=f"those of {format_names([*found][:4])}",
+            found=f"those of {format_names(name for _, name in found[:4])}",
             advice="Give the batch `sample_ids`, or a sample column `session_id`, with"
             " the session id of each trajectory.",
         )
@@ -99,10 +128,42 @@ def attach_trajectories(batch: Batch, path: Path) -> Batch:
         note += (
             f"; {pluralize(others, 'sample')} with another number of rounds than turns"
         )
+    if unread := sum(one.num_unread for one in rows if one):
+        note += f"; {pluralize(unread, 'picture')} missing or outside the folder"
     batch = with_pictures(batch, pictures)
     columns = _with_actions(batch.round_columns, actions)
     meta = {**batch.meta, "trajectories": note}
     return replace(batch, round_columns=columns, meta=meta)
+
+
+def _match(
+    trajectories: Sequence[Trajectory], names: Sequence[Sequence[str]]
+) -> list[Trajectory | None]:
+    """Return the trajectory of each sample; several of one name are an error.
+
+    Not those of sub-agents, which can have the session id of their agent. Names of a
+    lower rank count first.
+    """
+    found: dict[str, list[Trajectory]] = {}
+    for one in trajectories:
+        for name in one.names:
+            found.setdefault(name, []).append(one)
+    rows: list[Trajectory | None] = []
+    for row in names:
+        known = [(one.names[n], id(one), one) for n in row for one in found.get(n, [])]
+        lowest = min(known, default=(0,))[0]
+        best = [*{key: one for rank, key, one in known if rank == lowest}.values()]
+        best = [one for one in best if not any(map(one.is_part_of, best))]
+        if len(best) > 1:
+            raise BatchError.build(
+                key="source",
+                expected=f"one trajectory for the sample {format_names(row[:1])}",
+                found=format_names(one.file.name for one in best),
+                advice="Pass one of the files, or give the batch a sample column"
+                " `trajectory_id`.",
+            )
+        rows.append(best[0] if best else None)
+    return rows
 
 
 def _names_of_samples(batch: Batch) -> list[list[str]]:
@@ -130,25 +191,30 @@ def _with_actions(
 
 def _read_trajectories(path: Path) -> Iterator[Trajectory]:
     """Read a file, or the files of a folder at any depth."""
+    path = path.resolve()
     files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+    folder = path if path.is_dir() else path.parent
     for file in files:
-        source = Source.of_file(file)
+        if file.is_dir() and not file.is_symlink():
+            continue
+        source = Source.of_file(inside(folder, file.relative_to(folder)))
         if file.suffix != ".json":
             for episode in JsonLines(source):
-                yield from _read_episode(episode)
+                yield from _read_episode(episode, file)
             continue
         try:
-            document = json.loads(source.whole().read())
-        except (ValueError, RecursionError) as error:
-            raise source.damage_error(found=f"no JSON: {error!s:.80}") from error
+            document = parse_json(source.whole().read())
+        except JsonError as error:
+            raise source.damage_error(found=str(error)) from error
         if isinstance(document, dict) and isinstance(document.get("steps"), list):
             yield _read_atif(document, file)
 
 
 def _read_atif(document: dict[str, Any], file: Path) -> Trajectory:
-    keys = ("session_id", "trajectory_id")
-    named = [str(document[key]) for key in keys if document.get(key)]
-    trajectory = Trajectory(names=(*named, file.stem, file.parent.name))
+    ids = [document.get(key) for key in ("trajectory_id", "session_id")]
+    ranked = [*enumerate([*ids, file.stem, file.parent.name])]
+    names = {str(name): rank for rank, name in reversed(ranked) if name}
+    trajectory = Trajectory(file=file, names=names)
     for step in objects_in(document["steps"]):
         if step.get("is_copied_context"):
             continue
@@ -160,13 +226,19 @@ def _read_atif(document: dict[str, Any], file: Path) -> Trajectory:
         results = observation.get("results") if isinstance(observation, dict) else None
         for result in objects_in(results):
             trajectory.add_pictures(result.get("content"), file.parent)
+            for part in objects_in(result.get("subagent_trajectory_ref")):
+                name = str(part.get("trajectory_path"))
+                trajectory.parts |= {
+                    str(file.parent / name),
+                    str(part.get("trajectory_id")),
+                }
     return trajectory
 
 
-def _read_episode(episode: Mapping[str, Any]) -> Iterator[Trajectory]:
+def _read_episode(episode: Mapping[str, Any], file: Path) -> Iterator[Trajectory]:
     """Read the traces of an episode; of branches, the first."""
     for trace in objects_in(episode.get("traces")):
-        trajectory = Trajectory(names=(str(trace.get("id")),))
+        trajectory = Trajectory(file=file, names={str(trace.get("id")): 0})
         at = 0
         for index, node in enumerate(objects_in(trace.get("nodes"))):
             parent = node.get("parent")
@@ -204,9 +276,5 @@ def _read_part(part: Mapping[str, Any], folder: Path | None) -> Screenshot | Non
     if name.startswith("data:"):
         return read_picture(name)
     # A trajectory must not make us read files of other folders.
-    file, home = (folder / name).resolve(), folder.resolve()
-    return read_picture(file.read_bytes()) if _is_in(file, home) else None
-
-
-def _is_in(file: Path, folder: Path) -> bool:
-    return file.is_relative_to(folder) and file.is_file()
+    file = inside(folder, name, most_bytes=_MOST_BYTES)
+    return read_picture(Source.of_file(file).whole())

@@ -92,9 +92,18 @@ def test_a_batch_without_generated_tokens() -> None:
 
 
 @pytest.mark.parametrize("diff", [0.0, 0.001])
-def test_one_token(diff: float) -> None:
+def test_one_sample_is_described_and_not_judged(diff: float) -> None:
     diagnosis = rd.diagnose(literal([[-1.0 - diff]], [[-1.0]]))
-    assert diagnosis.verdict == ("identical" if diff == 0 else "healthy")
+    assert diagnosis.verdict == ("identical" if diff == 0 else "not_measurable")
+    if diff:
+        assert "one sample cannot be compared with others" in diagnosis.text
+        assert "its mean |diff| is 0.001 nat" in diagnosis.text
+
+
+def test_one_sample_with_impossible_values_is_a_bug() -> None:
+    parts = arrays(1)
+    parts["rollout"][0, 3:20] = 0.5
+    assert rd.diagnose(made(parts)).verdict in ("suspicious", "broken")
 
 
 def test_nan_and_infinity_are_left_out_and_reported() -> None:
@@ -107,10 +116,11 @@ def test_nan_and_infinity_are_left_out_and_reported() -> None:
 
 
 def test_noise_above_the_range_is_no_bug() -> None:
-    diagnosis = rd.diagnose(made(arrays(noise=0.08)))
+    batch = made(arrays(noise=0.12))
+    diagnosis = rd.diagnose(batch)
     assert diagnosis.verdict == "noisy"
     assert not any(one.is_certain for one in diagnosis)
-    assert rd.diagnose(made(arrays(noise=0.08)), kind="moe").verdict == "healthy"
+    assert rd.diagnose(batch, kind="moe").verdict == "healthy"
 
 
 def test_a_healthy_batch_gives_the_level_of_the_noise() -> None:
@@ -156,8 +166,12 @@ def test_errors_name_what_was_expected() -> None:
         rd.diagnose(batch, a="reference")
     with pytest.raises(FrameError, match="expected a Finding"):
         rd.plot_finding(batch)  # type: ignore[arg-type]
-    with pytest.raises(BatchError, match="a healthy batch with generated tokens"):
+    with pytest.raises(
+        BatchError, match="at least 5 samples with generated tokens; found none"
+    ):
         rd.diagnose(batch, healthy=batch[[]])
+    with pytest.raises(BatchError, match=r"at least 5 samples .*found 4 samples"):
+        rd.diagnose(batch, healthy=batch)
 
 
 def test_every_detector_names_a_known_cause() -> None:
@@ -267,6 +281,22 @@ def test_a_long_batch_is_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None
     assert (whole.flat[at] == part.flat).all()
     assert (whole.log_prob_a[at] == part.log_prob_a).all()
     assert part.follows.mean() == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_long_batch_has_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 64 samples of four rounds of 20 tokens: an even number in all of them.
+    parts = arrays(64)
+    shaken(parts, rounds_of(parts) == 1, 1.0)
+    whole = rd.diagnose(made(parts))
+    monkeypatch.setattr(view_module, "MAX_TOKENS", 64 * 80 // 2)
+    monkeypatch.setattr(view_module, "_BLOCK", 20)
+    part = rd.diagnose(made(parts))
+    assert part.is_thinned
+    assert part.verdict == whole.verdict
+    assert "in round 1" in part.headline
+    read = part.level.num_tokens
+    assert part.headline.startswith(f"Judged on {read:,} of 5,120 generated tokens: ")
+    assert part.level.mean_abs_diff == pytest.approx(whole.level.mean_abs_diff, rel=0.2)
 
 
 def test_a_redacted_batch_is_diagnosed_without_its_ids() -> None:

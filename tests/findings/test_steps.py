@@ -66,7 +66,7 @@ def test_nothing_planted_is_healthy(step: rd.Batch) -> None:
     assert diagnosis.verdict in SOUND, diagnosis.text
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [2, 4])
 def test_few_samples_of_a_sound_step_are_no_fault(step: rd.Batch, size: int) -> None:
     for one in small_sets(step, size, 4, 0):
         diagnosis = rd.diagnose(one)
@@ -103,9 +103,10 @@ def test_rows_of_a_selection_are_no_condition(step: rd.Batch) -> None:
 
 
 def test_a_verdict_near_a_limit_says_so() -> None:
-    below = rd.diagnose(made(arrays(noise=0.041)), kind="dense")
+    below = rd.diagnose(made(arrays(noise=0.082)), kind="dense")
     assert below.verdict == "healthy"
-    assert 0.02 / 1.15 < below.level.mean_abs_diff < 0.02
+    usual = below.reference.usual
+    assert usual / 1.15 < below.level.mean_abs_diff < usual
     assert below.advice.endswith("It is close to noisy.")
     assert below.at_limits(0.8) == "noisy"
     assert "close to" not in rd.diagnose(made(arrays()), kind="dense").advice

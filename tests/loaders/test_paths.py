@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pytest
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.paths import is_url, resolve_paths
+from rounddiag.loaders.paths import inside, is_url, resolve_paths
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -153,3 +154,68 @@ def test_a_folder_without_a_known_name_is_an_error(tmp_path: Path) -> None:
 )
 def test_a_url_names_its_protocol(address: str | Path, wanted: bool) -> None:
     assert is_url(address) == wanted
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A folder with a file, and links and other things beside it."""
+    folder = tmp_path / "folder"
+    (folder / "d").mkdir(parents=True)
+    (folder / "a.png").write_bytes(b"12345")
+    (tmp_path / "secret").write_bytes(b"x")
+    (folder / "link").symlink_to("a.png")
+    (folder / "out").symlink_to("../secret")
+    (folder / "way").symlink_to("..")
+    (folder / "dangling").symlink_to("nothing")
+    (folder / "circle").symlink_to("circle")
+    os.mkfifo(folder / "fifo")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a.png", "d/../a.png", "link", "./a.png"])
+def test_a_file_inside_a_folder(stranger: Path, name: str) -> None:
+    assert inside(stranger, name, most_bytes=5) == (stranger / "a.png").resolve()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../secret", "which is outside"),
+        ("out", "which is outside"),
+        ("way/secret", "which is outside"),
+        ("/etc/passwd", "which is outside"),
+        ("dangling", "which does not exist"),
+        ("circle", "which cannot be opened"),
+        ("fifo", "which is no regular file"),
+        ("d", "which is no regular file"),
+        ("", "which is no regular file"),
+        ("n" * 5000, "which cannot be opened"),
+        ("a\0b", "which cannot be opened"),
+        ("\ud800", "which cannot be opened"),
+    ],
+)
+def test_a_name_that_is_not_of_a_file_inside(
+    stranger: Path, name: str, message: str
+) -> None:
+    with pytest.raises(LoadError, match=f"folder: expected the name of .*{message}"):
+        inside(stranger, name)
+
+
+def test_a_file_that_is_too_large(stranger: Path) -> None:
+    message = "a file of at most 4 bytes in this folder; found 'a.png' of 5 bytes"
+    with pytest.raises(LoadError, match=message):
+        inside(stranger, "a.png", most_bytes=4)
+
+
+def test_a_snapshot_in_the_cache_of_hugging_face(tmp_path: Path) -> None:
+    """Its files are links to `blobs`, beside `snapshots`."""
+    snapshot, blobs = tmp_path / "m" / "snapshots" / "1f", tmp_path / "m" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "abc").write_text("{}")
+    (tmp_path / "m" / "other").write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/abc")
+    (snapshot / "out.json").symlink_to("../../other")
+    assert inside(snapshot, "config.json") == (blobs / "abc").resolve()
+    with pytest.raises(LoadError, match="outside"):
+        inside(snapshot, "out.json")

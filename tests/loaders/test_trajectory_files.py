@@ -93,7 +93,8 @@ def test_trajectories_by_session_id(folder: Path, batch: Batch) -> None:
     assert columns["sample"].tolist() == [0, 0]
     assert columns["round"].tolist() == [0, 1]
     assert columns["action"].tolist() == ["click(x=1)", None]
-    assert found.meta["trajectories"] == f"1 sample of {len(batch)}"
+    note = f"1 sample of {len(batch)}; 1 picture missing or outside the folder"
+    assert found.meta["trajectories"] == note
 
 
 def test_names_of_folders_and_columns_of_samples(folder: Path, batch: Batch) -> None:
@@ -125,6 +126,7 @@ def test_another_number_of_rounds_is_said(folder: Path, batch: Batch) -> None:
     assert found.round_columns == {}
     assert found.meta["trajectories"].endswith(
         "; 1 sample with another number of rounds than turns"
+        "; 1 picture missing or outside the folder"
     )
 
 
@@ -144,6 +146,86 @@ def test_episodes_of_verifiers(tmp_path: Path, batch: Batch) -> None:
     # The first branch has two turns.
     assert rounds_and_widths(found)[0] == [(0, 7)]
     assert found.round_columns["action"].tolist() == ['click({"x": 1})', None]
+
+
+def other(click_x: int, **ids: str) -> dict[str, Any]:
+    """A trajectory of two turns."""
+    steps = [{"source": "agent", "tool_calls": [click(click_x)]}] * 2
+    return {"steps": steps, **ids}
+
+
+PARENT = {
+    "session_id": "s",
+    "steps": [
+        {"source": "agent", "tool_calls": [click(1)]},
+        {
+            "source": "agent",
+            "observation": {
+                "results": [
+                    {"subagent_trajectory_ref": [{"trajectory_path": "b.json"}]},
+                    {"subagent_trajectory_ref": [{"trajectory_id": "t7"}]},
+                ]
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "column", "wanted"),
+    [
+        # Two of one session: the sample's own trajectory id decides.
+        (
+            {
+                "a": other(1, session_id="s", trajectory_id="t1"),
+                "b": other(2, session_id="s", trajectory_id="t2"),
+            },
+            ("t2", None, None),
+            ["click(x=2)"] * 2,
+        ),
+        # A session id counts before the name of a file.
+        (
+            {"s": other(1, session_id="x"), "b": other(2, session_id="s")},
+            ("s", None, None),
+            ["click(x=2)"] * 2,
+        ),
+        # Two sub-agents of one agent, named by their file and by their id.
+        (
+            {
+                "a": PARENT,
+                "b": other(2, session_id="s"),
+                "c": other(3, session_id="s", trajectory_id="t7"),
+            },
+            ("s", None, None),
+            ["click(x=1)", None],
+        ),
+    ],
+)
+def test_which_of_two_trajectories(
+    tmp_path: Path,
+    batch: Batch,
+    files: dict[str, Any],
+    column: tuple[str | None, ...],
+    wanted: list[str | None],
+) -> None:
+    for name, document in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    columns = {"trajectory_id": np.array(column, dtype=object)}
+    batch = replace(batch, sample_ids=None, sample_columns=columns)
+    found = rd.attach(batch, "trajectories", tmp_path)
+    assert found.round_columns["action"].tolist() == wanted
+
+
+def test_two_trajectories_of_one_name_are_an_error(
+    tmp_path: Path, batch: Batch
+) -> None:
+    for name in ("a", "b"):
+        text = json.dumps(other(1, session_id="s"))
+        (tmp_path / f"{name}.json").write_text(text)
+    batch = replace(batch, sample_ids=("s", "1", "2"))
+    message = r"one trajectory for the sample s; found a\.json, b\.json\. Pass one"
+    with pytest.raises(BatchError, match=message):
+        rd.attach(batch, "trajectories", tmp_path)
 
 
 def test_trajectories_of_other_samples(folder: Path, batch: Batch) -> None:

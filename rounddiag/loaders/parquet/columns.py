@@ -95,19 +95,6 @@ def list_array(values: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.
     )
 
 
-def text_array(name: str, texts: Sequence[str]) -> pa.Array:
-    """Return strings as a column."""
-    try:
-        return pa.array(list(texts), pa.string())
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BatchError.build(
-            key=name,
-            expected="strings that UTF-8 can hold",
-            found=str(error),
-            advice="Pass one string per sample.",
-        ) from error
-
-
 def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
     """Return numbers as a tensor; those just read from Parquet are not copied.
 

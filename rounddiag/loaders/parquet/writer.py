@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.batch.batch import require_batch
-from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import (
     SAMPLE,
     SCORE,
@@ -25,7 +24,6 @@ from rounddiag.loaders.parquet.columns import (
     open_column,
     rounds_column,
     tensor_mark,
-    text_array,
     to_numpy,
 )
 from rounddiag.loaders.parquet.metadata import (
@@ -50,14 +48,7 @@ if TYPE_CHECKING:
 def _make_table(batch: Batch) -> pa.Table:
     """Return the table of a batch: one row per sample, without padding."""
     parts = (_sample_values(batch), _tokens(batch), _prompts(batch), _others(batch))
-    try:
-        columns = [column for part in parts for column in part]
-    except UnicodeEncodeError as error:
-        raise BatchError.build(
-            expected="names of columns and scores that UTF-8 can hold",
-            found=repr(error.object),
-            advice="Rename it.",
-        ) from error
+    columns = [column for part in parts for column in part]
     fields, arrays = zip(*columns, strict=True)
     return pa.Table.from_arrays(list(arrays), schema=pa.schema(fields))
 
@@ -68,7 +59,7 @@ def _sample_values(batch: Batch) -> Iterator[Column]:
         ("group_id", batch.group_ids),
     ):
         if texts is not None:
-            yield _column(name, text_array(name, texts))
+            yield _column(name, pa.array(texts, pa.string()))
     if batch.rewards is not None:
         array = pa.array(to_numpy(batch.rewards))
         yield _column("reward", array, batch.rewards)

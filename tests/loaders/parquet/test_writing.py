@@ -159,18 +159,15 @@ def test_rows_of_rounds_must_be_of_a_sample(full: Batch, tmp_path: Path) -> None
         save(replace(full, round_columns=rounds), tmp_path / "batch.parquet")
 
 
-def test_names_of_samples_must_be_text(full: Batch, tmp_path: Path) -> None:
-    with pytest.raises(BatchError, match=r"^`group_id`: expected strings that UTF-8"):
-        save(replace(full, group_ids=("a", "b", "\ud800")), tmp_path / "batch.parquet")
-
-
-def test_names_of_columns_must_be_text(full: Batch, tmp_path: Path) -> None:
-    expected = re.escape(
-        "expected names of columns and scores that UTF-8 can hold;"
-        " found 'score:\\ud800'. Rename it."
+def test_lone_surrogates_in_names_are_escaped(full: Batch, tmp_path: Path) -> None:
+    odd = replace(
+        full,
+        group_ids=("a", "b", "\ud800"),
+        scores={"\ud800": full.old_log_probs},
+        sample_columns={"x\udfff": np.arange(3)},
     )
-    with pytest.raises(BatchError, match=f"^{expected}$"):
-        save(
-            replace(full, scores={"\ud800": full.old_log_probs}),
-            tmp_path / "batch.parquet",
-        )
+    save(odd, tmp_path / "batch.parquet")
+    for batch in (odd, load_parquet(tmp_path / "batch.parquet")):
+        assert batch.group_ids == ("a", "b", "\\ud800")
+        assert [*batch.scores] == ["\\ud800"]
+        assert [*batch.sample_columns] == ["x\\udfff"]

@@ -1,0 +1,188 @@
+"""JSON that others wrote: read with bounds, and checked against a shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Shape: TypeAlias = Any  # see `parse_json`
+
+MAX_DEPTH = 100  # levels; json, copy and pickle recurse into each
+_INT64 = 1 << 63
+
+
+class JsonError(ValueError):
+    """A text is not JSON, or not of the shape that was expected.
+
+    Attributes
+    ----------
+    is_cut_off : bool
+        Whether the text ends within a value.
+    """
+
+    def __init__(self, message: str, *, is_cut_off: bool = False) -> None:
+        super().__init__(message)
+        self.is_cut_off = is_cut_off
+
+
+def parse_json(
+    text: bytes | str,
+    shape: Shape = object,
+    *,
+    pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None,
+) -> Any:  # noqa: ANN401 any JSON
+    r"""Return the value of a JSON text, if it has the shape.
+
+    Lone halves of surrogate pairs, which no file can store, become U+FFFD.
+
+    Parameters
+    ----------
+    text : bytes or str
+        Bytes are UTF-8.
+    shape : type, union, list or dict
+        ==================  ========================================================
+        `str`, `dict`, ...  a value of this type: an `int` fits 64 bits, a `float` may
+                            be written without a point, neither is true or false
+        `float | None`      one of these; `object` is anything
+        `[int]`             a list of integers
+        `{"a": int}`        an object with `a`, and others; `"a?"` may be missing
+        ==================  ========================================================
+    pairs : callable, optional
+        Makes each object of its names and values; its ValueErrors are JsonErrors.
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    JsonError
+        Says what is wrong, and where: the caller names the file or server.
+
+    Examples
+    --------
+    >>> parse_json(b'{"ids": [1, 2], "name": null}', {"ids": [int], "size?": int})
+    {'ids': [1, 2], 'name': None}
+    >>> parse_json('{"ids": [1, true]}', {"ids": [int]})
+    Traceback (most recent call last):
+    ...
+    rounddiag.loaders.json_text.JsonError: `ids[1]` is true or false, not an integer
+    """
+    try:
+        whole = text if isinstance(text, str) else text.decode("utf-8-sig")
+        if _SURROGATE.search(whole):
+            whole = _ESCAPE.sub(_without_half, whole)
+        value = json.loads(whole, object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        msg = f"no UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+        raise JsonError(msg) from error
+    except RecursionError:
+        raise _depth_error() from None
+    except ValueError as error:  # also of a number with thousands of digits
+        msg = f"no JSON: {error!s:.80}"
+        end = getattr(error, "pos", -1)
+        raise JsonError(msg, is_cut_off=end == len(whole)) from error
+    _check_depth(value)
+    _check(value, shape, "")
+    return value
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
+    re.DOTALL,
+)
+_LEN_OF_HALF = 6
+
+
+def _without_half(escape: re.Match[str]) -> str:
+    """Return an escape; U+FFFD in place of half a surrogate pair."""
+    return r"\ufffd" if len(escape[0]) == _LEN_OF_HALF else escape[0]
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        containers = [one for one in level if isinstance(one, dict | list)]
+        if not containers:
+            return
+        level = []
+        for one in containers:
+            level.extend(one.values() if isinstance(one, dict) else one)
+    raise _depth_error()
+
+
+def _depth_error() -> JsonError:
+    return JsonError(f"values nested in more than {MAX_DEPTH} levels")
+
+
+_NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    NoneType: "null",
+}
+
+
+def _check(value: object, shape: Shape, place: str) -> None:
+    """Raise a JsonError if a value does not have the shape."""
+    if isinstance(shape, list):
+        _require(value, list, place)
+        _check_items(value, shape[0], place)
+    elif isinstance(shape, dict):
+        _require(value, dict, place)
+        for key, inner in shape.items():
+            name = key.removesuffix("?")
+            where = f"{place}.{name}" if place else name
+            if name in value:  # type: ignore[operator]
+                _check(value[name], inner, where)  # type: ignore[index]
+            elif name == key:
+                msg = f"`{where}` is missing"
+                raise JsonError(msg)
+    elif shape is not object:
+        _require(value, shape, place)
+
+
+def _check_items(values: Any, shape: Shape, place: str) -> None:  # noqa: ANN401 a list
+    if isinstance(shape, type | UnionType) and shape is not object:
+        kinds = set(map(type, values))
+        if kinds <= _types(shape) - {int}:  # most lists, without a look at each
+            return
+        for index, one in enumerate(values):
+            if not _is(one, shape):
+                _require(one, shape, f"{place}[{index}]")
+        return
+    for index, one in enumerate(values):
+        _check(one, shape, f"{place}[{index}]")
+
+
+def _types(shape: Any) -> set[type]:  # noqa: ANN401 a type or union
+    return {*shape.__args__} if isinstance(shape, UnionType) else {shape}
+
+
+def _is(value: object, shape: Shape) -> bool:
+    types = _types(shape)
+    if type(value) is int:
+        return bool(types & {int, float}) and -_INT64 <= value < _INT64
+    return type(value) in types
+
+
+def _require(value: object, shape: Shape, place: str) -> None:
+    if _is(value, shape):
+        return
+    names = [_NAMES[one] for one in _NAMES if one in _types(shape)]
+    found = _NAMES[type(value)]
+    if type(value) is int and not -_INT64 <= value < _INT64:
+        found = "an integer beyond 64 bits"
+    msg = f"`{place}` is {found}" if place else f"it is {found}"
+    msg = f"{msg}, not {' or '.join(names)}"
+    raise JsonError(msg)
