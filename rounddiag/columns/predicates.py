@@ -19,10 +19,8 @@ def meets(codes: Array, relation: Relation, code: int) -> Array:
     >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
     array([ True, False, False,  True])
     """
-    low = 0 if relation == "<=" else code
-    high = np.inf if relation == ">=" else code
-    rows: Array = (codes >= low) & (codes <= high)
-    return rows
+    rows: Array = codes >= (0 if relation == "<=" else code)
+    return rows if relation == ">=" else rows & (codes <= code)
 
 
 def rows_between(column: Column, low: float, high: float) -> Array:
