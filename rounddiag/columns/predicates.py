@@ -16,6 +16,7 @@ def meets(codes: Array, relation: Relation, code: int) -> Array:
 
     Examples
     --------
+    >>> import numpy as np
     >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
     array([ True, False, False,  True])
     """
@@ -28,6 +29,7 @@ def rows_between(column: Column, low: float, high: float) -> Array:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from rounddiag.columns import Column
     >>> reward = Column.of("reward", "sample", np.array([0.5, np.nan, 2.0]))
     >>> rows_between(reward, 0.0, 1.0)
