@@ -14,6 +14,7 @@ import torch
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.proof.judge import Opinion
 from rounddiag.proof.plan import Plan
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_KIND = "rounddiag proof, version 1"
+_KIND = "rounddiag_proof"  # the key that has the version of the format
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
 def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
     """Write a proof as JSON, with the tokens and scores of its samples."""
     known = _encode(_fields_of(proof))
-    facts = {"kind": _KIND, "proof": known, "batch": _of_batch(proof.batch)}
+    facts = {_KIND: "1", "proof": known, "batch": _of_batch(proof.batch)}
     with write_atomically(Path(path)) as partial:
         partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
 
@@ -69,8 +70,9 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
     image_window
     """
     try:
-        facts = json.loads(Path(path).read_text(encoding="utf-8"))
-        _require_kind(path, facts)
+        facts = parse_json(
+            Path(path).read_bytes(), {_KIND: str, "proof": dict, "batch": dict}
+        )
         small = _to_batch(facts["batch"])
         if batch is not None:
             small = _with_scores(path, batch, small)
@@ -85,11 +87,6 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
     except Exception as error:
         raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
     return found
-
-
-def _require_kind(path: object, facts: Any) -> None:  # noqa: ANN401 JSON
-    if not isinstance(facts, dict) or facts.get("kind") != _KIND:
-        raise _error(path, "other JSON, or a proof of another version of rounddiag")
 
 
 def _error(path: object, found: str) -> LoadError:

@@ -18,7 +18,6 @@ import os
 import resource
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +27,13 @@ import torch
 
 import rounddiag as rd
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.hypotheses.sampling import Temperature, chosen_log_probs
 from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+    from typing_extensions import Self
 
     from rounddiag.batch import Batch
 
@@ -93,7 +92,9 @@ def write_samples(engine: LocalEngine) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def score(engine: LocalEngine, ids: Tensor, *, lost: int = 0, temperature: float = 1.0) -> Tensor:
+def score(
+    engine: LocalEngine, ids: Tensor, *, lost: int = 0, temperature: float = 1.0
+) -> Tensor:
     """Score samples without their first ids, at a temperature."""
     rows = []
     for row in ids:
@@ -106,8 +107,10 @@ def score(engine: LocalEngine, ids: Tensor, *, lost: int = 0, temperature: float
 
 def make_batch(ids: Tensor, mask: Tensor, old: Tensor, rollout: Tensor) -> Batch:
     rows = {
-        "response_ids": ids, "response_mask": mask,
-        "old_log_probs": old, "rollout_log_probs": rollout,
+        "response_ids": ids,
+        "response_mask": mask,
+        "old_log_probs": old,
+        "rollout_log_probs": rollout,
     }
     return rd.Batch.from_rows(
         prompt_ids=list(ids[:, :PROMPT]),
@@ -144,7 +147,7 @@ class Clock:
         self.seconds: dict[str, float] = {}
         self._score = Scorer._score
 
-    def __enter__(self) -> Clock:
+    def __enter__(self) -> Self:
         def timed(scorer: Scorer, chain: Sequence[Any], *args: Any, **more: Any) -> Any:
             begin = time.process_time()
             try:
@@ -154,7 +157,7 @@ class Clock:
                 spent = time.process_time() - begin
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
-        Scorer._score = timed  # type: ignore[method-assign]
+        Scorer._score = timed  # type: ignore[assignment, method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from rounddiag.proof.engines import engine
+from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     Bias,
@@ -107,3 +110,43 @@ def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> No
     ):
         found = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
         assert math.exp(float(found[0])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("processor", "near"),
+    [
+        (Temperature(0.5), 1e-4),
+        (Temperature(1.7), 1e-4),
+        (RepetitionPenalty(1.2), 1e-4),
+        (RepetitionPenalty(1.2, counts_prompt=False), 1e-4),
+        (PresencePenalty(0.5), 1e-4),
+        (FrequencyPenalty(-0.5), 1e-4),
+        (Bias(111, 2.0), 1e-4),
+        (TopK(200), 1e-5),
+        (MinP(0.05), 1e-5),
+        (TopP(0.7), 0.02),  # the border lies in a bin of several tokens
+        (LogSoftmaxBfloat16(), 1 / 16),  # one step of bfloat16 at 8 to 16 nats
+    ],
+)
+def test_kept_logits_give_what_all_logits_give(
+    processor: Processor, near: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20,000 ids: those of the sample, the 256 likeliest and bins are kept."""
+    generator = torch.Generator().manual_seed(0)
+    weight = 0.5 * torch.randn(64, 20_000, generator=generator)
+    hidden = torch.randn(150, 64, generator=generator)
+    ids = torch.randint(100, 20_000, (200,), generator=generator)
+    ids[60::9] = 111
+    at = torch.arange(50, 200)
+    ids[at[::2]] = (hidden @ weight).argmax(-1)[::2]
+    seen = Seen(ids, at, torch.where(at < 125, 50, 125), 20_000)
+
+    def readout() -> Readout:
+        return Readout(hidden, lambda rows: rows @ weight, ids[at], seen)
+
+    found = readout().log_probs([processor])
+    monkeypatch.setattr(engine, "_WHOLE", 20_000)
+    wanted = readout().log_probs([processor])
+    assert (np.isneginf(found) == np.isneginf(wanted)).all()
+    kept = np.isfinite(wanted)
+    assert np.abs(found[kept] - wanted[kept]).max() <= near

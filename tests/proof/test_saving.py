@@ -64,7 +64,7 @@ def edit(text: str, change: str) -> str:
     if change == "ids":
         facts["batch"]["response_ids"][0] = [[1], [2]]
     if change == "kind":
-        facts["kind"] = "other"
+        del facts["rounddiag_proof"]
     return json.dumps(facts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.json_text import JsonError, parse_json
 
 if TYPE_CHECKING:
     import httpx
@@ -107,14 +107,12 @@ class Host:
                 text = self._read(path, answer)
             if deadline.is_over:
                 raise self._silence(path)
-            return json.loads(text or b"null")
+            return parse_json(text or b"null")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             if deadline.is_over or isinstance(error, httpx.TimeoutException):
                 raise self._silence(path) from error
             raise self._unusable(path, error) from error
-        except (ValueError, RecursionError) as error:  # of JSON
-            if isinstance(error, ServerError):
-                raise
+        except JsonError as error:
             raise self._unusable(path, error) from error
 
     def _read(self, path: str, answer: httpx.Response) -> bytes:

@@ -125,10 +125,10 @@ class Readout:
 
     @torch.inference_mode()
     def _by_chunks(self, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Compute rows from logits; from fewer at once where memory does not suffice."""
+        """Compute rows from logits, from fewer at once where memory is short."""
         number = len(self.tokens)
         parts: list[Tensor] = []
-        begin, size = 0, max(ELEMENTS // self.seen.size, _LEAST_CHUNK)
+        begin, size = 0, min(max(ELEMENTS // self.seen.size, _LEAST_CHUNK), number)
         while begin < number or not parts:
             rows = torch.arange(begin, min(begin + size, number))
             try:

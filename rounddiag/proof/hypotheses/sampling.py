@@ -211,6 +211,8 @@ class LogSoftmaxBfloat16:
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return log-probs."""
+        if seen.weights is None:
+            return logits.bfloat16().log_softmax(-1).float()
         rounded = logits.bfloat16().float()
         total = seen.weigh(rounded).logsumexp(-1, keepdim=True)
         return (rounded - total).bfloat16().float()
