@@ -3,6 +3,7 @@
 ============  ======================================================================
 `column`      `Column`: values, what is known, codes; its scope and its kind
 `predicates`  conditions on a column, and the rows that meet them
+`sources`     numbers in memory as tensors, and rows of different lengths
 ============  ======================================================================
 """
 
