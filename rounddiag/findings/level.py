@@ -26,7 +26,7 @@ class Level:
     ----------
     mean_abs_diff : float
         In nats, with its 95 % interval `low` to `high`: Student's t, clustered by
-        sample; NaN for fewer than five samples.
+        group, or by sample without two groups; NaN for fewer than five samples.
     median_abs_diff : float
         In nats.
     kl : float
@@ -71,11 +71,13 @@ class Level:
                 mult_prob_error=nan, prob_diff=nan, pearson=nan, num_tokens=0,
                 num_samples=0, least_sample_mean=nan,
             )  # fmt: skip
-        mean, error = clustered_mean(view.abs_diff, view.sample)
+        cluster = view.cluster
+        mean, error = clustered_mean(view.abs_diff, cluster)
         num_samples = int((view.num_per_sample > 0).sum())
         reach = nan
         if num_samples >= MIN_SAMPLES:
-            reach = float(stats.t.ppf(0.975, num_samples - 1)) * error
+            num = int((np.bincount(cluster) > 0).sum())
+            reach = float(stats.t.ppf(0.975, num - 1)) * error
         p, q = (
             np.exp(np.minimum(view.log_prob_a, 0)),
             np.exp(np.minimum(view.log_prob_b, 0)),

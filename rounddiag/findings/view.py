@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import (
-    plain_columns,
-    round_values,
-    sample_clusters,
-    to_numpy,
-)
+from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import Measured
 from rounddiag.findings.bins import distinct
@@ -27,7 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
-# are, and the diagnosis says so.
+# of each round are, and the diagnosis says so.
 MAX_TOKENS = 1_200_000
 _BLOCK = 256
 _SURE = -1e-3  # nats: 99.9 % likely
@@ -61,7 +56,7 @@ class View:
     is_thinned : bool
         Whether a long batch was reduced to `MAX_TOKENS`.
     usual : Range
-        What is usual for the kind of run.
+        What is usual for the kind of run and tokens that are this likely.
     facts : Facts
     memo : dict
         Results that detectors share, by name.
@@ -128,12 +123,12 @@ class View:
             entropy=entropy,
             images=images_before(batch, segment, position),
             is_thinned=is_thinned,
-            usual=usual or REFERENCE["dense"],
             facts=facts,
         )
         finite = np.isfinite(view.log_prob_a) & np.isfinite(view.log_prob_b)
         num_nonfinite = int((~finite).sum())
-        return replace(view.keep(finite), num_nonfinite=num_nonfinite)
+        usual = (usual or REFERENCE["dense"]).for_tokens(view.log_prob_b[finite])
+        return replace(view.keep(finite), num_nonfinite=num_nonfinite, usual=usual)
 
     def __len__(self) -> int:
         return len(self.log_prob_a)
@@ -159,6 +154,14 @@ class View:
     def has_images(self) -> bool:
         """Whether some tokens are known to have images in their context."""
         return self.images is not None and bool((self.images > 0).any())
+
+    @property
+    def cluster(self) -> Array:
+        """The unit of evidence of each token: its group, or its sample without two."""
+        group = self.facts.group
+        if group is None or (group[self.sample] == group[self.sample[:1]]).all():
+            return self.sample
+        return group[self.sample]
 
     @cached_property
     def diff(self) -> Array:
@@ -250,8 +253,12 @@ class Facts:
             group=group,
             prompt=prompt if group is None else group,
             prompt_length=prompt_length,
-            sample_columns=plain_columns(batch.sample_columns),
-            round_columns=_round_columns(batch),
+            sample_columns={
+                name: column.filled for name, column in batch.columns.samples.items()
+            },
+            round_columns={
+                name: column.filled for name, column in batch.columns.rounds.items()
+            },
         )
 
 
@@ -271,23 +278,16 @@ def _tokens(num: Array) -> tuple[Array, Array, bool]:
         segment = np.repeat(np.arange(len(num)), num)
         token = np.arange(total) - np.repeat(np.cumsum(num) - num, num)
         return token, segment, False
-    # One block of tokens in `every`, with another first block in each round.
+    # One block of tokens in `every`, with a random first block in each round: a pattern
+    # would leave out the same rounds of all samples.
     every = -(-total // MAX_TOKENS)
     blocks = -(-num // _BLOCK)
     owner = np.repeat(np.arange(len(num)), blocks)
     block = np.arange(len(owner)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    chosen = (block + owner) % every == 0
+    first = np.random.default_rng(0).integers(every, size=len(num))
+    chosen = (block + first[owner]) % every == 0
     owner, begin = owner[chosen], block[chosen] * _BLOCK
     size = np.minimum(_BLOCK, num[owner] - begin)
     segment = np.repeat(owner, size)
     token = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
     return token + np.repeat(begin, size), segment, True
-
-
-def _round_columns(batch: Batch) -> dict[str, Array]:
-    """Return the values of each round column in the order of `batch.rounds`."""
-    columns = batch.round_columns
-    if "sample" not in columns or "round" not in columns:
-        return {}
-    names = [name for name in columns if name not in ("sample", "round")]
-    return {name: round_values(batch, name) for name in names}

@@ -83,7 +83,7 @@ def test_it_prints_verdict_level_findings_and_the_result(
     assert main(["check", BROKEN]) == 1
     head, findings, command, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
-    assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; " in head
+    assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
     assert findings.splitlines()[1].split()[2] == "image_window"
     expected = f"prove it: rounddiag prove {BROKEN} --model MODEL --hypotheses image_w"
     assert command.startswith(expected)

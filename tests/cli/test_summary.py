@@ -192,7 +192,7 @@ def test_the_verdict_and_the_findings_come_first() -> None:
     assert cause.startswith("Probably ")
     assert "older images that one engine no longer sees (" in cause
     assert level == (
-        "level: mean |diff| 0.07624 nat (95 % interval 0.04717 to 0.1053; 4,143 tokens"
+        "level: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; 4,143 tokens"
         " of 64 samples)"
     )
     assert usual.startswith("range: up to ")

@@ -1,0 +1,116 @@
+"""The level: its interval over groups, and what is usual for tokens as likely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.findings import REFERENCE, Level, Range, View
+from rounddiag.findings.reference import MIX, SHAPE, share_by_probability
+from tests.findings.small import literal
+
+# The real model of reference runs, 135 M parameters, bf16 against float32: mean |diff|
+# by probability, and the shares that give its mean of 0.036 nat.
+SHARES = (0.82, 0.04, 0.14)
+PROBABILITIES = (0.3, 0.7, 0.97)
+
+
+def real_model(num: int = 8, length: int = 400, factor: float = 1.0) -> rd.Batch:
+    """Samples of tokens of three probabilities with the noise of the real pair."""
+    rng = np.random.default_rng(3)
+    code = rng.choice(3, size=(num, length), p=SHARES)
+    rollout = np.log(np.array(PROBABILITIES))[code]
+    # The mean of the size of a normal is sqrt(2 / pi) of its spread.
+    spread = np.array(SHAPE)[code] * np.sqrt(np.pi / 2) * factor
+    old = np.minimum(rollout + rng.normal(0, spread), 0)
+    batch: rd.Batch = rd.Batch.from_padded(
+        response_ids=torch.from_numpy(rng.integers(5, 999, code.shape)),
+        response_mask=torch.ones(code.shape, dtype=torch.int64),
+        rollout_log_probs=torch.from_numpy(rollout).float(),
+        old_log_probs=torch.from_numpy(old).float(),
+        meta={"sampling": {"dtype": "bfloat16"}},
+    )
+    return batch
+
+
+def test_a_sound_batch_of_uncertain_tokens_is_healthy() -> None:
+    diagnosis = rd.diagnose(real_model())
+    assert diagnosis.level.mean_abs_diff == pytest.approx(0.036, abs=0.002)
+    assert diagnosis.verdict == "healthy"
+    # 0.02 / (0.2 * 0.043 + 0.2 * 0.018 + 0.6 * 0.002) = 1.493 times 0.0363.
+    assert diagnosis.reference.usual == pytest.approx(0.0541, abs=0.001)
+    assert diagnosis.reference.limit == pytest.approx(2.5 * diagnosis.reference.usual)
+    assert rd.diagnose(real_model(factor=2)).verdict == "noisy"
+    assert rd.diagnose(real_model(factor=6)).verdict == "suspicious"
+
+
+def test_a_published_mean_is_that_of_the_assumed_mix() -> None:
+    for name, one in REFERENCE.items():
+        if one.by_probability is None:
+            assert name == "update"
+            continue
+        assert np.dot(MIX, one.by_probability) == pytest.approx(1)
+        assert one.by_probability[0] / one.by_probability[2] == pytest.approx(21.5)
+    log_probs = np.log([0.2, 0.5, 0.6, 0.95])
+    assert share_by_probability(log_probs).tolist() == [0.5, 0.25, 0.25]
+
+
+def test_a_range_of_ones_own_holds_as_it_is() -> None:
+    mine = Range(
+        meaning="mine", usual=0.03, limit=0.05, kl=1, mult_prob_error=2, prob_diff=1,
+        pearson=0.5, source="a run of mine",
+    )  # fmt: skip
+    REFERENCE["mine"] = mine
+    try:
+        diagnosis = rd.diagnose(real_model(), kind="mine")
+    finally:
+        del REFERENCE["mine"]
+    assert diagnosis.reference is mine
+    assert diagnosis.verdict == "noisy"  # 0.036 nat
+
+
+def test_a_healthy_batch_gives_the_usual_by_probability() -> None:
+    healthy = real_model(factor=3)
+    assert rd.diagnose(real_model(factor=3)).verdict == "noisy"
+    diagnosis = rd.diagnose(real_model(factor=3), healthy=healthy)
+    assert diagnosis.verdict == "healthy"
+    steps = diagnosis.reference.by_probability
+    assert steps is not None
+    # 1, 0.42 and 0.047 times 0.043 nat at a mean of 0.0363.
+    assert steps == pytest.approx((1.185, 0.496, 0.0551), rel=0.15)
+
+
+def test_the_interval_is_clustered_by_group() -> None:
+    # Two samples a group; groups differ by 1, 2, 3; samples of a group are equal.
+    rollout = [[-5.0] * 4] * 6
+    old = [[-5.0 - size] * 4 for size in (1, 1, 2, 2, 3, 3)]
+    batch = literal(old, rollout, group_ids=("a", "a", "b", "b", "c", "c"))
+    level = Level.from_view(View.from_batch(batch))
+    # Three means 1, 2, 3: error 1 / sqrt(3), Student's t of 2 degrees 4.3027.
+    assert level.mean_abs_diff == 2.0
+    assert level.high == pytest.approx(2 + 4.3027 / np.sqrt(3), abs=1e-4)
+    alone = replace(batch, group_ids=None)
+    # Six samples: sqrt(4 * 6 / 5) / 6, Student's t of 5 degrees 2.5706.
+    assert Level.from_view(View.from_batch(alone)).high == pytest.approx(
+        2 + 2.5706 * np.sqrt(4 * 6 / 5) / 6, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("num_groups", [4, 8])
+def test_the_interval_covers_the_mean(num_groups: int) -> None:
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(200):
+        size = np.exp(rng.normal(0, 0.35, num_groups) - 0.35**2 / 2)
+        noise = rng.normal(size=(num_groups * 4, 60)) * np.repeat(size, 4)[:, None]
+        rollout = np.full(noise.shape, -8.0)
+        groups = tuple(f"task {i}" for i in np.repeat(np.arange(num_groups), 4))
+        batch = literal((rollout + noise).tolist(), rollout.tolist(), group_ids=groups)
+        level = Level.from_view(View.from_batch(batch))
+        covered += level.low <= np.sqrt(2 / np.pi) <= level.high
+    # 200 draws at 95 %: 182 or more with probability 0.99.
+    assert covered >= 182
