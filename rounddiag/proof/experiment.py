@@ -482,7 +482,7 @@ def prove(  # noqa: PLR0913 keywords only
     require_contexts(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
     names = None if hypotheses is None else [*hypotheses]
-    families = {one.name for one in (*FAMILIES, *NUMBERED)}
+    families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
     known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
     numbered = [
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}

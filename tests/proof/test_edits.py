@@ -23,9 +23,8 @@ ONE = Trajectory(
     rounds=((6, 8), (12, 14)),
     spans=((3, 5), (9, 11)),
 )
-OTHER = replace(
-    ONE, sample=1, ids=torch.tensor([OPEN, 40, 41, OPEN, *IDS[3:]]), start=7
-)
+OTHER_IDS = torch.tensor([OPEN, 40, 41, *IDS[2:]])
+OTHER = replace(ONE, sample=1, ids=OTHER_IDS, start=7)
 
 
 class Others:
