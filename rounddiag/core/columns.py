@@ -10,7 +10,9 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.columns import register
 from rounddiag.core.sums import diffs, pack_tokens, prob_diffs, take_runs
+from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
+from rounddiag.schema import CORRECTIONS, weight_column
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, roles
 
@@ -93,11 +95,13 @@ _FIELDS = {
     "advantage": "advantages",
     "loss_mask": "loss_mask",
 }
+_OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if c.weight == "update"}
 _NEEDS_IDS = {"token_id", "role", "text"}
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
     *("role", "text"),
 )
+_WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
 
 
 def token_numbers(batch: Batch) -> Array:
@@ -118,12 +122,14 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
         )
     known = [*_ON_REQUEST, *batch.columns.extra_names]
     for name in columns:
-        if name not in known:
+        if name not in known and name not in _WEIGHTS:
             raise FrameError.build(
                 expected=f"columns out of {known}",
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
+        if name in _OF_UPDATES and "current" not in batch.scores:
+            raise lacks_update()
         if name in _NEEDS_IDS:
             require_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
@@ -197,7 +203,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     if name == "position":
         return np.repeat(positions(batch), num) + token
     columns = batch.columns
-    column = columns.made(name) if name in _ON_REQUEST else None
+    column = columns.made(name) if name in (*_ON_REQUEST, *_WEIGHTS) else None
     if column is not None:
         return column.filled
     return np.repeat(columns.at_rounds(columns.of_file(name)).filled, num)
