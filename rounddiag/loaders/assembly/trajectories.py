@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import build_offsets, select
+from rounddiag.batch.layout import select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
+from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.assembly.step_order import (
