@@ -6,13 +6,13 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from rounddiag.errors import RounddiagError
-from rounddiag.findings import diagnose
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import find_base
@@ -20,6 +20,8 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.gate import MOST as MOST_OF_USUAL
+from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
@@ -39,6 +41,7 @@ from rounddiag.proof.hypotheses.weights import (
     weights_by_sample,
 )
 from rounddiag.proof.judge import (
+    LEAST_TOKENS,
     LEVEL,
     base_opinion,
     correlate_changes,
@@ -48,16 +51,20 @@ from rounddiag.proof.judge import (
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.samples import choose_samples
-from rounddiag.proof.scorer import STANDARD, Scorer, StoppedError
-from rounddiag.proof.verdict import EngineResult, decide
+from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scores import MATTERS
+from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.proof.fitting import OneNumber
     from rounddiag.proof.judge import Opinion
+    from rounddiag.proof.plan import Plan
     from rounddiag.proof.proof import Proof
     from rounddiag.proof.scores import ScoreTable
 
@@ -69,6 +76,7 @@ ALIKE = 2  # and those that change the tokens as the engine does, beside another
 EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
 BEAM = 3  # hypotheses on top of which others are tried
+NO_TIME = "no time was left"
 MOST_FAILURES = 3  # of a server, one after the other
 
 
@@ -79,44 +87,135 @@ class Experiment:
     scorer: Scorer
     known: list[Hypothesis]
     order: list[int]
-    deadline: float
     bar: Any
     most: int
     checkpoints: tuple[Hypothesis, ...] = ()
     numbered: Sequence[Numbered] = NUMBERED
+    names: AbstractSet[str] | None = None
+    likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
-    chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
+    screened: dict[Hypothesis, Array] = field(default_factory=dict)
+    plan: Plan | None = None
 
     def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
 
-        After Ctrl-C, or when a server fails, what is known by then is judged.
+        All hypotheses are tried on few samples, cut after the rounds that show a fault,
+        group by group until one reproduces an engine; the best of them are judged on
+        whole samples, more of them until it is decided. After Ctrl-C, at the deadline,
+        or when a server fails, what is known by then is judged.
         """
-        samples = first = self.order[: min(FIRST, self.most)]
-        tested = self._screen(samples)
+        first = self.order[: min(FIRST, self.most)]
+        self._cut(first)
+        self.plan = self._announce(first)
         results: list[EngineResult] = []
-        for size in (SECOND, 8, 12, MOST):
-            if self.scorer.is_stopped:
-                break
+        try:
+            for cost, group in self._groups():
+                self._screen(group, first)
+                results = self._judge(first, self._keep(first))
+                if self._is_found(results, cost):
+                    break
+                if cost and not self._is_found(results, Cost.DEAR):
+                    self._screen(self._fit_numbered(first), first)
+                    results = self._judge(first, self._keep(first))
+            results = self._confirm(results)
+        except (KeyboardInterrupt, ServerError, StoppedError) as error:
+            self._stop(error)
+        return results or self._judge(first, self._keep(first))
+
+    def _announce(self, first: Sequence[int]) -> Plan:
+        """Print what the passes of these samples, and of further ones, will cost."""
+        further = self.order[len(first) : min(SECOND, self.most)]
+        kept = len(self.scorer.engines) * KEPT
+        plan = plan_proof(self.scorer, self.known, first, further, num_kept=kept)
+        tqdm.write(announce(plan, self.scorer.engine.name), file=sys.stderr)
+        return plan
+
+    def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
+        """Judge the best on whole samples, more of them until it is decided."""
+        limits, self.scorer.limits = self.scorer.limits, {}
+        for size in (FIRST, SECOND, 8, 12, MOST):
             samples = self.order[: min(size, self.most)]
+            tested = {one.engine: self._finalists(one) for one in results}
             self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
                 results = self._judge(samples, tested)
-            except (KeyboardInterrupt, ServerError) as error:
+            except (KeyboardInterrupt, ServerError, StoppedError) as error:
                 self._stop(error)
+                if size == FIRST:  # what is known is about cut samples
+                    self.scorer.limits = limits
                 break
-            decided = all(one.is_decided for one in results)
+            decided = size >= SECOND and all(one.is_decided for one in results)
             if decided or len(samples) >= min(len(self.order), self.most):
                 break
-            if time.perf_counter() > self.deadline:
-                break
-            tested = {
-                one.engine: [each for each, _ in one.ranking if each in self.known][
-                    : KEPT + ALIKE
-                ]
-                for one in results
+        return results
+
+    def _finalists(self, result: EngineResult) -> list[Hypothesis]:
+        """Return the hypotheses about an engine that are scored on more samples."""
+        ranked = [pair for pair in result.ranking if pair[0] in self.known]
+        if result.is_proved and len(result.chain) == 1:
+            best = result.chain[0][1].evidence
+            return [
+                one
+                for one, opinion in ranked
+                if opinion.reproduces or best - opinion.evidence < RIVAL
+            ]
+        return [one for one, _ in ranked[: KEPT + ALIKE]]
+
+    def _cut(self, samples: Sequence[int]) -> None:
+        """End samples after the rounds that show a fault.
+
+        Twice the tokens that a proof needs have to be far off.
+        """
+        table = self.scorer.table(samples)
+        far = np.zeros(len(table), dtype=bool)
+        for engine in table.engines:
+            left = np.abs(table.residual(engine, table.base))
+            far |= left > MATTERS * noise_floor(table, engine)
+        for sample in samples:
+            rounds = table.round[far & (table.sample == sample)]
+            if len(rounds) >= 2 * LEAST_TOKENS:
+                last = int(np.sort(rounds)[2 * LEAST_TOKENS - 1])
+                self.scorer.limits[sample] = self.scorer.samples[sample].rounds[last][1]
+
+    def _groups(self) -> Iterator[tuple[Cost, list[Hypothesis]]]:
+        """Yield hypotheses, and of which cost all were tried then.
+
+        Those of the candidates of the findings come first, then the cheap ones.
+        """
+        of_findings = [one for one in self.known if one.cause in self.likely]
+        yield Cost.FREE, of_findings
+        for cost in (Cost.PASS, Cost.DEAR):
+            rest = [one for one in self.known if one.cause not in self.likely]
+            yield cost, [one for one in rest if cost_of(one) == cost]
+
+    def _is_found(self, results: Sequence[EngineResult], cost: Cost) -> bool:
+        """Return whether each engine is reproduced by what costs so much at most."""
+        return all(
+            one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
+            for one in results
+        )
+
+    def _keep(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
+        """Return the best hypotheses about each engine of those that were screened."""
+        table = self.scorer.table(samples)
+        best = {}
+        for engine in self.scorer.engines:
+            floor = noise_floor(table, engine)
+            worth = {
+                one: _opinion(table, engine, one, scores, floor)
+                for one, scores in self.screened.items()
             }
-        return results or self._judge(first, tested)
+            alike = {
+                one: correlate_changes(table, engine, scores)
+                for one, scores in self.screened.items()
+            }
+            ranked = sorted(worth, key=lambda one: _rank_key(worth[one]))
+            kept = [one for one in ranked if worth[one].reproduces]
+            kept += ranked[:KEPT]
+            kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
+            best[engine] = list(dict.fromkeys(kept))
+        return best
 
     def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
         """Return how well unchanged inputs reproduce each engine."""
@@ -131,93 +230,90 @@ class Experiment:
             for engine in self.scorer.engines
         ]
 
+    def is_sound(self) -> bool:
+        """Return whether unchanged inputs reproduce all engines, and no place differs.
+
+        Then there is nothing to prove.
+        """
+        samples = self.order[: min(SECOND, self.most)]
+        if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
+            return False
+        gate = Gate.of_table(self.scorer.table(samples))
+        return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
+            one.is_sound for one in self.judge_base(samples)
+        )
+
     def _stop(self, error: BaseException) -> None:
         self.scorer.is_stopped = True
-        why = _first_sentence(error) if str(error) else "it was interrupted"
-        self.not_tested["further samples"] = why
+        why = "it was interrupted"
+        if isinstance(error, StoppedError):
+            why = NO_TIME
+        elif str(error):
+            why = _first_sentence(error)
+        self.not_tested.setdefault("further samples", why)
 
-    def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
-        """Score all hypotheses on few samples; return the best of each engine."""
-        table = self.scorer.table(samples)
-        usable = []
+    def _screen(self, group: Sequence[Hypothesis], samples: Sequence[int]) -> None:
+        """Score hypotheses on few samples."""
         failures = 0
-        for one in self.known:
-            why = self.scorer.lacks(one)
-            if not why and time.perf_counter() > self.deadline:
-                why = "no time was left"
+        for one in group:
             self.bar.set_description(one.name, refresh=False)
             self.bar.update()
+            why = self.scorer.lacks(one)
             if why:
                 self.not_tested[one.name] = why
                 continue
             try:
                 scores = self._try(one, samples)
                 failures = 0
-            except StoppedError:
+            except StoppedError as error:
+                self._stop(error)
                 self.not_tested[one.name] = self.not_tested["further samples"]
-                continue
             except KeyboardInterrupt as error:
                 self._stop(error)
-                self.not_tested[one.name] = "it was interrupted"
-                continue
+                self.not_tested[one.name] = self.not_tested["further samples"]
             except RounddiagError as error:
                 self.not_tested[one.name] = _first_sentence(error)
                 failures += isinstance(error, ServerError)
                 if failures == MOST_FAILURES:
                     self._stop(error)
-                continue
-            if scores is None:
-                self.not_tested[one.name] = NOTHING_CHANGED
             else:
-                usable.append((one, scores))
-        best = {}
-        for engine in self.scorer.engines:
-            floor = noise_floor(table, engine)
-            usable += self._fit_numbered(table, engine, floor, samples)
-            worth = {
-                one: _opinion(table, engine, one, scores, floor).evidence
-                for one, scores in usable
-            }
-            alike = {
-                one: correlate_changes(table, engine, scores) for one, scores in usable
-            }
-            kept = sorted(worth, key=lambda one: -worth[one])[:KEPT]
-            kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
-            best[engine] = list(dict.fromkeys(kept))
-        return best
+                if scores is None:
+                    self.not_tested[one.name] = NOTHING_CHANGED
+                else:
+                    self.screened[one] = scores
 
-    def _fit_numbered(
-        self, table: ScoreTable, engine: str, floor: float, samples: Sequence[int]
-    ) -> list[tuple[Hypothesis, Array]]:
-        """Fit whole numbers to an engine that unchanged inputs do not reproduce."""
-        base = base_opinion(table, engine, floor)
-        if base.residual_to_noise <= EXACT and base.harmed <= FAR:
-            return []
-        found = []
-        for family in self.numbered:
-            late = time.perf_counter() > self.deadline or self.scorer.is_stopped
-            if late or self.scorer.lacks(family.at(family.grid[0])):
+    def _fit_numbered(self, samples: Sequence[int]) -> list[Hypothesis]:
+        """Fit whole numbers to engines that nothing reproduces, on one sample."""
+        few = samples[:1]
+        table = self.scorer.table(few)
+        found = {}
+        for result in self.judge_base(samples):
+            if _is_exact(result.base):
                 continue
-            try:
-                one = fit_family(
-                    family,
-                    table,
-                    engine,
-                    lambda each: np.where(
-                        np.isnan(scores := self.scorer.column((each,), samples)),
-                        table.base,
-                        scores,
-                    ),
-                )
-                scores = self.scorer.column((one,), samples)
-            except (RounddiagError, StoppedError) as error:
-                self.not_tested[family.name] = _first_sentence(error)
-                continue
-            is_new = all(one.name != each.name for each in self.known)
-            if is_new and not np.isnan(scores).all():
-                self.known.append(one)
-                found.append((one, scores))
-        return found
+            for family in self.numbered:
+                if self.scorer.lacks(family.at(family.grid[0])):
+                    continue
+                try:
+                    one = fit_family(
+                        family,
+                        table,
+                        result.engine,
+                        lambda each: np.where(
+                            np.isnan(scores := self.scorer.column((each,), few)),
+                            table.base,
+                            scores,
+                        ),
+                    )
+                except (RounddiagError, StoppedError) as error:
+                    why = NO_TIME if isinstance(error, StoppedError) else ""
+                    self.not_tested[family.name] = why or _first_sentence(error)
+                    continue
+                if one is not None and all(
+                    one.name != each.name for each in self.known
+                ):
+                    found[one.name] = one
+        self.known += found.values()
+        return [*found.values()]
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""
@@ -241,7 +337,7 @@ class Experiment:
             floor = noise_floor(table, engine)
             base = base_opinion(table, engine, floor)
             number = len(self.known) + len(FAMILIES)
-            if base.residual_to_noise <= EXACT and base.harmed <= FAR:
+            if _is_exact(base):
                 found.append(
                     EngineResult(
                         engine=engine,
@@ -356,25 +452,10 @@ class Experiment:
                 continue
             found.append((one, _opinion(table, engine, one, scores, floor)))
         if "logits" in self.scorer.engine.abilities:
-            residual = table.base - table.engines[engine]
-            ids = self.scorer.token_ids(samples)
-            few = np.isin(table.sample, samples[:FIRST])
-            biases = bias_families(ids, residual)
-            own = self.scorer.families
-            for family in (*FAMILIES, *order_families(chain), *biases, *own):
-                try:
-                    one = fit_family(
-                        family,
-                        table.take(few),
-                        engine,
-                        lambda each: self.scorer.column(
-                            (*chain, each), samples[:FIRST]
-                        ),
-                    )
-                    scores = self.scorer.column((*chain, one), samples)
-                except StoppedError:
-                    continue
-                found.append((one, _opinion(table, engine, one, scores, floor)))
+            found += [
+                (one, _opinion(table, engine, one, scores, floor))
+                for one, scores in self._fit(table, engine, chain, samples)
+            ]
         if not chain:
             found += [
                 (one, _opinion(table, engine, one, scores, floor))
@@ -395,6 +476,62 @@ class Experiment:
                     scores = self.scorer.column((one,), samples)
                     found.append((one, _opinion(table, engine, one, scores, floor)))
         return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+    def _fit(
+        self,
+        table: ScoreTable,
+        engine: str,
+        chain: tuple[Hypothesis, ...],
+        samples: Sequence[int],
+    ) -> Iterator[tuple[Hypothesis, Array]]:
+        """Yield the best of each family and its scores, fitted to the first samples."""
+        few = samples[:FIRST]
+        small = table.take(np.isin(table.sample, few))
+
+        def compute(one: Hypothesis) -> Array:
+            return self.scorer.column((*chain, one), few)
+
+        for family in self._families(table, engine, chain, samples):
+            with suppress(StoppedError):
+                one = fit_family(family, small, engine, compute)
+                if one is not None:
+                    yield one, self.scorer.column((*chain, one), samples)
+
+    def _families(
+        self,
+        table: ScoreTable,
+        engine: str,
+        chain: tuple[Hypothesis, ...],
+        samples: Sequence[int],
+    ) -> Iterator[OneNumber]:
+        """Yield the families that are fitted: all, or those that were named."""
+        residual = table.base - table.engines[engine]
+        biases = bias_families(self.scorer.token_ids(samples), residual)
+        yield from self.scorer.families
+        for family in (*FAMILIES, *order_families(chain), *biases):
+            if self.names is None or {family.name, family.cause} & self.names:
+                yield family
+
+
+class Cost(IntEnum):
+    """What a hypothesis costs: logits of plain passes, another pass, other weights."""
+
+    FREE = 0
+    PASS = 1
+    DEAR = 2
+
+
+def cost_of(one: Hypothesis) -> Cost:
+    """Return what it costs to score a hypothesis."""
+    if one.is_free:
+        return Cost.FREE
+    is_dear = one.weights or one.needs & {"weights", "resolution", "experts"}
+    return Cost.DEAR if is_dear else Cost.PASS
+
+
+def _is_exact(base: Opinion) -> bool:
+    """Return whether an engine is reproduced so well that it needs no hypothesis."""
+    return base.residual_to_noise <= EXACT and base.harmed <= FAR
 
 
 def _opinion(
@@ -497,6 +634,7 @@ def prove(  # noqa: PLR0913 keywords only
         other,
         samples=samples,
         numbered=numbered,
+        names=None if names is None else {*names},
         begin=begin,
         budget_s=budget_s,
     )
@@ -509,32 +647,32 @@ def prove_with(
     *,
     samples: int | Sequence[int] | None = None,
     numbered: Sequence[Numbered] = NUMBERED,
+    names: AbstractSet[str] | None = None,
     begin: float,
     budget_s: float,
 ) -> Proof:
     """Prove with a scorer that is open; `other` are hypotheses about weights."""
+    scorer.deadline = begin + budget_s
     order = choose_samples(scorer, samples)
     found = find_base(scorer, order, other)
     scorer, other = found.scorer, found.others
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    known = _first_the_likely([*known, *other], scorer)
+    likely = _rank_causes(scorer)
+    known = sorted(
+        [*known, *other],
+        key=lambda one: (likely.get(one.cause, len(likely)), cost_of(one)),
+    )
     older = tuple(one for one in other if one.cause == "stale_weights")
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
         experiment = Experiment(
-            scorer, known, order, begin + budget_s, bar, most, older, numbered
+            scorer, known, order, bar, most, older, numbered, names, likely
         )
-        first = order[: min(FIRST, most)]
-        plan = None
-        if found.gate.passes:
-            further = order[len(first) : min(SECOND, most)]
-            number = len(scorer.engines) * KEPT
-            plan = plan_proof(scorer, known, first, further, num_kept=number)
-            tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
-            results = experiment.run()
+        if not found.gate.passes or experiment.is_sound():
+            results = experiment.judge_base(order[: min(SECOND, most)])
         else:
-            results = experiment.judge_base(first)
+            results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
@@ -544,17 +682,13 @@ def prove_with(
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )
-    return replace(proof, plan=plan)
+    return replace(proof, plan=experiment.plan)
 
 
-def _first_the_likely(known: list[Hypothesis], scorer: Scorer) -> list[Hypothesis]:
-    """Put the causes that `diagnose` considers first; it compares two engines."""
-    if scorer.engines[:2] != STANDARD:
-        return known
-    diagnosis = diagnose(scorer.batch)
+def _rank_causes(scorer: Scorer) -> dict[str, int]:
+    """Return the causes of the findings in their order, each with its candidates."""
     likely: dict[str, int] = {}
-    for finding in diagnosis:
-        causes = [finding.cause, *(other.cause for other in finding.candidates)]
-        for cause in causes:
+    for finding in scorer.diagnosis or ():
+        for cause in (finding.cause, *(one.cause for one in finding.candidates)):
             likely.setdefault(cause, len(likely))
-    return sorted(known, key=lambda one: likely.get(one.cause, len(likely)))
+    return likely

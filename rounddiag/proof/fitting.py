@@ -51,8 +51,11 @@ def fit_family(
     table: ScoreTable,
     engine: str,
     compute: Callable[[Hypothesis], Array],
-) -> Hypothesis:
-    """Return the hypothesis of the number under which the engine is likeliest."""
+) -> Hypothesis | None:
+    """Return the hypothesis of the number under which the engine is likeliest.
+
+    None if it is no likelier than without any change.
+    """
 
     def fitness(value: float) -> float:
         scores = compute(family.at(value))
@@ -67,7 +70,7 @@ def fit_family(
         value, found = _refine(family.grid, best, found, fitness)
     elif family.is_ordered and found > before:
         value = _climb(family.grid, best, found, fitness)
-    return family.at(value)
+    return family.at(value) if found > before else None
 
 
 def _climb(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,6 @@ import torch
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.engine import ELEMENTS
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.fitting import REFINED
-from rounddiag.proof.hypotheses.sampling import FAMILIES
-from rounddiag.proof.trajectory import Request
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -37,8 +33,7 @@ class Plan:
     num_tokens : int
         Tokens of these passes.
     seconds : float
-        Of these passes, at the speed of one plain pass with a warm engine, and of
-        fitting temperatures and the like on the first samples.
+        Of these passes, at the speed of the plain ones.
     memory : int or None
         Bytes of the weights and of the largest pass so far; None if another process
         has the model.
@@ -70,7 +65,7 @@ def plan_proof(
     *,
     num_kept: int,
 ) -> Plan:
-    """Return what is expected, at the speed of one more pass of the first sample.
+    """Return what is expected, at the speed of the plain passes of the first samples.
 
     `num_kept` hypotheses go on to the further samples.
     """
@@ -94,6 +89,8 @@ def plan_proof(
     plain = sum(len(scorer.samples[sample].ids) for sample in first)
     more = sum(len(scorer.samples[sample].ids) for sample in further) / max(plain, 1)
     copies = 1 if scorer.low_precision is None else 2  # of the plain passes
+    read = sum(len(scorer.samples[sample].ids) for sample in scorer.scored_samples)
+    speed = scorer.seconds.get("base", 0.0) / max(copies * read, 1)
     num_passes = sum(number for number, _ in sizes) + copies * len(further)
     num_tokens = sum(number for _, number in sizes) + copies * more * plain
     # Which of them go on is not known: the average one.
@@ -104,29 +101,9 @@ def plan_proof(
         num_hypotheses=len(sizes),
         num_passes=num_passes,
         num_tokens=round(num_tokens),
-        seconds=num_tokens * _measure(scorer, first[0]) + _measure_fits(scorer, first),
+        seconds=num_tokens * speed,
         memory=_memory(scorer),
     )
-
-
-def _measure(scorer: Scorer, sample: int) -> float:
-    """Return the seconds a token of a plain pass."""
-    request = Request.of_sample(scorer.samples[sample])
-    begin = time.perf_counter()
-    scorer.engine.score([request], scorer.samples)
-    return (time.perf_counter() - begin) / len(request.ids)
-
-
-def _measure_fits(scorer: Scorer, samples: Sequence[int]) -> float:
-    """Return the seconds of fitting a number of each family to both engines."""
-    if "logits" not in scorer.engine.abilities:
-        return 0.0
-    begin = time.perf_counter()
-    for family in FAMILIES:
-        scorer.scores((family.at(family.grid[0]),), samples[0])
-    spent = (time.perf_counter() - begin) / len(FAMILIES)
-    tries = sum(len(one.grid) + one.is_continuous * REFINED for one in FAMILIES)
-    return spent * tries * len(samples) * len(scorer.engines)
 
 
 def _memory(scorer: Scorer) -> int | None:
@@ -140,7 +117,9 @@ def _memory(scorer: Scorer) -> int | None:
         return int(torch.cuda.max_memory_allocated(device))
     models = {id(one.model): one.model for one in local}
     weights = sum(one.get_memory_footprint() for one in models.values())
-    return int(weights) + _COPIES * ELEMENTS * 4
+    longest = max(len(one.ids) for one in scorer.samples.known)
+    logits = min(longest * local[0].vocabulary, ELEMENTS)
+    return int(weights) + _COPIES * logits * 4
 
 
 def announce(plan: Plan, engine: str) -> str:

@@ -22,6 +22,7 @@ from rounddiag.proof.trajectory import (
     Request,
     Samples,
     collect_scores,
+    cut_request,
     read_scores,
 )
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.findings import Diagnosis
     from rounddiag.proof.engines import Engine, Readout
     from rounddiag.proof.fitting import OneNumber
 
@@ -52,8 +54,12 @@ class Scorer:
     engine : Engine
     low_precision : Engine or None
         The same model in the short dtype of training, for the floor of the noise.
+    deadline : float
+        Of `time.perf_counter`: no pass begins later.
     is_stopped : bool
         Whether no further pass is run: what is known can still be judged.
+    limits : dict of int to int
+        Where samples end, as indices in their ids: tokens from there on are left out.
     weights : dict of str to Engine
         The same model with other weights, by the names that hypotheses have.
     families : list of OneNumber
@@ -63,7 +69,9 @@ class Scorer:
     batch: Batch
     engine: Engine
     low_precision: Engine | None = None
+    deadline: float = float("inf")
     is_stopped: bool = False
+    limits: dict[int, int] = field(default_factory=dict)
     weights: dict[str, Engine] = field(default_factory=dict)
     families: list[OneNumber] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -96,11 +104,16 @@ class Scorer:
         )
 
     @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the batch; None unless it has two engines."""
+        return diagnose(self.batch) if self.engines[:2] == STANDARD else None
+
+    @cached_property
     def reference(self) -> Reference | None:
         """The tokens outside all places; None without two engines, or such tokens."""
-        if self.engines[:2] != STANDARD:
+        if self.diagnosis is None:
             return None
-        return Reference.of_batch(self.batch, diagnose(self.batch))
+        return Reference.of_batch(self.batch, self.diagnosis)
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""
@@ -144,7 +157,7 @@ class Scorer:
 
         None where one of them cannot be applied to this sample.
         """
-        key = (*(_key(one) for one in chain), sample, low_precision)
+        key = (*map(_key, chain), sample, low_precision, self._limit(chain, sample))
         if key not in self._scores:
             begin = time.perf_counter()
             self._scores[key] = self._score(chain, sample, low_precision=low_precision)
@@ -175,8 +188,13 @@ class Scorer:
         found = [readout.log_probs(processors) for readout in readouts]
         return collect_scores(one, requests, found)
 
+    def _limit(self, chain: Sequence[Hypothesis], sample: int) -> int | None:
+        """Return where passes of a sample end: plain ones are whole."""
+        is_plain = all(each.is_free for each in chain)
+        return None if is_plain else self.limits.get(sample)
+
     def _go_on(self) -> None:
-        if self.is_stopped:
+        if self.is_stopped or time.perf_counter() > self.deadline:
             raise StoppedError
 
     def _engine(self, chain: Sequence[Hypothesis], *, low_precision: bool) -> Engine:
@@ -202,7 +220,7 @@ class Scorer:
     ) -> list[Readout]:
         """Return the readouts of passes; those of plain inputs are kept."""
         passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
-        key = (passes, sample, low_precision)
+        key = (passes, sample, low_precision, self._limit(chain, sample))
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
@@ -222,7 +240,10 @@ class Scorer:
     def requests(
         self, chain: Sequence[Hypothesis], sample: int
     ) -> Sequence[Request] | None:
-        """Return the passes that score a sample; None if one has no place in it."""
+        """Return the passes that score a sample; None if one has no place in it.
+
+        They end at the last token that is wanted.
+        """
         one = self.samples[sample]
         requests: Sequence[Request] = [Request.of_sample(one)]
         edited = False
@@ -248,14 +269,16 @@ class Scorer:
             elif edited:
                 return None
             requests, edited = found, True
-        return requests
+        limit = self._limit(chain, sample)
+        cut = [cut_request(each, self.samples, limit) for each in requests]
+        return [each for each in cut if each is not None]
 
     def spread(self, sample: int) -> Array:
         """Return how much noise of the logits moves each log-prob of a sample."""
         if sample not in self._spread:
             base = self.scores((), sample)
             assert base is not None  # noqa: S101 no hypothesis, nothing to apply
-            readouts = self._readouts.get(((), sample, False))
+            readouts = self._readouts.get(((), sample, False, None))
             if readouts:
                 self._spread[sample] = readouts[0].spread()
             else:  # all of the rest on few tokens
@@ -267,36 +290,45 @@ class Scorer:
         parts = []
         for sample in samples:
             found = self.scores(chain, sample)
-            size = len(self.samples[sample].targets)
-            parts.append(np.full(size, np.nan) if found is None else found)
+            inside = self.is_inside(sample)
+            parts.append(
+                np.full(int(inside.sum()), np.nan) if found is None else found[inside]
+            )
         return np.concatenate(parts)
+
+    def is_inside(self, sample: int) -> Array:
+        """Return which targets of a sample are before its limit."""
+        one = self.samples[sample]
+        found: Array = one.targets < self.limits.get(sample, len(one.ids))
+        return found
 
     def table(self, samples: Sequence[int]) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
         base = self.column((), samples)
+        inside = np.concatenate([self.is_inside(sample) for sample in samples])
+        spread = np.concatenate([self.spread(sample) for sample in samples])[inside]
         low_precision = self._low_precision_column(samples)
         if low_precision is None:
-            low_precision = base + self._other_noise(samples)
+            low_precision = base + _other_noise(spread)
+        else:
+            low_precision = low_precision[inside]
+        known = [self.samples[sample] for sample in samples]
         engines = {
-            name: np.concatenate(
-                [
-                    read_scores(self.batch, self.samples[sample], name)
-                    for sample in samples
-                ]
-            )
+            name: np.concatenate([read_scores(self.batch, one, name) for one in known])[
+                inside
+            ]
             for name in self.engines
         }
-        sizes = [len(self.samples[sample].targets) for sample in samples]
+        usual = self._usual(samples)
+        sizes = [len(one.targets) for one in known]
         return ScoreTable(
             engines=engines,
             base=base,
             low_precision=low_precision,
-            spread=np.concatenate([self.spread(sample) for sample in samples]),
-            sample=np.repeat(np.asarray(samples), sizes),
-            round=np.concatenate(
-                [self.samples[sample].target_rounds for sample in samples]
-            ),
-            usual=self._usual(samples),
+            spread=spread,
+            sample=np.repeat(np.asarray(samples), sizes)[inside],
+            round=np.concatenate([one.target_rounds for one in known])[inside],
+            usual=None if usual is None else usual[inside],
         )
 
     def _usual(self, samples: Sequence[int]) -> Array | None:
@@ -317,23 +349,24 @@ class Scorer:
         parts = [self.scores((), sample, low_precision=True) for sample in samples]
         return np.concatenate([one for one in parts if one is not None])
 
-    def _other_noise(self, samples: Sequence[int]) -> Array:
-        """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
-        rng = np.random.default_rng(0)
-        spread = np.concatenate([self.spread(sample) for sample in samples])
-        return rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread  # type: ignore[no-any-return]
-
     def token_ids(self, samples: Sequence[int]) -> Array:
         """Return the ids of the scored tokens of samples."""
         return np.concatenate(
             [
-                self.samples[sample].ids.numpy()[self.samples[sample].targets]
-                for sample in samples
+                one.ids.numpy()[one.targets][self.is_inside(one.sample)]
+                for one in map(self.samples.__getitem__, samples)
             ]
         )
 
 
 _USUAL_NOISE = 0.01  # nats of logits
+
+
+def _other_noise(spread: Array) -> Array:
+    """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
+    rng = np.random.default_rng(0)
+    found: Array = rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread
+    return found
 
 
 def _key(one: Hypothesis) -> tuple[object, ...]:

@@ -141,6 +141,9 @@ class Request:
         A setting of the engine for this pass, such as `rotary_bfloat16`.
     weights : str
         The name of the weights, where they are not the given ones.
+    uncut : Request, optional
+        Where tokens at the end were left out, the request with them: positions are
+        those of all.
     kept : int
         The keys and values of so many first tokens are those of `kept_weights`.
     """
@@ -153,6 +156,7 @@ class Request:
     places: Places | None = None
     setting: str = ""
     weights: str = ""
+    uncut: Request | None = None
     kept: int = 0
     kept_weights: str = ""
 
@@ -272,6 +276,42 @@ def read_trajectory(batch: Batch, sample: int) -> Trajectory:
         start=len(prompt),
         rounds=tuple((at, at + size) for at, size in zip(starts, sizes, strict=True)),
         shots=() if batch.images is None else tuple(batch.images[sample]),
+    )
+
+
+def cut_request(
+    request: Request, samples: Samples, limit: int | None = None
+) -> Request | None:
+    """Leave out what no wanted token reads: what comes after the last one.
+
+    With a limit, tokens from that index of the sample on are not wanted either. None if
+    none is left.
+    """
+    if limit is not None:
+        request = request.score_only(0, limit)
+    wanted = request.is_scored.nonzero()[:, 0]
+    if not len(wanted) or int(wanted[-1]) == 0:
+        return None
+    stop = int(wanted[-1]) + 1
+    pictures = request.pictures
+    if pictures:
+        spans = [samples[each.sample].spans[each.index] for each in pictures]
+        first = samples[pictures[0].sample]
+        is_image = request.ids == first.ids[spans[0][0]]
+        sizes = np.array([end - begin for begin, end in spans])
+        number, before = int(is_image.sum()), int(is_image[:stop].sum())
+        if number == len(pictures):
+            sizes[:] = 1
+        if number != sizes.sum():  # of another resolution: only the engine knows
+            return request
+        pictures = pictures[: int((sizes.cumsum() <= before).sum())]
+    return replace(
+        request,
+        ids=request.ids[:stop],
+        source=request.source[:stop],
+        is_scored=request.is_scored[:stop],
+        pictures=pictures,
+        uncut=request if request.places is not None else None,
     )
 
 

@@ -247,8 +247,12 @@ def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
         if not one.chain or one.chain[-1][0].is_column:
             continue
         # The last of the chain was judged on top of the others, where they hold.
-        ends = np.cumsum([len(scorer.samples[each].targets) for each in one.samples])
-        parts = np.split(one.chain[-1][1].scores, ends[:-1])
+        inside = [scorer.is_inside(each) for each in one.samples]
+        ends = np.cumsum([int(each.sum()) for each in inside])
+        found = np.split(one.chain[-1][1].scores, ends[:-1])
+        parts = [np.full(len(each), np.nan) for each in inside]
+        for part, each, values in zip(parts, inside, found, strict=True):
+            part[each] = values
         name = " + ".join(each.name for each, _ in one.chain)
         scores[name] = _spread_out(scorer, small, samples, one.samples, parts)
     return replace(small, scores=scores)

@@ -311,6 +311,8 @@ class LocalEngine:
 
     def positions(self, request: Request, samples: Samples) -> Tensor:
         """Return the positions of a request, shape (1 or 3, length)."""
+        if request.uncut is not None:
+            return self.positions(request.uncut, samples)[..., : len(request.ids)]
         own = self._default_positions(request, samples)
         if request.places is None:
             return own

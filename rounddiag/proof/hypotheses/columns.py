@@ -120,6 +120,7 @@ def _exchange_rows(
     for sample in samples:
         mine = table.sample == sample
         truth = read_scores(batch, scorer.samples[sample], engine)
+        truth = truth[scorer.is_inside(sample)]
         if not np.isfinite(truth).any():
             continue
         own = np.nanmean(np.minimum(np.abs(table.base[mine] - truth), 1))
