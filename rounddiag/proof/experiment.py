@@ -509,7 +509,7 @@ def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]
     diagnosis = diagnose(batch)
     likely: dict[str, int] = {}
     for finding in diagnosis:
-        causes = [finding.cause, *(other.cause for other in finding.alternatives)]
+        causes = [finding.cause, *(other.cause for other in finding.candidates)]
         for cause in causes:
             likely.setdefault(cause, len(likely))
     return sorted(known, key=lambda one: likely.get(one.cause, len(likely)))

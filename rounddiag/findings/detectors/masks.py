@@ -35,7 +35,7 @@ NEARLY_ALL = 0.9
 MANY = 0.6
 
 
-@register("mask_too_wide", stage="exact")
+@register("mask_too_wide", kind="fact")
 def mask_too_wide(view: View) -> Evidence | None:
     """Find observations or template tokens at which the mask is 1."""
     observed = observation_runs(view)
@@ -112,9 +112,7 @@ def _padding_tails(view: View) -> Array:
 
 def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
     return Evidence(
-        score=0.95,
         tokens=tokens,
-        gain=float(view.abs_diff[tokens].sum()),
         measures=(
             Measure(
                 name="tokens not written by the model",
@@ -127,7 +125,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
                 unit="nat",
             ),
         ),
-        explanation=explanation,
+        shown=explanation,
         next_step=(
             "Use the mask of generated tokens (verl: `response_mask`, not the "
             "attention mask) in the loss and in the metric."
@@ -289,7 +287,7 @@ def _beyond_turns(view: View) -> Array:
     return flags
 
 
-@register("mask_punched", stage="exact")
+@register("mask_punched", kind="fact")
 def mask_punched(view: View) -> Evidence | None:
     """Find short holes of the mask where the sampler has log-probs."""
     rounds = view.batch.rounds
@@ -312,7 +310,6 @@ def mask_punched(view: View) -> Evidence | None:
     away = float(np.nanmean(np.abs(others[place] - values[place])))
     kept = float(view.abs_diff.mean())
     return Evidence(
-        score=0.95,
         tokens=np.zeros(len(view), dtype=bool),
         adds_mismatch=False,
         where={
@@ -325,7 +322,7 @@ def mask_punched(view: View) -> Evidence | None:
             Measure(name="mean |diff| in the holes", value=away, unit="nat"),
             Measure(name="mean |diff| of kept tokens", value=kept, unit="nat"),
         ),
-        explanation=(
+        shown=(
             f"The mask has {int(holes.sum())} holes of at most {MAX_HOLE} tokens where "
             f"`{view.b}` has log-probs; mean |diff| is {away:.3g} nat in them and "
             f"{kept:.3g} nat elsewhere. That is what a rejection rule leaves."

@@ -34,7 +34,7 @@ LARGE = 2.0
 MAX_CHANCE = 1e-3
 
 
-@register("swapped_rows", stage="exact")
+@register("swapped_rows", kind="reversal")
 def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `old` fits the `rollout` of another row."""
     own = view.per_sample(view.abs_diff)
@@ -65,9 +65,7 @@ def swapped_rows(view: View) -> Evidence | None:
     left = float(np.mean(list(rest.values())))
     first = min(partner)
     return Evidence(
-        score=0.97,
         tokens=tokens,
-        gain=float(view.abs_diff[tokens].sum()) - left * int(tokens.sum()),
         where={
             "samples": samples,
             "partners": {int(k): int(v) for k, v in partner.items()},
@@ -81,7 +79,7 @@ def swapped_rows(view: View) -> Evidence | None:
             ),
             Measure(name="mean |diff| with the other row", value=left, unit="nat"),
         ),
-        explanation=(
+        shown=(
             f"{len(partner)} rows fit the `{view.b}` log-probs of another row: "
             f"{left:.3g} nat against {own[list(partner)].mean():.3g} with their own. "
             f"Sample {first} has those of sample {partner[first]}."
@@ -147,7 +145,7 @@ def _least(away: Array, sample: int) -> tuple[int, float]:
     return other, float(mean[other])
 
 
-@register("padding_rows", stage="exact")
+@register("padding_rows", kind="fact")
 def copied_rows(view: View) -> Evidence | None:
     """Find rows with the ids and the log-probs of another row."""
     edges = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
@@ -174,7 +172,6 @@ def copied_rows(view: View) -> Evidence | None:
         return None
     total = int((view.num_per_sample > 0).sum())
     return Evidence(
-        score=0.95,
         tokens=np.isin(view.sample, copies),
         adds_mismatch=False,
         where={
@@ -183,7 +180,7 @@ def copied_rows(view: View) -> Evidence | None:
             "another, with its log-probs",
         },
         measures=(Measure(name="copies", value=len(copies), unit="samples"),),
-        explanation=(
+        shown=(
             f"{len(copies)} of {total} rows have the ids and log-probs of another row, "
             f"the first is sample {int(copies[0])}: copies that fill a batch."
         ),
