@@ -103,6 +103,11 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("filled_log_probs",),
         incidents=4,
     ),
+    "impossible_log_probs": Cause(
+        meaning="values that no log-prob can have",
+        decides="Find where the column is computed.",
+        incidents=1,
+    ),
     "shifted_log_probs": Cause(
         meaning="log-probs shifted against the tokens",
         decides="Compare the engine's own token ids with the saved ones: if they are"
@@ -134,6 +139,27 @@ CAUSES: dict[str, Cause] = {
     "mask_punched": Cause(
         meaning="holes that a rejection rule left in the mask",
         decides="Save the batch before the rejection.",
+    ),
+    # Wrong updates from sound log-probs.
+    "lost_advantages": Cause(
+        meaning="advantages that reach the last round only",
+        decides="Broadcast the advantage of a trajectory to the tokens of all rounds.",
+        incidents=1,
+    ),
+    "zero_advantages": Cause(
+        meaning="advantages of 0 where rewards differ",
+        decides="Compare the rewards that the estimator of advantages was given.",
+        incidents=1,
+    ),
+    "lost_separators": Cause(
+        meaning="turns without the separator of the template",
+        decides="Append the ids that the template writes after the end of a turn.",
+        incidents=1,
+    ),
+    "resumed_turns": Cause(
+        meaning="parts of one turn that count as rounds",
+        decides="Join the parts of an aborted turn.",
+        incidents=1,
     ),
     "identical_log_probs": Cause(
         meaning="two bitwise equal columns",

@@ -305,7 +305,7 @@ def diagnose(
     result = replace(result, equal_start=describe_equal_start(batch, a, b))
     view.facts.memo["checks"] = checks
     view.facts.memo["kind_is_stated"] = is_known
-    explained, left = explain(view)
+    explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)

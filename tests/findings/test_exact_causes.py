@@ -9,13 +9,9 @@ import torch
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.exact_values import filled_tokens
-from rounddiag.findings.detectors.masks import (
-    mask_punched,
-    mask_too_wide,
-    observation_runs,
-)
+from rounddiag.findings.detectors.masks import mask_too_wide, observation_runs
 from rounddiag.findings.detectors.positions import repeated_position_ids
-from rounddiag.findings.detectors.rows import copied_rows, swapped_rows
+from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.detectors.shifts import shifted_log_probs
 from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
 
@@ -108,7 +104,9 @@ def test_copies_are_found_and_weigh_nothing() -> None:
 
 def test_sure_answers_that_come_twice_are_no_copies() -> None:
     row = [-0.01, -0.02, -0.01]
-    assert copied_rows(View.from_batch(literal([row] * 4, [row] * 4))) is None
+    assert "padding_rows" not in {
+        one.cause for one in rd.diagnose(literal([row] * 4, [row] * 4))
+    }
 
 
 def test_rows_without_a_generated_token_are_padding() -> None:
@@ -148,10 +146,10 @@ def test_a_header_under_the_mask_has_no_mismatch_and_is_found_by_its_ids() -> No
 def test_holes_where_the_sampler_has_log_probs() -> None:
     parts = arrays(8)
     parts["mask"][:, [5, 30]] = 0
-    found = mask_punched(View.from_batch(made(parts)))
-    assert found is not None
-    assert found.measures[0].value == 16
-    assert rd.diagnose(made(parts))[0].cause == "mask_punched"
+    (first,) = (one for one in rd.diagnose(made(parts)) if one.cause == "mask_punched")
+    assert first.kind == "fact"
+    assert "16 tokens masked between two of a round, in 8 samples" in first.location
+    assert first.share == 0
 
 
 def test_equal_columns() -> None:
