@@ -32,6 +32,7 @@ Public names, in the order of work:
 `corrections`         what TIS, IcePop, masks and clips do to the update
 `prove`               which engine was wrong, by scoring the same tokens again
 `rescore`             one more set of log-probabilities for the tokens of a batch
+`load_proof`          a proof that was made on another machine
 `export_rescore`      token ids and screenshots, for an engine elsewhere to score
 `attach`              the log-probabilities that came back, checked token by token
 `explore`             the linked views in JupyterLab: an `Explorer`
@@ -126,10 +127,11 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
+    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
-    from rounddiag.proof import export_rescore as export_rescore
+    from rounddiag.proof import load_proof as load_proof
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
     from rounddiag.runs import Run as Run
@@ -151,13 +153,14 @@ _HOMES = {
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "proof",
+    "export_rescore": "loaders",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",
     "ingest": "runs",
     "legs": "core.legs",
     "load": "loaders",
+    "load_proof": "proof",
     "metrics": "core",
     "open_run": "runs",
     "places": "findings",

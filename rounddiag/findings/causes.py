@@ -104,9 +104,8 @@ CAUSES: dict[str, Cause] = {
         incidents=4,
     ),
     "impossible_log_probs": Cause(
-        meaning="values that no log-prob can have",
-        decides="Find where the column is computed.",
-        incidents=1,
+        meaning="log-probs that no model gives: above 0, or not finite",
+        decides="Find where the column is computed: no probability is above 1.",
     ),
     "shifted_log_probs": Cause(
         meaning="log-probs shifted against the tokens",

@@ -26,7 +26,14 @@ from rounddiag.findings.explanation import Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.place import FACTOR_2
-from rounddiag.findings.reference import Range, guess_kind, named_range
+from rounddiag.findings.reference import (
+    SHAPE,
+    Range,
+    code_probability,
+    guess_kind,
+    named_range,
+    relative_to,
+)
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, judge
 from rounddiag.findings.view import View
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
 MAX_POSITIONS = 1_500_000
+_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _D_co = TypeVar("_D_co", covariant=True)
 
 
@@ -315,10 +323,11 @@ def diagnose(
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
+    verdict = judge(level, view.usual, findings)
     if level.num_samples == 1 and not any(one.is_bug for one in findings):
-        reason = "one sample has no others to compare it with"
-        return replace(result, findings=findings, reason=reason)
-    verdict = judge(level, usual, findings)
+        mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
+        reason = f"one sample cannot be compared with others; {mean}"
+        return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
     return replace(result, verdict=verdict, findings=findings, rest=rest)
 
@@ -387,14 +396,15 @@ def _not_measurable(view: View) -> str:
 
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
-    """Return the range measured on a healthy batch."""
-    level = Level.from_view(View.from_batch(healthy, a, b, usual))
+    """Return the range measured on a healthy batch, by the probability of tokens."""
+    view = View.from_batch(healthy, a, b, usual)
+    level = Level.from_view(view)
     if level.num_samples < MIN_SAMPLES:
         raise BatchError.build(
-            key="healthy",
-            expected=f"a healthy batch with at least {MIN_SAMPLES} samples",
-            found=pluralize(level.num_samples, "sample") + " with generated tokens",
-            advice="Leave `healthy` out, or pass another batch.",
+            expected=f"a healthy batch of at least {MIN_SAMPLES} samples with"
+            " generated tokens",
+            found=pluralize(level.num_samples, "sample") if len(view) else "none",
+            advice="Leave `healthy` out, or pass a larger batch.",
         )
     code = code_probability(view.log_prob_b)
     size = np.bincount(code, weights=view.abs_diff, minlength=len(SHAPE))

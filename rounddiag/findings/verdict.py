@@ -103,7 +103,7 @@ def judge(
         if is_far and sum(one.share for one in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
-    if is_far:
+    if is_large:
         return "suspicious"
     is_raised = level.mean_abs_diff > factor * usual.usual
     is_noisy = any(one.kind == "place" or one.cause in NOISE for one in findings)

@@ -95,6 +95,15 @@ def test_one_sample_is_described_and_not_judged(diff: float) -> None:
     diagnosis = rd.diagnose(literal([[-1.0 - diff]], [[-1.0]]))
     assert diagnosis.verdict == ("identical" if diff == 0 else "not_measurable")
     assert len(diagnosis) == 0
+    if diff:
+        assert "one sample cannot be compared with others" in diagnosis.text
+        assert "its mean |diff| is 0.001 nat" in diagnosis.text
+
+
+def test_one_sample_with_impossible_values_is_a_bug() -> None:
+    parts = arrays(1)
+    parts["rollout"][0, 3:20] = 0.5
+    assert rd.diagnose(made(parts)).verdict in ("suspicious", "broken")
 
 
 def test_nan_and_infinity_are_left_out_and_reported() -> None:
@@ -113,7 +122,7 @@ def test_noise_above_the_range_is_no_bug() -> None:
     assert [(one.kind, one.cause, one.is_bug) for one in diagnosis] == [
         ("level", "unknown", False)
     ]
-    assert rd.diagnose(made(arrays(noise=0.08)), kind="moe").verdict == "healthy"
+    assert rd.diagnose(batch, kind="moe").verdict == "healthy"
 
 
 def test_a_healthy_batch_gives_the_level_of_the_noise() -> None:
@@ -162,7 +171,7 @@ def test_errors_name_what_was_expected() -> None:
     with pytest.raises(FrameError, match="expected a Finding"):
         rd.plot_finding(batch)  # type: ignore[arg-type]
     with pytest.raises(
-        BatchError, match="a healthy batch with at least 5 samples; found 0 samples"
+        BatchError, match="at least 5 samples with generated tokens; found none"
     ):
         rd.diagnose(batch, healthy=batch[[]])
     with pytest.raises(BatchError, match=r"at least 5 samples .*found 4 samples"):
@@ -170,7 +179,7 @@ def test_errors_name_what_was_expected() -> None:
 
 
 def test_every_detector_names_a_known_cause() -> None:
-    known = {*CAUSES, "failed_contract", "repeated_position_ids"}
+    known = {*CAUSES, "failed_check", "repeated_position_ids"}
     known.add("impossible_position_ids")
     assert set(DETECTORS) <= known
     assert {one.kind for one in DETECTORS.values()} == {"fact", "reversal"}

@@ -104,9 +104,8 @@ def test_copies_are_found_and_weigh_nothing() -> None:
 
 def test_sure_answers_that_come_twice_are_no_copies() -> None:
     row = [-0.01, -0.02, -0.01]
-    assert "padding_rows" not in {
-        one.cause for one in rd.diagnose(literal([row] * 4, [row] * 4))
-    }
+    found = rd.diagnose(literal([row] * 4, [row] * 4))
+    assert "padding_rows" not in [one.cause for one in found]
 
 
 def test_rows_without_a_generated_token_are_padding() -> None:
@@ -146,10 +145,9 @@ def test_a_header_under_the_mask_has_no_mismatch_and_is_found_by_its_ids() -> No
 def test_holes_where_the_sampler_has_log_probs() -> None:
     parts = arrays(8)
     parts["mask"][:, [5, 30]] = 0
-    (first,) = (one for one in rd.diagnose(made(parts)) if one.cause == "mask_punched")
-    assert first.kind == "fact"
-    assert "16 tokens masked between two of a round, in 8 samples" in first.location
-    assert first.share == 0
+    first = rd.diagnose(made(parts))[0]
+    assert (first.kind, first.cause) == ("fact", "mask_punched")
+    assert first.location.startswith("16 tokens masked between two of a round")
 
 
 def test_equal_columns() -> None:

@@ -1,4 +1,4 @@
-"""`mask_too_wide`: the mask has 1s at tokens that the model did not write."""
+"""`mask_too_wide`: the mask has 1s where the model wrote nothing."""
 
 from __future__ import annotations
 

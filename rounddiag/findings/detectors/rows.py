@@ -1,4 +1,4 @@
-"""`swapped_rows`: rows with the log-probs of another."""
+"""`swapped_rows`: rows that have the log-probs of other rows."""
 
 from __future__ import annotations
 
