@@ -23,6 +23,7 @@ from rounddiag.wording import pluralize, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rounddiag.findings import Finding
     from rounddiag.findings.verdict import Verdict
     from rounddiag.runs.change_points import Break
     from rounddiag.runs.folder import RunFolder, StepFiles
@@ -142,7 +143,7 @@ def diagnose_step(
     diagnosis = diagnose(load_step(folder, step), kind=kind)
     bugs = [one for one in diagnosis if one.is_bug]
     causes = [one.cause for one in bugs if one.kind != "place"]
-    places = [one.where["found"].text for one in bugs if one.kind == "place"]
+    places = [_place(one) for one in bugs if one.kind == "place"]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,
@@ -154,6 +155,14 @@ def diagnose_step(
         "text": diagnosis.text,
     }
     return {"diagnoses": pd.DataFrame([row])}
+
+
+def _place(finding: Finding) -> str:
+    """Return where a finding is, in words that are the same at other steps."""
+    onset = finding.where.get("onset")
+    if onset is not None:
+        return f"from round {onset.round} on"
+    return str(finding.where["found"].text)
 
 
 def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:

@@ -262,7 +262,9 @@ def test_the_verdict_of_a_child_process(
     ((diagnosis, path),) = calls
     assert (diagnosis.verdict, path) == ("broken", file)
     assert diagnosis.headline in line
-    assert len(diagnosis[0].tokens()) == diagnosis[0].num_tokens
+    assert (diagnosis[0].kind, diagnosis[0].num_tokens > 0) == ("place", True)
+    with pytest.raises(BatchError, match="left them in the file. Diagnose the file"):
+        diagnosis[0].tokens()
     found = recorder.metrics()
     assert found["rounddiag/severity"] == 4.0
     assert found["rounddiag/onset_round"] == 2.0
