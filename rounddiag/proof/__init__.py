@@ -16,6 +16,8 @@ back to the noise, better than every other one.
 `fitting`       the number of a family, such as a temperature
 `scores`        the scores of the same tokens, by the engines and by a scorer
 `noise`         residuals on the scale of logits, and their scale
+`gate`          whether the scorer is a sound engine of this batch
+`base`          the weights that are: those given, or a checkpoint
 `judge`         which hypothesis reproduces which engine
 `verdict`       from opinions about both engines to one verdict
 `proof`         `Proof`, as it is printed

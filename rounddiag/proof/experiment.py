@@ -15,6 +15,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.findings import diagnose
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
+from rounddiag.proof.base import find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
@@ -41,13 +42,12 @@ from rounddiag.proof.judge import (
     base_opinion,
     correlate_changes,
     judge,
-    reference_floor,
+    noise_floor,
 )
-from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.samples import choose_samples
-from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
+from rounddiag.proof.scorer import STANDARD, Scorer, StoppedError
 from rounddiag.proof.verdict import EngineResult, decide
 from rounddiag.wording import pluralize
 
@@ -67,7 +67,6 @@ KEPT = 5  # hypotheses of each engine that are scored on more samples
 ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
 EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
-GATE = 10.0  # times the noise, for the base where the engines agree
 BEAM = 3  # hypotheses on top of which others are tried
 MOST_FAILURES = 3  # of a server, one after the other
 
@@ -117,6 +116,19 @@ class Experiment:
             }
         return results or self._judge(first, tested)
 
+    def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
+        """Return how well unchanged inputs reproduce each engine."""
+        table = self.scorer.table(samples)
+        return [
+            EngineResult(
+                engine=engine,
+                base=base_opinion(table, engine, noise_floor(table, engine)),
+                num_hypotheses=0,
+                samples=samples,
+            )
+            for engine in self.scorer.engines
+        ]
+
     def _stop(self, error: BaseException) -> None:
         self.scorer.is_stopped = True
         why = _first_sentence(error) if str(error) else "it was interrupted"
@@ -125,7 +137,6 @@ class Experiment:
     def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
         """Score all hypotheses on few samples; return the best of each engine."""
         table = self.scorer.table(samples)
-        floor = reference_floor(table)
         usable = []
         failures = 0
         for one in self.known:
@@ -158,7 +169,8 @@ class Experiment:
             else:
                 usable.append((one, scores))
         best = {}
-        for engine in ENGINES:
+        for engine in self.scorer.engines:
+            floor = noise_floor(table, engine)
             worth = {
                 one: _opinion(table, engine, one, scores, floor).evidence
                 for one, scores in usable
@@ -188,14 +200,19 @@ class Experiment:
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
     ) -> list[EngineResult]:
         table = self.scorer.table(samples)
-        floor = reference_floor(table)
         found = []
-        for engine in ENGINES:
+        for engine in self.scorer.engines:
+            floor = noise_floor(table, engine)
             base = base_opinion(table, engine, floor)
             number = len(self.known) + len(FAMILIES)
             if base.residual_to_noise <= EXACT and base.harmed <= FAR:
                 found.append(
-                    EngineResult(engine=engine, base=base, num_hypotheses=number)
+                    EngineResult(
+                        engine=engine,
+                        base=base,
+                        num_hypotheses=number,
+                        samples=samples,
+                    )
                 )
                 continue
             first = self._rank(table, engine, (), samples, tested[engine], floor)
@@ -208,6 +225,7 @@ class Experiment:
                     chain=chain,
                     last=last,
                     num_hypotheses=number,
+                    samples=samples,
                 )
             )
         return found
@@ -346,7 +364,15 @@ class Experiment:
 def _opinion(
     table: ScoreTable, engine: str, one: Hypothesis, scores: Array, floor: float
 ) -> Opinion:
-    return judge(table, engine, one.name, scores, floor, is_whole=one.is_whole)
+    return judge(
+        table,
+        engine,
+        one.name,
+        scores,
+        floor,
+        is_whole=one.is_whole,
+        excludes=one.excludes,
+    )
 
 
 def _first_sentence(error: BaseException) -> str:
@@ -356,24 +382,6 @@ def _first_sentence(error: BaseException) -> str:
 def _rank_key(opinion: Opinion) -> tuple[bool, float]:
     """Put what reproduces the engine before what is only better than the base."""
     return not opinion.reproduces, -opinion.evidence
-
-
-def passes_gate(table: ScoreTable) -> bool:
-    """Return whether the scorer reproduces an engine where the two engines agree."""
-    names = list(table.engines)
-    apart = np.abs(
-        scale_residuals(table.engines[names[0]] - table.engines[names[1]], table.spread)
-    )
-    finite = np.isfinite(apart)
-    if not finite.any():
-        return False
-    limit = max(4 * table.floor, float(np.median(apart[finite])))
-    agree = finite & (apart <= limit)
-    scales = [
-        fit_scale(table.residual(name, table.base)[agree & table.is_informative])
-        for name in names
-    ]
-    return min(scales) <= GATE * table.floor
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -459,39 +467,45 @@ def prove_with(
     budget_s: float,
 ) -> Proof:
     """Prove with a scorer that is open; `other` are hypotheses about weights."""
+    order = choose_samples(scorer, samples)
+    found = find_base(scorer, order, other)
+    scorer, other = found.scorer, found.others
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    known = _first_the_likely([*known, *other], scorer.batch)
+    known = _first_the_likely([*known, *other], scorer)
     older = tuple(one for one in other if one.cause == "stale_weights")
-    order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
         experiment = Experiment(
             scorer, known, order, begin + budget_s, bar, most, older
         )
         first = order[: min(FIRST, most)]
-        table = scorer.table(first)
-        passed = passes_gate(table)
-        further = order[len(first) : min(SECOND, most)]
-        number = len(ENGINES) * KEPT
-        plan = plan_proof(scorer, known, first, further, num_kept=number)
-        tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
-        results = experiment.run()
+        plan = None
+        if found.gate.passes:
+            further = order[len(first) : min(SECOND, most)]
+            number = len(scorer.engines) * KEPT
+            plan = plan_proof(scorer, known, first, further, num_kept=number)
+            tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
+            results = experiment.run()
+        else:
+            results = experiment.judge_base(first)
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
         scorer,
         results,
-        passed=passed,
+        gate=found.gate,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )
     return replace(proof, plan=plan)
 
 
-def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]:
-    """Put the causes that `diagnose` considers first."""
-    diagnosis = diagnose(batch)
+def _first_the_likely(known: list[Hypothesis], scorer: Scorer) -> list[Hypothesis]:
+    """Put the causes that `diagnose` considers first; it compares two engines."""
+    if scorer.engines[:2] != STANDARD:
+        return known
+    diagnosis = diagnose(scorer.batch)
     likely: dict[str, int] = {}
     for finding in diagnosis:
         causes = [finding.cause, *(other.cause for other in finding.candidates)]

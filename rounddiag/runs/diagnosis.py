@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cache
 from html import escape
 from itertools import groupby, pairwise
-from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from rounddiag import checks, core, findings
 from rounddiag.findings import DETECTORS, REFERENCE, diagnose
 from rounddiag.findings.verdict import hold
 from rounddiag.runs.step_tables import load_step
@@ -177,27 +175,23 @@ def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def judged_by() -> str:
-    """Return a name of what judges: our sources, the ranges, and the detectors."""
-    parts = [_hash_sources(), repr(sorted(REFERENCE.items()))]
+    """Return a name of what others have added or changed: detectors, and ranges.
+
+    The index knows our own code.
+    """
+    parts = [repr(sorted(REFERENCE.items()))]
     for name, one in sorted(DETECTORS.items()):
-        code = getattr(one.detect, "__code__", None)  # of a user's detector
-        parts += [name, one.kind, repr(code and (code.co_code, code.co_names))]
-        parts += [repr(c) for c in (code.co_consts if code else ()) if _is_plain(c)]
+        code = getattr(one.detect, "__code__", type(one.detect))
+        parts += [name, one.kind, _describe(code)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-@cache
-def _hash_sources() -> str:
-    """Return a hash of the sources that a verdict depends on."""
-    digest = hashlib.sha256()
-    for package in (checks, core, findings):
-        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
+def _describe(value: object) -> str:
+    """Return a text of code, with that inside of it; of constants, their values."""
+    if isinstance(value, CodeType):
+        inner = [*map(_describe, value.co_consts)]
+        return f"{value.co_code.hex()} {value.co_names} {inner}"
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ...]:

@@ -263,7 +263,7 @@ def test_the_verdict_of_a_child_process(
     assert (diagnosis.verdict, path) == ("broken", file)
     assert diagnosis.headline in line
     assert (diagnosis[0].kind, diagnosis[0].num_tokens > 0) == ("place", True)
-    with pytest.raises(BatchError, match="left them in the file. Diagnose the file"):
+    with pytest.raises(BatchError, match="left them in the file"):
         diagnosis[0].tokens()
     found = recorder.metrics()
     assert found["rounddiag/severity"] == 4.0

@@ -134,8 +134,8 @@ def test_failed_checks_are_printed(
     parts["old"][3, 5] = 0.5
     main(["check", save_batch(made(parts), tmp_path)])
     assert (
-        "\nfailed check (bug): log-probs are not above 0: 1 token whose old log-prob is above"
-        " 0, in 1 sample: sample 3 round 0 position 5\n"
+        "\nfailed check (bug): log-probs are not above 0: 1 token whose old log-prob is"
+        " above 0, in 1 sample: sample 3 round 0 position 5\n"
     ) in capsys.readouterr().out
 
 

@@ -81,7 +81,7 @@ def test_the_prompt_that_one_engine_lacked_is_proved() -> None:
     assert proof.conclusions[0].says == ("no first message, such as the system prompt",)
     text = repr(proof)
     assert text.startswith("proved: the training engine (old): prompt_mismatch.")
-    assert "rollout: as the batch says" in text
+    assert "rollout: reproduced without any change" in text
     assert "older weights (no checkpoints given)" in text
     best = proof.frame[proof.frame["is_proved"]]
     assert best["hypothesis"].tolist() == ["first_message_removed"]

@@ -91,3 +91,9 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     )
     assert (proof.verdict, proof.side) == ("proved", "rollout")
     assert set(proof.causes) == {"stale_weights", "truncated_sampling"}
+    # What `explore` shows is both changes together: no mismatch is left.
+    assert proof.pair == ("weights_1544 + top_p", "rollout")
+    left = rd.token_frame(proof.batch, a=proof.pair[0], b="rollout")["diff"].abs()
+    assert float(left.median()) < 1e-4
+    before = rd.token_frame(proof.batch, a="base", b="rollout")["diff"].abs()
+    assert float(left.mean()) < 0.1 * float(before.mean())
