@@ -214,9 +214,9 @@ def test_a_file_with_some_samples_is_judged_by_all(
 
 
 def test_a_verdict_holds_until_half_its_limit_is_not_met(tmp_path: Path) -> None:
-    """Up to 0.02 nat is usual; a noisy run is healthy again below 0.01."""
+    """Up to 0.057 nat is usual for these; a noisy run is healthy again below half."""
     generator = torch.Generator().manual_seed(0)
-    noise = 0.015 * 1.25 * torch.randn(16, 32, generator=generator)
+    noise = 0.045 * 1.25 * torch.randn(16, 32, generator=generator)
     rollout = -torch.rand(16, 32, generator=generator) - 0.5
     file = tmp_path / "step_0.parquet"
     rd.save(padded(torch.ones(16, 32), rollout + noise, rollout), file)

@@ -139,7 +139,7 @@ def test_a_folder_that_is_away_is_waited_for(
     monkeypatch.setattr(Run, "refresh", look)
     assert main(["watch", str(path), "--every", "0.01"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1:3] for line in lines] == [
+    assert [line.split()[1:3] for line in lines[:-1]] == [
         ["10", "healthy"],
         ["20", "vllm"],
         ["20", "healthy"],
