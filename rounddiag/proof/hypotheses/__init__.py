@@ -12,6 +12,7 @@
 `columns`       log-probs that were moved, exchanged or filled: no engine at all
 `numerics`      weights in 8 bits, experts chosen otherwise
 `weights`       older checkpoints, adapters
+`numbered`      how many tokens, which image: a whole number that is fitted
 `caches`        a cache that older weights filled
 ==============  ==================================================================
 """
