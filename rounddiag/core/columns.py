@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, roles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     from torch import Tensor
@@ -101,53 +102,6 @@ _ON_REQUEST = (
     *("role", "text"),
 )
 _WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
-
-
-def _register_field(name: str, field: str) -> None:
-    def make(batch: Batch) -> Source | None:
-        values = getattr(batch, field)
-        dtype = schema.TOKENS[name].dtype
-        if values is None:
-            return None
-        return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
-
-    register(name, "token")(make)
-
-
-for _name, _field in _FIELDS.items():
-    _register_field(_name, _field)
-
-
-@register("importance_weight", "token")
-def _importance_weight(batch: Batch) -> Source:
-    def read() -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights: Array = np.exp(diffs(batch))
-        return weights
-
-    return read
-
-
-@register("prob_diff", "token")
-def _prob_diff(batch: Batch) -> Source:
-    return lambda: prob_diffs(batch)
-
-
-@register("equal_so_far", "token")
-def _equal_so_far(batch: Batch) -> Source:
-    return lambda: equal_so_far(batch)
-
-
-@register("role", "token", "text")
-def _role(batch: Batch) -> Source | None:
-    if batch.tokenizer is None or batch.is_redacted:
-        return None
-    return lambda: np.asarray(token_roles(batch), dtype=object)
-
-
-@register("token", "token")
-def _token(batch: Batch) -> Source:
-    return lambda: token_numbers(batch)
 
 
 def token_numbers(batch: Batch) -> Array:
@@ -267,3 +221,39 @@ def to_numpy(values: Tensor) -> Array:
     """Copy a tensor to the host as an array."""
     array: Array = values.cpu().numpy()
     return array
+
+
+def _importance_weights(batch: Batch) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights: Array = np.exp(diffs(batch))
+    return weights
+
+
+def _pack(name: str, batch: Batch) -> Source | None:
+    values, dtype = getattr(batch, _FIELDS[name]), schema.TOKENS[name].dtype
+    if values is None:
+        return None
+    return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
+
+
+def _roles(batch: Batch) -> Source | None:
+    if batch.tokenizer is None or batch.is_redacted:
+        return None
+    return lambda: np.asarray(token_roles(batch), dtype=object)
+
+
+def _always(read: Callable[[Batch], Array], batch: Batch) -> Source:
+    return partial(read, batch)
+
+
+_READ: dict[str, Callable[[Batch], Array]] = {
+    "token": token_numbers,
+    "importance_weight": _importance_weights,
+    "prob_diff": prob_diffs,
+    "equal_so_far": equal_so_far,
+}
+register("role", "token", "text", _roles)
+for _name in _FIELDS:
+    register(_name, "token", "number", partial(_pack, _name))
+for _name, _read in _READ.items():
+    register(_name, "token", "number", partial(_always, _read))

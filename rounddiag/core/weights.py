@@ -177,7 +177,7 @@ def _register(correction: Correction) -> None:
             return None
         return lambda: token_weights(batch, correction)
 
-    register(weight_column(correction), "token")(make)
+    register(weight_column(correction), "token", "number", make)
 
 
 for _correction in CORRECTIONS.values():
