@@ -30,24 +30,17 @@ _made: dict[str, tuple[Scope, Kind, Make]] = {}
 _KEYS = ("sample", "round")  # of `round_columns`
 
 
-def register(name: str, scope: Scope, kind: Kind = "number") -> Callable[[Make], Make]:
-    """Register a function that makes a column of a batch's fields.
+def register(name: str, scope: Scope, kind: Kind, make: Make) -> None:
+    """Add a column that is made of a batch's fields.
 
     Examples
     --------
-    >>> @register("length", "sample")
-    ... def _length(batch):
-    ...     return lambda: batch.lengths.numpy()
+    >>> register("length", "sample", "number", lambda batch: batch.lengths.numpy)
     >>> import rounddiag as rd
     >>> rd.load("sample_data/healthy.parquet").columns.made("length").values()[:3]
     array([60, 12, 59])
     """
-
-    def add(make: Make) -> Make:
-        _made[name] = (scope, kind, make)
-        return make
-
-    return add
+    _made[name] = (scope, kind, make)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,49 +134,30 @@ class Catalogue:
         return len(np.unique(self._rows_of_rounds[1]))
 
 
-@register("sample_id", "sample", "text")
-def _sample_id(batch: AnyBatch) -> Source | None:
-    return _texts(batch.sample_ids)
-
-
-@register("group_id", "sample", "text")
-def _group_id(batch: AnyBatch) -> Source | None:
-    return _texts(batch.group_ids)
-
-
 def _texts(names: tuple[str, ...] | None) -> Source | None:
     return None if names is None else lambda: np.array(names, dtype=object)
 
 
-@register("reward", "sample")
-def _reward(batch: AnyBatch) -> Source | None:
+def _rewards(batch: AnyBatch) -> Source | None:
     rewards = batch.rewards
     return None if rewards is None else lambda: rewards.double().cpu().numpy()
 
 
-@register("sample", "round", "name")
-def _sample(batch: AnyBatch) -> Source:
-    return lambda: batch.rounds.sample.cpu().numpy()
-
-
-@register("round", "round")
-def _round(batch: AnyBatch) -> Source:
-    return lambda: batch.rounds.round.cpu().numpy()
-
-
-@register("num_rounds", "sample")
 def _num_rounds(batch: AnyBatch) -> Source:
-    return lambda: np.bincount(
-        batch.rounds.sample.cpu().numpy(), minlength=batch.num_samples
-    )
+    sample = batch.rounds.sample.cpu().numpy()
+    return lambda: np.bincount(sample, minlength=batch.num_samples)
 
 
-@register("num_tokens", "sample")
 def _num_tokens(batch: AnyBatch) -> Source:
-    def read() -> Array:
-        sample, num = (
-            one.cpu().numpy() for one in (batch.rounds.sample, batch.rounds.num_tokens)
-        )
-        return np.bincount(sample, num, batch.num_samples).astype(np.int64)
+    sample = batch.rounds.sample.cpu().numpy()
+    num = batch.rounds.num_tokens.cpu().numpy()
+    return lambda: np.bincount(sample, num, batch.num_samples).astype(np.int64)
 
-    return read
+
+register("sample_id", "sample", "text", lambda batch: _texts(batch.sample_ids))
+register("group_id", "sample", "text", lambda batch: _texts(batch.group_ids))
+register("reward", "sample", "number", _rewards)
+register("num_rounds", "sample", "number", _num_rounds)
+register("num_tokens", "sample", "number", _num_tokens)
+register("sample", "round", "name", lambda batch: batch.rounds.sample.cpu().numpy)
+register("round", "round", "number", lambda batch: batch.rounds.round.cpu().numpy)

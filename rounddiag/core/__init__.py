@@ -8,7 +8,8 @@
 `round_summary`   counts, means and quantiles of rounds, over all samples
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
-`corrections`     the weights by which a trainer corrects an update, and their effect
+`weights`         the weights by which corrections multiply the advantage of tokens
+`corrections`     what corrections do to an update
 `legs`            the factors of the importance ratio: engine gap, staleness, update
 `images_seen`     the column `num_images`: images that a sample had been shown before a
                   token

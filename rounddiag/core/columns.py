@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.columns import register
 from rounddiag.core.sums import diffs, pack_tokens, prob_diffs, take_runs
+from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
+from rounddiag.schema import CORRECTIONS, weight_column
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, roles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     from torch import Tensor
@@ -92,58 +95,13 @@ _FIELDS = {
     "advantage": "advantages",
     "loss_mask": "loss_mask",
 }
+_OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if c.weight == "update"}
 _NEEDS_IDS = {"token_id", "role", "text"}
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
     *("role", "text"),
 )
-
-
-def _register_field(name: str, field: str) -> None:
-    def make(batch: Batch) -> Source | None:
-        values = getattr(batch, field)
-        dtype = schema.TOKENS[name].dtype
-        if values is None:
-            return None
-        return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
-
-    register(name, "token")(make)
-
-
-for _name, _field in _FIELDS.items():
-    _register_field(_name, _field)
-
-
-@register("importance_weight", "token")
-def _importance_weight(batch: Batch) -> Source:
-    def read() -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights: Array = np.exp(diffs(batch))
-        return weights
-
-    return read
-
-
-@register("prob_diff", "token")
-def _prob_diff(batch: Batch) -> Source:
-    return lambda: prob_diffs(batch)
-
-
-@register("equal_so_far", "token")
-def _equal_so_far(batch: Batch) -> Source:
-    return lambda: equal_so_far(batch)
-
-
-@register("role", "token", "text")
-def _role(batch: Batch) -> Source | None:
-    if batch.tokenizer is None or batch.is_redacted:
-        return None
-    return lambda: np.asarray(token_roles(batch), dtype=object)
-
-
-@register("token", "token")
-def _token(batch: Batch) -> Source:
-    return lambda: token_numbers(batch)
+_WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
 
 
 def token_numbers(batch: Batch) -> Array:
@@ -164,12 +122,14 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
         )
     known = [*_ON_REQUEST, *batch.columns.extra_names]
     for name in columns:
-        if name not in known:
+        if name not in known and name not in _WEIGHTS:
             raise FrameError.build(
                 expected=f"columns out of {known}",
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
+        if name in _OF_UPDATES and "current" not in batch.scores:
+            raise lacks_update()
         if name in _NEEDS_IDS:
             require_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
@@ -243,7 +203,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     if name == "position":
         return np.repeat(positions(batch), num) + token
     columns = batch.columns
-    column = columns.made(name) if name in _ON_REQUEST else None
+    column = columns.made(name) if name in (*_ON_REQUEST, *_WEIGHTS) else None
     if column is not None:
         return column.filled
     return np.repeat(columns.at_rounds(columns.of_file(name)).filled, num)
@@ -261,3 +221,39 @@ def to_numpy(values: Tensor) -> Array:
     """Copy a tensor to the host as an array."""
     array: Array = values.cpu().numpy()
     return array
+
+
+def _importance_weights(batch: Batch) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights: Array = np.exp(diffs(batch))
+    return weights
+
+
+def _pack(name: str, batch: Batch) -> Source | None:
+    values, dtype = getattr(batch, _FIELDS[name]), schema.TOKENS[name].dtype
+    if values is None:
+        return None
+    return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
+
+
+def _roles(batch: Batch) -> Source | None:
+    if batch.tokenizer is None or batch.is_redacted:
+        return None
+    return lambda: np.asarray(token_roles(batch), dtype=object)
+
+
+def _always(read: Callable[[Batch], Array], batch: Batch) -> Source:
+    return partial(read, batch)
+
+
+_READ: dict[str, Callable[[Batch], Array]] = {
+    "token": token_numbers,
+    "importance_weight": _importance_weights,
+    "prob_diff": prob_diffs,
+    "equal_so_far": equal_so_far,
+}
+register("role", "token", "text", _roles)
+for _name in _FIELDS:
+    register(_name, "token", "number", partial(_pack, _name))
+for _name, _read in _READ.items():
+    register(_name, "token", "number", partial(_always, _read))

@@ -25,15 +25,6 @@ _MIN_IMAGES = 4
 _MAX_SEARCHED = 4_000_000
 
 
-@register("num_images", "round")
-def _num_images(batch: Batch) -> Source | None:
-    """Count the images before the first token of each round."""
-    rounds = batch.rounds
-    start = to_numpy(rounds.start - batch.offsets[rounds.sample])
-    found = images_before(batch, np.arange(batch.num_rounds), start)
-    return None if found is None else lambda: found
-
-
 def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
     """Return the number of images before tokens, each with its round and position.
 
@@ -119,3 +110,14 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
     # The prompt usually has one too, which the first round sees.
     return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]
+
+
+def _before_rounds(batch: Batch) -> Source | None:
+    """Count the images before the first token of each round."""
+    rounds = batch.rounds
+    start = to_numpy(rounds.start - batch.offsets[rounds.sample])
+    found = images_before(batch, np.arange(batch.num_rounds), start)
+    return None if found is None else lambda: found
+
+
+register("num_images", "round", "number", _before_rounds)

@@ -16,26 +16,22 @@ from rounddiag.findings import diagnose
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import find_base
+from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.caches import kept_rounds
-from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
+from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,
     order_families,
-)
-from rounddiag.proof.hypotheses.weights import (
-    adapter_hypotheses,
-    weight_hypotheses,
-    weights_by_sample,
 )
 from rounddiag.proof.judge import (
     LEVEL,
@@ -49,6 +45,11 @@ from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import STANDARD, Scorer, StoppedError
 from rounddiag.proof.verdict import EngineResult, decide
+from rounddiag.proof.weights import (
+    adapter_hypotheses,
+    weight_hypotheses,
+    weights_by_sample,
+)
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Experiment:
     bar: Any
     most: int
     checkpoints: tuple[Hypothesis, ...] = ()
+    numbered: Sequence[Numbered] = NUMBERED
     not_tested: dict[str, str] = field(default_factory=dict)
     chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
 
@@ -171,6 +173,7 @@ class Experiment:
         best = {}
         for engine in self.scorer.engines:
             floor = noise_floor(table, engine)
+            usable += self._fit_numbered(table, engine, floor, samples)
             worth = {
                 one: _opinion(table, engine, one, scores, floor).evidence
                 for one, scores in usable
@@ -182,6 +185,39 @@ class Experiment:
             kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
             best[engine] = list(dict.fromkeys(kept))
         return best
+
+    def _fit_numbered(
+        self, table: ScoreTable, engine: str, floor: float, samples: Sequence[int]
+    ) -> list[tuple[Hypothesis, Array]]:
+        """Fit whole numbers to an engine that unchanged inputs do not reproduce."""
+        base = base_opinion(table, engine, floor)
+        if base.residual_to_noise <= EXACT and base.harmed <= FAR:
+            return []
+        found = []
+        for family in self.numbered:
+            late = time.perf_counter() > self.deadline or self.scorer.is_stopped
+            if late or self.scorer.lacks(family.at(family.grid[0])):
+                continue
+            try:
+                one = fit_family(
+                    family,
+                    table,
+                    engine,
+                    lambda each: np.where(
+                        np.isnan(scores := self.scorer.column((each,), samples)),
+                        table.base,
+                        scores,
+                    ),
+                )
+                scores = self.scorer.column((one,), samples)
+            except (RounddiagError, StoppedError) as error:
+                self.not_tested[family.name] = _first_sentence(error)
+                continue
+            is_new = all(one.name != each.name for each in self.known)
+            if is_new and not np.isnan(scores).all():
+                self.known.append(one)
+                found.append((one, scores))
+        return found
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""
@@ -354,7 +390,8 @@ class Experiment:
             if mixed is not None:
                 one, scores = mixed
                 found.append((one, _opinion(table, engine, one, scores, floor)))
-            for one in kept_rounds(list(found)):
+            places = [(one, opinion.where) for one, opinion in found]
+            for one in kept_rounds(places):
                 with suppress(StoppedError):
                     scores = self.scorer.column((one,), samples)
                     found.append((one, _opinion(table, engine, one, scores, floor)))
@@ -445,15 +482,24 @@ def prove(  # noqa: PLR0913 keywords only
     """
     require_contexts(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    known = select_hypotheses(
-        all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
-    )
+    names = None if hypotheses is None else [*hypotheses]
+    families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
+    known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
+    numbered = [
+        one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
+    ]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
     scorer = Scorer(batch, opened.engine, opened.low_precision)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
-        scorer, known, other, samples=samples, begin=begin, budget_s=budget_s
+        scorer,
+        known,
+        other,
+        samples=samples,
+        numbered=numbered,
+        begin=begin,
+        budget_s=budget_s,
     )
 
 
@@ -463,6 +509,7 @@ def prove_with(
     other: Sequence[Hypothesis] = (),
     *,
     samples: int | Sequence[int] | None = None,
+    numbered: Sequence[Numbered] = NUMBERED,
     begin: float,
     budget_s: float,
 ) -> Proof:
@@ -477,7 +524,7 @@ def prove_with(
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
         experiment = Experiment(
-            scorer, known, order, begin + budget_s, bar, most, older
+            scorer, known, order, begin + budget_s, bar, most, older, numbered
         )
         first = order[: min(FIRST, most)]
         plan = None

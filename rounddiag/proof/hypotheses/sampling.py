@@ -265,6 +265,8 @@ class Family:
         Where the search begins.
     is_continuous : bool
         Whether the number is refined between the values of the grid.
+    is_ordered : bool
+        Whether whole numbers between them are tried.
     """
 
     name: str
@@ -273,6 +275,7 @@ class Family:
     make: Callable[[float], Processor]
     grid: Sequence[float]
     is_continuous: bool = False
+    is_ordered: bool = False
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""
@@ -312,6 +315,7 @@ FAMILIES: tuple[Family, ...] = (
         "the {} likeliest tokens only",
         TopK,
         _K,
+        is_ordered=True,
     ),
     Family(
         "min_p",
