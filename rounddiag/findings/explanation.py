@@ -231,7 +231,7 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     return Evidence(
         cause="unknown",
         score=1.0,
-        gain=place.worth,
+        gain=place.log_likelihood_ratio,
         tokens=tokens,
         where={"found": place, **where},
         measures=(
