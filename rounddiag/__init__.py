@@ -28,8 +28,11 @@ Public names, in the order of work:
 `check`               the invariants of every valid batch
 `diagnose`            noise or a bug: which one, where, and what to do next
 `places`              where tokens differ more than equally likely tokens elsewhere
+`legs`                the ratio of an update: engine gap, staleness, update
+`corrections`         what TIS, IcePop, masks and clips do to the update
 `prove`               which engine was wrong, by scoring the same tokens again
 `rescore`             one more set of log-probabilities for the tokens of a batch
+`load_proof`          a proof that was made on another machine
 `export_rescore`      token ids and screenshots, for an engine elsewhere to score
 `attach`              the log-probabilities that came back, checked token by token
 `explore`             the linked views in JupyterLab: an `Explorer`
@@ -48,6 +51,8 @@ Public names, in the order of work:
 `plot_compare`        two or more batches, or two runs, and their difference
 `plot_finding`        the evidence of a finding
 `plot_proof`          how near each hypothesis of a proof comes
+`plot_legs`           the legs of the importance ratio, stacked per round
+`plot_corrections`    what each correction keeps of the update
 `plot_run`            the mean of each round over the steps of a run
 ====================  ==============================================================
 
@@ -101,11 +106,15 @@ if TYPE_CHECKING:
     from rounddiag.core import round_frame as round_frame
     from rounddiag.core import sample_frame as sample_frame
     from rounddiag.core import token_frame as token_frame
+    from rounddiag.core.corrections import corrections as corrections
+    from rounddiag.core.legs import legs as legs
     from rounddiag.export import report as report
     from rounddiag.figures import plot_compare as plot_compare
     from rounddiag.figures import plot_conditional as plot_conditional
+    from rounddiag.figures import plot_corrections as plot_corrections
     from rounddiag.figures import plot_finding as plot_finding
     from rounddiag.figures import plot_heatmap as plot_heatmap
+    from rounddiag.figures import plot_legs as plot_legs
     from rounddiag.figures import plot_positions as plot_positions
     from rounddiag.figures import plot_probabilities as plot_probabilities
     from rounddiag.figures import plot_proof as plot_proof
@@ -118,10 +127,11 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
+    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
-    from rounddiag.proof import export_rescore as export_rescore
+    from rounddiag.proof import load_proof as load_proof
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
     from rounddiag.runs import Run as Run
@@ -139,22 +149,27 @@ _HOMES = {
     "attach": "loaders",
     "capture": "capture",
     "check": "checks",
+    "corrections": "core.corrections",
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "proof",
+    "export_rescore": "loaders",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",
     "ingest": "runs",
+    "legs": "core.legs",
     "load": "loaders",
+    "load_proof": "proof",
     "metrics": "core",
     "open_run": "runs",
     "places": "findings",
     "plot_compare": "figures",
     "plot_conditional": "figures",
+    "plot_corrections": "figures",
     "plot_finding": "figures",
     "plot_heatmap": "figures",
+    "plot_legs": "figures",
     "plot_positions": "figures",
     "plot_probabilities": "figures",
     "plot_proof": "figures",

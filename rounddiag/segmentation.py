@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-
-    Block: TypeAlias = np.ndarray[Any, Any] | Tensor
 
 # Positions per block: a slice of the mask and its comparison then stay in the cache.
 _BLOCK = 1 << 16
@@ -49,9 +47,50 @@ class Rounds:
 def find_rounds(
     response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
 ) -> Rounds:
-    """Find the maximal runs of 1s inside each sample."""
+    """Find the maximal runs of 1s inside each sample, on the device of the mask."""
+    is_on_cpu = response_mask.device.type == "cpu"
+    find = _find_in_blocks if is_on_cpu else find_on_device
+    return find(response_mask, offsets, round_ids)
+
+
+def find_on_device(
+    response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
+) -> Rounds:
+    """Do the same with operations of torch on whole tensors, on any device.
+
+    Nothing is copied to the host but the number of rounds. The CPU is faster with
+    blocks that stay in its cache.
+    """
+    is_one = response_mask != 0
+    if not bool((is_one == response_mask).all()):
+        raise _mask_error(response_mask)
+    # A round ends where a sample ends, and where the round id changes.
+    is_break = torch.zeros(len(is_one) + 1, dtype=torch.bool, device=is_one.device)
+    is_break[offsets] = True
+    if round_ids is not None:
+        is_break[1:-1] |= round_ids[1:] != round_ids[:-1]
+    begins = is_one.clone()
+    begins[1:] &= ~is_one[:-1] | is_break[1:-1]
+    start = begins.nonzero()[:, 0]
+    # The 1s from one start to the next are those of one round.
+    count = is_one.cumsum(0)
+    ends = torch.cat([count[start[1:]] - 1, count[-1:].expand(min(len(start), 1))])
+    sample = torch.searchsorted(offsets, start, right=True) - 1
+    first = torch.searchsorted(start, offsets[:-1])
+    index = torch.arange(len(start), device=start.device)
+    return Rounds(
+        sample=sample,
+        round=index - first[sample],
+        start=start,
+        num_tokens=ends - count[start] + 1,
+    )
+
+
+def _find_in_blocks(
+    response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
+) -> Rounds:
     edges = _edges(response_mask)
-    limits = offsets.cpu().numpy()
+    limits = offsets.numpy()
     breaks = limits[1:-1]
     if round_ids is not None:
         changes = np.empty(len(round_ids), dtype=np.int64)
@@ -70,8 +109,7 @@ def find_rounds(
         "start": start,
         "num_tokens": num_tokens,
     }
-    device = response_mask.device
-    return Rounds(**{k: torch.from_numpy(v).to(device) for k, v in columns.items()})
+    return Rounds(**{name: torch.from_numpy(one) for name, one in columns.items()})
 
 
 def _edges(mask: Tensor) -> Array:
@@ -94,18 +132,15 @@ def _write_changes(
     for begin, block in _blocks(values):
         if is_mask and not _holds_zero_one(block):
             raise _mask_error(block)
-        indices = _nonzero(_changes(block))
+        indices = np.flatnonzero(block[1:] != block[:-1])
         stop = num_out + len(indices)
         np.add(indices, begin + 1, out=out[num_out:stop])
         num_out = stop
     return num_out
 
 
-def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
-    """Yield blocks that overlap by one position: numpy views on the CPU."""
-    if values.device.type != "cpu":
-        yield 0, values
-        return
+def _blocks(values: Tensor) -> Iterator[tuple[int, Array]]:
+    """Yield blocks that overlap by one position, as views."""
     # numpy has no bfloat16
     whole = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     for begin in range(0, len(whole), _BLOCK):
@@ -113,13 +148,13 @@ def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
         yield before, whole[before : begin + _BLOCK]
 
 
-def _holds_zero_one(block: Block) -> bool:
-    if isinstance(block, np.ndarray) and block.dtype.kind in "biu":
+def _holds_zero_one(block: Array) -> bool:
+    if block.dtype.kind in "biu":
         return int(np.bitwise_or.reduce(block)) in (0, 1)
     return bool(((block == 0) | (block == 1)).all())
 
 
-def _mask_error(block: Block) -> BatchError:
+def _mask_error(block: Array | Tensor) -> BatchError:
     other = block[(block != 0) & (block != 1)][0].item()
     return BatchError.build(
         key="response_mask",
@@ -127,19 +162,6 @@ def _mask_error(block: Block) -> BatchError:
         found=f"the value {other}",
         advice="Pass the mask itself, not a weight.",
     )
-
-
-def _changes(block: Block) -> Block:
-    flags: Any = block[1:] != block[:-1]
-    return flags  # type: ignore[no-any-return] # the stubs give two arrays' != a bool
-
-
-def _nonzero(flags: Block) -> Array:
-    # numpy skips stretches without a flag; torch on the CPU writes as it counts.
-    if isinstance(flags, np.ndarray):
-        return np.flatnonzero(flags)
-    indices: Array = flags.nonzero()[:, 0].cpu().numpy()
-    return indices
 
 
 def _split_runs(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:

@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from rounddiag.errors import BatchError
-from rounddiag.segmentation import find_rounds
+from rounddiag.segmentation import Rounds, find_on_device, find_rounds
 from tests.batches import AWKWARD, MASK, masks
 from tests.oracle import rounds_of
 
 
 def table(mask: torch.Tensor, **options: torch.Tensor) -> list[tuple[int, ...]]:
     offsets = torch.arange(len(mask) + 1, device=mask.device) * mask.shape[1]
-    found = find_rounds(mask.reshape(-1), offsets, **options)
+    found = rows(find_rounds(mask.reshape(-1), offsets, **options))
+    # The operations of a GPU give the same on any device.
+    assert found == rows(find_on_device(mask.reshape(-1), offsets, **options))
+    return found
+
+
+def rows(found: Rounds) -> list[tuple[int, ...]]:
     columns = found.sample, found.round, found.start, found.num_tokens
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -107,3 +115,46 @@ def test_a_weight_is_no_mask(
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         find_rounds(mask.to(device), torch.tensor([0, len(mask)], device=device))
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        find_on_device(mask.to(device), torch.tensor([0, len(mask)], device=device))
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 2)), max_size=12),
+    st.lists(st.integers(0, 12), max_size=5),
+)
+def test_breaks_anywhere_give_the_rounds_of_the_loop(
+    positions: list[tuple[bool, int]], cuts: list[int]
+) -> None:
+    mask = torch.tensor([one for one, _ in positions], dtype=torch.bool)
+    ids = torch.tensor([one for _, one in positions], dtype=torch.int64)
+    ends = [min(one, len(mask)) for one in cuts]
+    limits = [0, *sorted(ends), len(mask)]
+    wanted: list[list[int]] = []
+    for sample, (low, high) in enumerate(pairwise(limits)):
+        before, index = None, -1
+        for position in range(low, high):
+            is_one, number = positions[position]
+            if is_one and before == (True, number):
+                wanted[-1][3] += 1
+            elif is_one:
+                index += 1
+                wanted.append([sample, index, position, 1])
+            before = (is_one, number)
+    for find in (find_rounds, find_on_device):
+        found = rows(find(mask, torch.tensor(limits), ids))
+        assert found == [tuple(row) for row in wanted]
+
+
+def test_nothing_but_single_numbers_leaves_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a copy to the host")
+
+    for name in ("cpu", "numpy", "tolist", "__array__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    mask = torch.tensor([1, 1, 0, 1])
+    found = find_on_device(mask, torch.tensor([0, 1, 4]))
+    assert torch.equal(found.start, torch.tensor([0, 1, 3]))
+    assert torch.equal(found.num_tokens, torch.tensor([1, 1, 1]))

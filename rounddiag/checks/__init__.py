@@ -8,6 +8,8 @@
 `rounds`      headers, ends and holes of rounds
 `rows`        copies, padding, empty rows, mixed weight versions
 `provable`    what a proof can use: the checkpoint, prompts of rounds
+`update`      advantages, separators of turns, rows joined into samples
+`coordinates` the frame of the points of actions
 `images`      image tokens and M-RoPE position ids
 ============  ====================================================================
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as entry
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
 
 Status: TypeAlias = Literal["passed", "failed", "not testable"]
+Kind: TypeAlias = Literal["bug", "update", "note"]
 # In display order, each with a sign, since colour alone is not enough.
 _SIGNS: dict[Status, str] = {
     "failed": "\N{BALLOT X}",
@@ -47,6 +49,17 @@ class Check:
         The field that was checked, or the one that is missing.
     samples : tuple of int
         The samples that break it; empty if it concerns the whole batch.
+    kind : {"bug", "update", "note"}
+        What a failure means: a bug that counts in the verdict; log-probs that are sound
+        and an update that is not; or something worth knowing.
+    cause : str
+        The cause that a failure shows, a name of `rounddiag.findings.CAUSES`, or empty.
+    refutes : str
+        The cause that it rules out where it holds, or empty.
+    advice : str
+        What to do about a failure.
+    tokens : array of int or None
+        The tokens that break it, as indices of the flat fields, where they are known.
     """
 
     name: str
@@ -54,6 +67,11 @@ class Check:
     detail: str = ""
     field: str
     samples: tuple[int, ...] = entry(default=(), repr=False)
+    kind: Kind = entry(default="note", repr=False)
+    cause: str = entry(default="", repr=False)
+    refutes: str = entry(default="", repr=False)
+    advice: str = entry(default="", repr=False)
+    tokens: Array | None = entry(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,11 +116,16 @@ class Checks(Sequence[Check]):
         """The contracts for which the batch lacks a field."""
         return self._with_status("not testable")
 
+    @property
+    def refuted(self) -> frozenset[str]:
+        """The causes that this batch cannot have."""
+        return frozenset(one.refutes for one in self.passed) - {""}
+
     def as_frame(self) -> pd.DataFrame:
-        """Return one row per contract: `name, status, detail, field, samples`."""
+        """Return one row per contract, with most fields of `Check`."""
         import pandas as pd
 
-        names = list(Check.__dataclass_fields__)
+        names = ["name", "status", "kind", "cause", "detail", "field", "samples"]
         columns = {name: [getattr(one, name) for one in self] for name in names}
         return pd.DataFrame(columns)
 
@@ -158,10 +181,11 @@ class UntestableError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """A violation of a contract: a description, and the samples concerned."""
+    """A violation of a contract: a description, the samples, and known tokens."""
 
     detail: str
     samples: tuple[int, ...] = ()
+    tokens: Tensor | None = entry(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -176,11 +200,17 @@ class Contract:
         The field that is checked.
     find : callable
         Returns the fault, or None; raises UntestableError.
+    kind, cause, refutes, advice
+        As in `Check`.
     """
 
     name: str
     field: str
     find: Callable[[Batch], Fault | None]
+    kind: Kind = "note"
+    cause: str = ""
+    refutes: str = ""
+    advice: str = ""
 
     def check(self, batch: Batch) -> Check:
         """Check whether it holds for a batch."""
@@ -191,17 +221,28 @@ class Contract:
         except _UNFORESEEN as error:
             what = f"{type(error).__name__}: {error!s:.80}"
             return self._untestable(f"the check itself fails: {what}", self.field)
-        return Check(
-            name=self.name,
-            status="failed" if fault else "passed",
-            detail=printable(fault.detail) if fault else "",
-            field=self.field,
-            samples=fault.samples if fault else (),
+        if fault is None:
+            return self._result("passed")
+        tokens = None if fault.tokens is None else fault.tokens.cpu().numpy()
+        detail = printable(fault.detail)
+        return replace(
+            self._result("failed", detail), samples=fault.samples, tokens=tokens
         )
 
     def _untestable(self, why: str, field: str) -> Check:
-        detail = printable(why)
-        return Check(name=self.name, status="not testable", detail=detail, field=field)
+        return replace(self._result("not testable", printable(why)), field=field)
+
+    def _result(self, status: Status, detail: str = "") -> Check:
+        return Check(
+            name=self.name,
+            status=status,
+            detail=detail,
+            field=self.field,
+            kind=self.kind,
+            cause=self.cause,
+            refutes=self.refutes,
+            advice=self.advice,
+        )
 
 
 def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
@@ -210,7 +251,9 @@ def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
     if not present:
         return None
     samples = sorted({sample for fault in present for sample in fault.samples})
-    return Fault("; ".join(fault.detail for fault in present), tuple(samples))
+    known = [fault.tokens for fault in present if fault.tokens is not None]
+    tokens = torch.cat(known).unique() if len(known) == len(present) else None
+    return Fault("; ".join(fault.detail for fault in present), tuple(samples), tokens)
 
 
 _MAX_NAMED = 3  # places and samples in a sentence
@@ -254,7 +297,7 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
         f"{pluralize(len(indices), 'token')} {what}, in"
         f" {pluralize(len(samples), 'sample')}: {places}"
     )
-    return Fault(detail, tuple(samples))
+    return Fault(detail, tuple(samples), indices)
 
 
 def fault_in(samples: Sequence[int], what: str) -> Fault | None:

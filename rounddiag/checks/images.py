@@ -166,9 +166,21 @@ def _is_exact(shot: Screenshot) -> bool:
 
 
 SIZES = Contract(
-    "image tokens are as many as the grids ask for", "images", _wrong_sizes
+    "image tokens are as many as the grids ask for",
+    "images",
+    _wrong_sizes,
+    kind="bug",
+    cause="image_expansion",
+    advice="Expand image placeholders once, in one place, and send the engine"
+    " unexpanded ids.",
 )
-NUMBERS = Contract("every screenshot has one image block", "images", _wrong_numbers)
+# A recording may end with a screenshot that no model saw.
+NUMBERS = Contract(
+    "every screenshot has one image block",
+    "images",
+    _wrong_numbers,
+    advice="Compare the images that each engine was given, round by round.",
+)
 NOT_WRITTEN = Contract(
     "the model wrote no vision token", "response_ids", _written_vision_tokens
 )
@@ -320,5 +332,19 @@ def _difference(
     )
 
 
-INTEGERS = Contract("position ids are integers", "position_ids", _not_integers)
-MROPE = Contract("position ids are those of M-RoPE", "position_ids", _wrong_positions)
+INTEGERS = Contract(
+    "position ids are integers",
+    "position_ids",
+    _not_integers,
+    kind="bug",
+    cause="position_ids",
+    advice="Keep position ids in int64 from the processor to the model.",
+)
+MROPE = Contract(
+    "position ids are those of M-RoPE",
+    "position_ids",
+    _wrong_positions,
+    kind="bug",
+    cause="position_ids",
+    advice="Compute them with the model's own get_rope_index on the unpacked sequence.",
+)

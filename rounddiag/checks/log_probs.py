@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -171,8 +172,19 @@ def _nonfinite(batch: Batch, name: str, values: Tensor) -> Tensor:
 
 
 MEASURABLE = Contract("the mismatch can be measured", _FIELDS, _not_measurable)
-AT_MOST_ZERO = Contract("log-probs are not above 0", _FIELDS, _above_zero)
-FINITE = Contract("log-probs are finite", _FIELDS, _not_finite)
+_IMPOSSIBLE = partial(Contract, kind="bug", cause="impossible_log_probs")
+AT_MOST_ZERO = _IMPOSSIBLE(
+    "log-probs are not above 0",
+    _FIELDS,
+    _above_zero,
+    advice="Find where the column is computed: no probability is above 1.",
+)
+FINITE = _IMPOSSIBLE(
+    "log-probs are finite",
+    _FIELDS,
+    _not_finite,
+    advice="Find where NaN or infinity enters; a masked fill of -inf is common.",
+)
 ZERO_IN_BOTH = Contract(
     "no log-prob is 0 where the other engine is far from it", _FIELDS, _zero_alone
 )
@@ -260,8 +272,4 @@ def _fill(values: Array) -> tuple[float, float] | None:
     return float(distinct[num.argmax()]), float(num.max() / len(values))
 
 
-FILLS = Contract(
-    "no value fills the log-probs of a sample",
-    "rollout_log_probs, old_log_probs",
-    _find_fills,
-)
+FILLS = Contract("no value fills the log-probs of a sample", _FIELDS, _find_fills)

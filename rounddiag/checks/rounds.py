@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -30,23 +31,37 @@ if TYPE_CHECKING:
     from rounddiag.segmentation import Rounds
 
 
+_MAX_HOLE = 3  # tokens: rejected ones are rarely neighbours
+
+
 def find_holes(batch: Batch) -> Tensor:
-    """Find single masked tokens inside a round, which the sampler wrote.
+    """Find masked tokens inside a round, at most three in a row, that were sampled.
 
     A trainer that rejects tokens may write 0 into the mask it saves, as verl does with
-    `response_mask`. This splits the round and hides the worst tokens. Such a token has
-    1s on both sides and a finite sampling log-probability below 0; observations have
-    none, or are filled with 0.
+    `response_mask`. This splits the round and hides the worst tokens. Such tokens have
+    1s on both sides and finite sampling log-probabilities below 0; observations have
+    none, or are filled with 0. Where more observations than holes have them, the
+    sampler scored its input, and there are no holes.
     """
     rounds = batch.rounds
     after = rounds.start + rounds.num_tokens
     same_sample = rounds.sample[1:] == rounds.sample[:-1]
-    between = after[:-1][same_sample & (rounds.start[1:] == after[:-1] + 1)]
+    begin, stop = after[:-1][same_sample], rounds.start[1:][same_sample]
     if batch.round_ids is not None:
-        same_round = batch.round_ids[between - 1] == batch.round_ids[between + 1]
-        between = between[same_round]
-    log_probs = batch.rollout_log_probs[between]
-    return between[(log_probs < 0) & log_probs.isfinite()]
+        same_round = batch.round_ids[begin - 1] == batch.round_ids[stop]
+        begin, stop = begin[same_round], stop[same_round]
+    size = stop - begin
+    if not ((size > 0) & (size <= _MAX_HOLE)).any():
+        return begin.new_empty(0)
+    steps = torch.arange(_MAX_HOLE, device=begin.device)
+    inside = steps < size[:, None]
+    places = torch.minimum(begin[:, None] + steps, stop[:, None] - 1)
+    log_probs = batch.rollout_log_probs[places]
+    sampled = (~inside | ((log_probs < 0) & log_probs.isfinite())).all(dim=1)
+    holes = sampled & (size > 0) & (size <= _MAX_HOLE)
+    if (sampled & (size > _MAX_HOLE)).sum() > holes.sum():
+        return begin.new_empty(0)
+    return places[holes][inside[holes]]
 
 
 def _find_unknown_rounds(batch: Batch) -> Fault | None:
@@ -66,10 +81,26 @@ KNOWN = Contract("the rounds are known", "response_mask", _find_unknown_rounds)
 
 
 def _holes(batch: Batch) -> Fault | None:
-    return fault_at(batch, find_holes(batch), "masked between two of a round")
+    holes = find_holes(batch)
+    fault = fault_at(batch, holes, "masked between two of a round")
+    if fault is None:
+        return None
+    away = (batch.old_log_probs[holes] - batch.rollout_log_probs[holes]).abs()
+    level = f"mean |diff| {away.double().nanmean():.3g} nat there"
+    return replace(fault, detail=f"{fault.detail}; {level}")
 
 
-NO_HOLES = Contract("the mask has no holes", "response_mask", _holes)
+NO_HOLES = Contract(
+    "the mask has no holes",
+    "response_mask",
+    _holes,
+    kind="bug",
+    cause="mask_punched",
+    refutes="mask_punched",
+    advice="Save the batch before the rejection (verl: before"
+    " `compute_rollout_correction_and_add_to_batch`), or pass the mask after it as"
+    " `loss_mask`.",
+)
 
 
 # Visible line ends, and thoughts that the template opens or omits.
@@ -171,4 +202,6 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)
-NOT_CUT = Contract("no last round is cut off", "response_ids", _cut_off)
+NOT_CUT = Contract(
+    "no last round is cut off", "response_ids", _cut_off, refutes="truncated_round"
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from hashlib import blake2b
 from math import log
 from typing import TYPE_CHECKING, Any
@@ -206,11 +207,26 @@ def _empty(batch: Batch) -> Fault | None:
     return fault_in(empty, "without a single response token")
 
 
-COPIES = Contract("no row is a copy of another", "response_ids", _copies)
-WRITTEN = Contract(
-    "every row has a generated token", "response_mask", _find_rows_without_tokens
+_PADDING = partial(Contract, kind="bug", cause="padding_rows")
+COPIES = _PADDING(
+    "no row is a copy of another",
+    "response_ids",
+    _copies,
+    advice="Drop the copies before the loss and the metrics: they weigh twice.",
 )
-NOT_EMPTY = Contract("no response is empty", "lengths", _empty)
+WRITTEN = _PADDING(
+    "every row has a generated token",
+    "response_mask",
+    _find_rows_without_tokens,
+    advice="Drop rows without a generated token before the metrics: a mean of sample"
+    " means counts them as 0.",
+)
+NOT_EMPTY = _PADDING(
+    "no response is empty",
+    "lengths",
+    _empty,
+    advice="Drop empty rows before the metrics.",
+)
 
 
 # Prefixes of sample columns that are the two ends of a range.
@@ -275,5 +291,8 @@ def _distinct(values: Iterable[object]) -> list[str]:
 
 
 ONE_VERSION = Contract(
-    "one weight version wrote each row", "weight_version", _mixed_versions
+    "one weight version wrote each row",
+    "weight_version",
+    _mixed_versions,
+    refutes="mixed_weights",
 )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.checks import images, log_probs, provable, rounds, rows, tokens
+from rounddiag.checks import (
+    coordinates,
+    images,
+    log_probs,
+    provable,
+    rounds,
+    rows,
+    tokens,
+    update,
+)
 from rounddiag.checks.contracts import Checks
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import warn_renamed
@@ -32,16 +41,22 @@ _FAST = (
     rows.ONE_VERSION,
     rounds.NO_HOLES,
     images.INTEGERS,
+    update.ADVANTAGES_REACH,
+    update.ADVANTAGES_DIFFER,
+    update.SEPARATED,
 )
 _OTHERS = (
     tokens.IDS_AS_TEXT,
     rounds.STARTS,
     rounds.ENDS,
     rounds.NOT_CUT,
+    update.RESUMED,
+    update.JOINED,
     images.NUMBERS,
     images.SIZES,
     images.NOT_WRITTEN,
     images.MROPE,
+    coordinates.FRAME,
     images.EXACT,
     provable.FACTS,
 )
@@ -60,8 +75,9 @@ def check(
     These are facts, not statistics. Each check has one of three results:
 
     - `passed`;
-    - `failed`, with the number of places and the first few of them. Some failures are
-      not bugs but worth knowing, such as mixed weight versions or truncated rounds;
+    - `failed`, with the number of places and the first few of them, and what that means
+      in `kind`: a bug in the log-probs, the ids or the mask; a wrong update from sound
+      log-probs; or something worth knowing, such as truncated rounds;
     - `not testable`, with the field that is missing.
 
     Parameters

@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 
 def decode_ids(
-    token_ids: Sequence[int], tokenizer: object | None, *, starts: Sequence[int] = ()
+    token_ids: Sequence[int],
+    tokenizer: object | None,
+    *,
+    starts: Sequence[int] = (),
+    visible: bool = True,
 ) -> list[str]:
-    """Return one visible piece of text a token; see `rounddiag.text.pieces`."""
+    """Return one piece of text a token; see `rounddiag.text.pieces`."""
     try:
-        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
+        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=visible)
     except Exception as error:  # any callable can be a tokenizer
         raise _tokenizer_error(error) from error
 
@@ -145,10 +149,28 @@ def _text(ids: list[int], tokenizer: object | None) -> str:
     return "|".join(texts) or "nothing"
 
 
-INPUT_IDS = Contract("prompt and response are `input_ids`", "input_ids", _as_input_ids)
-LENGTHS = Contract("both engines' responses have one length", "rollout_ids", _lengths)
-IDS = Contract(
-    "both engines have the same token ids", "rollout_ids", partial(_ids, as_text=False)
+INPUT_IDS = Contract(
+    "prompt and response are `input_ids`",
+    "input_ids",
+    _as_input_ids,
+    kind="bug",
+    cause="prompt_mismatch",
+    advice="Score the ids that the sampler used.",
+)
+_RETOKENISED = partial(
+    Contract,
+    kind="bug",
+    cause="retokenised",
+    advice="Train on the ids that the engine returned, never on text encoded again.",
+)
+LENGTHS = _RETOKENISED(
+    "both engines' responses have one length", "rollout_ids", _lengths
+)
+IDS = _RETOKENISED(
+    "both engines have the same token ids",
+    "rollout_ids",
+    partial(_ids, as_text=False),
+    refutes="retokenised",
 )
 IDS_AS_TEXT = replace(IDS, find=partial(_ids, as_text=True))
 
@@ -279,5 +301,10 @@ def _is_repeated(batch: Batch, sample: int, size: int) -> bool:
 
 
 NOT_REPEATED = Contract(
-    "responses do not begin with their prompt", "prompt_ids", _begins_with_prompt
+    "responses do not begin with their prompt",
+    "prompt_ids",
+    _begins_with_prompt,
+    kind="bug",
+    cause="prompt_mismatch",
+    advice="Cut the prompt from the response before it is scored.",
 )

@@ -311,6 +311,13 @@ def _add_prove(commands: Commands) -> None:
         metavar="SECONDS",
         help="begin no further hypothesis after so long; default: 600",
     )
+    command.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="PROOF",
+        help="also write the proof to a file, for `rounddiag.load_proof` elsewhere",
+    )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(run=_prove)
 
@@ -335,6 +342,7 @@ def _prove(options: argparse.Namespace) -> int:
         adapters=dict(options.adapter),
         budget_s=options.budget,
         as_json=options.json,
+        output=options.output,
     )
     print_text(text)
     return 0

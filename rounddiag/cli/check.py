@@ -9,9 +9,10 @@ null. Its keys:
   `kl` in nats; `mult_prob_error`, `prob_diff`, `pearson`, `num_tokens`, `num_samples`.
 - `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
   `usual` and `limit` of mean |diff| in nats.
-- `findings`, best first: `cause`, `confidence`, `share`, `location`, `num_tokens`,
-  `samples`, `explanation`, `evidence` (`name`, `value`, `unit`, `low`, `high`),
-  `alternatives` (`cause`, `how_to_tell`), `next_step`.
+- `findings`, the largest share first: `kind`, `cause`, `severity`, `share`, `p`,
+  `location`, `num_tokens`, `samples`, `shown`, `evidence` (`name`, `value`, `unit`,
+  `low`, `high`), `candidates` (`cause`, `meaning`, `decides`, `hypotheses`,
+  `incidents`), `next_step`.
 - `failed_checks`: `name`, `detail`, `samples`.
 """
 
@@ -82,15 +83,17 @@ def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
+        "kind": finding.kind,
         "cause": finding.cause,
-        "confidence": finding.confidence,
+        "severity": finding.severity,
         "share": finding.share,
+        "p": finding.p,
         "location": finding.location,
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
-        "explanation": finding.explanation,
+        "shown": finding.shown,
         "evidence": [asdict(one) for one in finding.evidence],
-        "alternatives": [asdict(one) for one in finding.alternatives],
+        "candidates": [asdict(one) for one in finding.candidates],
         "next_step": finding.next_step,
     }
 

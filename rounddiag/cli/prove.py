@@ -15,11 +15,12 @@ from rounddiag.proof import prove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from rounddiag.batch import Batch
 
 
-def run_prove(
+def run_prove(  # noqa: PLR0913 options of a command
     batch: Batch,
     file: str,
     model: str,
@@ -29,6 +30,7 @@ def run_prove(
     adapters: Mapping[str, str],
     budget_s: float,
     as_json: bool,
+    output: Path | None = None,
 ) -> str:
     """Prove, and return what to print."""
     proof = prove(
@@ -39,6 +41,8 @@ def run_prove(
         adapters=adapters,
         budget_s=budget_s,
     )
+    if output is not None:
+        proof.save(output)
     if not as_json:
         return repr(proof)
     rows = proof.frame.to_dict("records")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rounddiag.runs import Run
 
 
-_HEADINGS = ("confidence", "share", "cause", "where")
+_HEADINGS = ("share", "kind", "cause", "where")
 
 
 def describe_diagnosis(diagnosis: Diagnosis) -> str:
@@ -70,8 +70,8 @@ def _findings(diagnosis: Diagnosis) -> str:
         return ""
     rows = [
         (
-            f"{one.confidence:.2f}",
             f"{one.share:.0%}",
+            one.kind,
             one.cause,
             printable(one.location),
         )
@@ -79,8 +79,8 @@ def _findings(diagnosis: Diagnosis) -> str:
     ]
     width = max(len(cause) for _, _, cause, _ in [_HEADINGS, *rows])
     return "\n".join(
-        f"{confidence:>10}  {share:>5}  {cause:<{width}}  {place}"
-        for confidence, share, cause, place in [_HEADINGS, *rows]
+        f"{share:>5}  {kind:<8}  {cause:<{width}}  {place}"
+        for share, kind, cause, place in [_HEADINGS, *rows]
     )
 
 

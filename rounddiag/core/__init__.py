@@ -8,6 +8,8 @@
 `round_summary`   counts, means and quantiles of rounds, over all samples
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
+`corrections`     the weights by which a trainer corrects an update, and their effect
+`legs`            the factors of the importance ratio: engine gap, staleness, update
 `images_seen`     how many images a sample had been shown before a token
 `measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares

@@ -3,6 +3,7 @@
 One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
 `tail`, `positions`, `conditional`, `roles` and `compare`; `run` shows many steps,
 `compare_runs` those of two runs, `finding` the evidence of a finding,
+`legs` the factors of the importance ratio, `corrections` what they do to an update,
 `proof` how near each hypothesis of a proof comes, `colored_text`
 the text of samples; `_parts` has what figures share.
 """
@@ -12,8 +13,10 @@ from rounddiag.figures._parts.display import png
 from rounddiag.figures.colored_text import TokenText, token_text
 from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional
+from rounddiag.figures.corrections import plot_corrections
 from rounddiag.figures.finding import plot_finding
 from rounddiag.figures.heatmap import plot_heatmap
+from rounddiag.figures.legs import plot_legs
 from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.probabilities import plot_probabilities
 from rounddiag.figures.proof import plot_proof
@@ -27,8 +30,10 @@ __all__ = [
     "TokenText",
     "plot_compare",
     "plot_conditional",
+    "plot_corrections",
     "plot_finding",
     "plot_heatmap",
+    "plot_legs",
     "plot_positions",
     "plot_probabilities",
     "plot_proof",

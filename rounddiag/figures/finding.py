@@ -61,7 +61,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     Notes
     -----
     How to read it: diamonds belong to the finding, grey circles do not. The title is
-    its most likely cause. The axis depends on that. Over rounds, samples or positions,
+    its cause. The axis depends on its place. Over rounds, samples or positions,
     the points are mean |diff|, and a dotted line marks the round from which on the
     batch differs; in a healthy batch diamonds would be as low as circles. Means of
     rounds and positions have intervals, hollow ones fewer than 10 independent samples,
@@ -114,15 +114,16 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
 
 def _title(finding: Finding) -> str:
-    """Return the most likely cause in words."""
+    """Return the cause in words."""
+    row = CAUSES.get(finding.cause)
     is_known = finding.cause != "unknown"
-    words = CAUSES.get(finding.cause, finding.cause) if is_known else "cause unknown"
+    words = row.meaning if row else finding.cause if is_known else "cause not known"
     return wrap(_safe(words[:1].upper() + words[1:]), _TITLE)
 
 
 def _caption(finding: Finding, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
-    likely = f"{_safe(finding.cause)}, {100 * finding.confidence:.0f} % likely"
+    likely = f"{finding.kind}: {_safe(finding.cause)}"
     words = wrap(_safe(finding.explanation), _LINE)
     mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
     key = f"{mark} the finding {quiet} all other tokens"

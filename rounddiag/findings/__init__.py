@@ -1,8 +1,8 @@
-"""Noise or a bug: the cause of a mismatch, with evidence, places and a next step.
+"""Noise or a bug: facts, reversals, places, the level of a mismatch, and the verdict.
 
-`rd.diagnose(batch)` reads a batch into a `View`, lets every registered detector look
-for its evidence, removes the largest cause and searches again, and judges the level by
-the range of the batch's kind:
+`rd.diagnose(batch)` reads a batch into a `View`, takes the facts that its values, ids
+and masks decide, undoes the changes that can be undone inside of it, finds the places
+where tokens differ, and judges the level by the range of the batch's kind:
 
 >>> import rounddiag as rd
 >>> diagnosis = rd.diagnose(rd.load("sample_data/healthy.parquet"))
@@ -11,24 +11,22 @@ the range of the batch's kind:
 
 - `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch;
   `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
+- `explanation`: facts first, then reversals, then places, then the level.
+- `registry`: `register` and the table of detectors; `detectors`: one module for each
+  fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
+  finding's figure.
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
   them; `sample_sets`: sets of samples that no column names; `slices`: the search for
-  conjunctions of conditions.
-- `causes`: what a finding can name, and what would tell causes apart; `measures`:
-  what a mismatch looks like, in numbers; `naming`: the probabilities of causes from
-  them; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
-  finding's figure.
-- `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
-- `registry`: `register` and the table of detectors; `detectors`: one module per cause
-  that is no place.
-- `bins`: quantiles, bins and groups of millions of values.
-- `explanation`: the largest cause first, then what is left.
-- `correlates`: what |diff| does not follow; `onset`: the first round that differs;
-  `equal_start`: samples that are bitwise equal up to a token.
+  conjunctions of conditions; `onset`: the first round that differs.
+- `causes`: what a finding can name, and the candidates of a place; `situation`: what
+  rules candidates out.
+- `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
+  quantiles, bins and groups of millions of values; `equal_start`: samples that are
+  bitwise equal up to a token.
 """
 
 from rounddiag.findings import detectors as detectors
-from rounddiag.findings.causes import CAUSES, Alternative
+from rounddiag.findings.causes import CAUSES, Candidate, Cause
 from rounddiag.findings.diagnosis import Diagnosis, diagnose
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
@@ -42,7 +40,8 @@ __all__ = [
     "CAUSES",
     "DETECTORS",
     "REFERENCE",
-    "Alternative",
+    "Candidate",
+    "Cause",
     "Detector",
     "Diagnosis",
     "Evidence",

@@ -1,173 +1,384 @@
-"""The causes that a finding can name, and what would tell them apart."""
+"""The causes that a finding can name, or list as candidates: one row each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rounddiag.errors import warn_renamed
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-# What each cause means.
-CAUSES: dict[str, str] = {
-    # From ids, masks and values.
-    "filled_log_probs": "a fixed value in place of log-probs",
-    "shifted_log_probs": "log-probs shifted against the tokens",
-    "swapped_rows": "log-probs of another row",
-    "padding_rows": "padding rows or copies",
-    "mask_too_wide": "a mask that covers tokens the model did not write",
-    "mask_punched": "holes that a rejection rule left in the mask",
-    "identical_log_probs": "two bitwise equal columns",
-    "retokenised": "token ids that are not the sampled ones",
-    "prompt_mismatch": "different prompts in the two engines",
-    "image_expansion": "image tokens counted differently by the engines",
-    "position_ids": "different position ids",
-    # Sampling.
-    "temperature": "different temperatures",
-    "truncated_sampling": "log-probs of a truncated distribution (top-p, top-k)",
-    "logit_processor": "a penalty on repeated tokens in one engine",
-    # Context.
-    "dropped_image": "images that one engine did not see",
-    "wrong_image": "images of another sample",
-    "image_window": "older images that one engine no longer sees",
-    "context_masked": "observations that one engine does not attend to",
-    # Engines.
-    "stale_cache": "a cache filled by older weights",
-    "decode_path": "a sampler whose decoding differs from its prefill",
-    "packing_leak": "rows of a pack that attend to each other",
-    "batch_shape": "kernels that depend on the shape of the batch",
-    "low_precision": "log-probs or logits in a short dtype",
-    "moe_routing": "experts routed differently",
-    "model_mismatch": "a model implemented differently",
-    "lora_mismatch": "an adapter applied differently",
-    # Weights.
-    "stale_weights": "older weights in the sampler",
-    "mixed_weights": "weights that changed while samples were written",
-    "sync_broken": "weights that did not arrive intact",
-    # Places whose cause is not known.
-    "bad_worker": "one worker that differs from the others",
-    "truncated_round": "samples cut off at the length limit",
-    "outlier_tokens": "single tokens far off",
-    "unknown": "a cause that this list does not have",
-}
+    from rounddiag.findings.situation import Situation
 
-# The family of each cause, for a sentence that cannot name one.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "values or rows in the wrong place": (
-        *("filled_log_probs", "shifted_log_probs", "swapped_rows", "padding_rows"),
-        *("identical_log_probs", "outlier_tokens", "truncated_round"),
-    ),
-    "the mask": ("mask_too_wide", "mask_punched"),
-    "token ids": ("retokenised", "prompt_mismatch"),
-    "sampling": ("temperature", "truncated_sampling", "logit_processor"),
-    "lost context, images or positions": (
-        *("dropped_image", "wrong_image", "image_window", "image_expansion"),
-        *("position_ids", "context_masked"),
-    ),
-    "caches and packing": ("stale_cache", "decode_path", "packing_leak"),
-    "numerics": ("batch_shape", "low_precision", "moe_routing"),
-    "weights": (
-        *("stale_weights", "mixed_weights", "sync_broken", "lora_mismatch"),
-        "model_mismatch",
-    ),
-    "one worker": ("bad_worker",),
-}
-
-
-# Causes that `rounddiag.prove` has hypotheses for.
-PROVABLE = frozenset(
-    {"dropped_image", "wrong_image", "image_window", "position_ids", "context_masked"}
-    | {"prompt_mismatch", "retokenised", "packing_leak", "decode_path"}
-    | {"temperature", "truncated_sampling", "logit_processor", "stale_weights"}
-    | {"mixed_weights", "stale_cache", "lora_mismatch", "moe_routing"}
-    | {"image_expansion"}
-    | {"shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"}
-)
-
-
-def family(cause: str) -> str:
-    """Return the family of a cause; `unknown` has none."""
-    return next((name for name, causes in FAMILIES.items() if cause in causes), "")
+# More candidates are no help. The goal of the benches counts eight.
+MAX_CANDIDATES = 8
+# Nats: half a step of bfloat16 at a logit of 32 to 64.
+_ROUNDING = 0.125
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """A cause that this batch cannot tell from the one of the finding.
+class Cause:
+    """A cause of a mismatch.
+
+    Attributes
+    ----------
+    meaning : str
+    decides : str
+        The record or the experiment that decides whether it is the cause.
+    hypotheses : tuple of str
+        What `rounddiag.prove` tests it by; empty if it cannot.
+    incidents : int
+        Public incidents with this cause; candidates are in this order.
+    scopes : frozenset of str
+        Where it can be, as in `Situation.scopes`. Empty if only values name it.
+    one_of : frozenset of str
+        Scopes of which there must be one, if any are named.
+    at_start : bool or None
+        Whether the first tokens of the samples must be affected, or must not be.
+    with_images : bool
+        Whether it needs an image in the context.
+    is_rounding : bool
+        Whether it only rounds, and moves no token by much.
+    """
+
+    meaning: str
+    decides: str
+    hypotheses: tuple[str, ...] = ()
+    incidents: int = 0
+    scopes: frozenset[str] = field(default_factory=frozenset)
+    one_of: frozenset[str] = field(default_factory=frozenset)
+    at_start: bool | None = None
+    with_images: bool = False
+    is_rounding: bool = False
+
+    def needs(self, found: Situation) -> bool:
+        """Return whether it is possible there. It can only remove the cause."""
+        if self.with_images and found.has_images is False:
+            return False
+        if self.is_rounding and found.median_abs_diff > _ROUNDING:
+            return False
+        if self.at_start is not None and found.at_start is (not self.at_start):
+            return False
+        if self.one_of and not self.one_of & found.scopes:
+            return False
+        return found.scopes <= self.scopes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A cause that is possible at a place, and what would decide.
 
     Attributes
     ----------
     cause : str
-    how_to_tell : str
+        A name of `CAUSES`.
+    meaning : str
+    decides : str
         The record or the experiment that would decide.
+    hypotheses : tuple of str
+        What `rounddiag.prove` tests it by.
+    incidents : int
+        Public incidents with this cause.
     """
 
     cause: str
-    how_to_tell: str
+    meaning: str
+    decides: str
+    hypotheses: tuple[str, ...] = ()
+    incidents: int = 0
 
-    @property
-    def would_tell(self) -> str:
-        """`how_to_tell`, by its former name."""
-        warn_renamed("Alternative.would_tell", "`how_to_tell`")
-        return self.how_to_tell
+    def __str__(self) -> str:
+        return self.cause
 
 
-# The record or the experiment that tells a cause from its alternatives.
-_HOW_TO_TELL: dict[str, str] = {
-    # From ids, masks and values.
-    "shifted_log_probs": "Compare the engine's own token ids with the saved ones: if "
-    "they are equal, the log-probs are shifted.",
-    "swapped_rows": "Record the request id of each row.",
-    "retokenised": "Compare the engine's own token ids, those of later prompts too, "
-    "with the saved ones.",
-    "prompt_mismatch": "Compare the engine's prompt ids with the saved ones.",
-    "image_expansion": "Record the engine's prompt length and image tokens of each "
-    "round.",
-    "position_ids": "Save the position ids of both engines.",
-    # Context.
-    "dropped_image": "Score without images: if old does not change, it never saw them.",
-    "wrong_image": "Score some rows with their neighbours' images.",
-    "image_window": "Record the images that each engine saw in each round.",
-    "context_masked": "Score one round with the tool results removed.",
-    # Engines.
-    "stale_cache": "Record cached tokens and cache resets of each round, or reset the "
-    "caches and sample again.",
-    "decode_path": "Score 16 of these rows with the sampler by prefill.",
-    "packing_leak": "Record the pack of each row, or score rows 0 to 7 alone and "
-    "packed.",
-    "batch_shape": "Score one row alone and in its micro-batch.",
-    "low_precision": "Score again with lm_head and log-softmax in float32.",
-    "moe_routing": "Record the routed experts of both engines.",
-    "model_mismatch": "Score 8 rows of step 0 with transformers in float32.",
-    "lora_mismatch": "Score with the adapter merged.",
+def _scopes(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+CAUSES: dict[str, Cause] = {
+    # From ids, masks and values: facts and reversals name them.
+    "filled_log_probs": Cause(
+        meaning="a fixed value in place of log-probs",
+        decides="Find where the column is padded or appended.",
+        hypotheses=("filled_log_probs",),
+        incidents=4,
+    ),
+    "impossible_log_probs": Cause(
+        meaning="log-probs that no model gives: above 0, or not finite",
+        decides="Find where the column is computed: no probability is above 1.",
+    ),
+    "shifted_log_probs": Cause(
+        meaning="log-probs shifted against the tokens",
+        decides="Compare the engine's own token ids with the saved ones: if they are"
+        " equal, the log-probs are shifted.",
+        hypotheses=("shifted_log_probs",),
+        incidents=3,
+    ),
+    "swapped_rows": Cause(
+        meaning="log-probs of another row",
+        decides="Record the request id of each row.",
+        hypotheses=("swapped_rows",),
+        incidents=2,
+    ),
+    "constant_bias": Cause(
+        meaning="a constant added to log-probs",
+        decides="Look for a normaliser that one engine leaves out.",
+    ),
+    "padding_rows": Cause(
+        meaning="padding rows or copies",
+        decides="Drop rows that fill a batch before the loss and the metrics.",
+        incidents=1,
+    ),
+    "mask_too_wide": Cause(
+        meaning="a mask that covers tokens the model did not write",
+        decides="Compare the mask with the template around each round.",
+        incidents=2,
+        scopes=_scopes("first last content"),
+    ),
+    "mask_punched": Cause(
+        meaning="holes that a rejection rule left in the mask",
+        decides="Save the batch before the rejection.",
+    ),
+    "identical_log_probs": Cause(
+        meaning="two bitwise equal columns",
+        decides="Look for a bypass that sets old to rollout, and log both columns.",
+        incidents=1,
+    ),
+    "retokenised": Cause(
+        meaning="token ids that are not the sampled ones",
+        decides="Compare the engine's own token ids, those of later prompts too, with"
+        " the saved ones.",
+        hypotheses=("retokenised",),
+        incidents=7,
+        at_start=False,
+        scopes=_scopes("own some round last content"),
+    ),
+    "prompt_mismatch": Cause(
+        meaning="different prompts in the two engines",
+        decides="Compare the engine's prompt ids with the saved ones.",
+        hypotheses=("prompt_mismatch",),
+        incidents=1,
+        at_start=True,
+        scopes=_scopes("all some early"),
+    ),
+    "image_expansion": Cause(
+        meaning="image tokens counted differently by the engines",
+        decides="Record the engine's prompt length and image tokens of each round.",
+        hypotheses=("image_expansion",),
+        incidents=3,
+        scopes=_scopes("all some round early first content"),
+        with_images=True,
+    ),
+    "position_ids": Cause(
+        meaning="different position ids",
+        decides="Save the position ids of both engines.",
+        hypotheses=("position_ids",),
+        incidents=6,
+        scopes=_scopes("own all some pack round step early first"),
+    ),
+    # Sampling: of all tokens.
+    "temperature": Cause(
+        meaning="different temperatures",
+        decides="Compare both temperatures, and vLLM's logprobs_mode (raw, processed).",
+        hypotheses=("temperature",),
+        incidents=7,
+        at_start=True,
+        scopes=_scopes("all"),
+    ),
+    "truncated_sampling": Cause(
+        meaning="log-probs of a truncated distribution (top-p, top-k, min-p)",
+        decides="Set top_p = 1 and top_k = -1, or take raw log-probs.",
+        hypotheses=("truncated_sampling",),
+        incidents=2,
+        at_start=True,
+        scopes=_scopes("all"),
+    ),
+    "logit_processor": Cause(
+        meaning="a penalty on repeated tokens in one engine",
+        decides="Look for repetition_penalty in generation_config.json.",
+        hypotheses=("logit_processor",),
+        incidents=2,
+        scopes=_scopes("all content"),
+    ),
+    # Context and engines.
+    "bad_worker": Cause(
+        meaning="one worker that differs from the others",
+        decides="Record the rank and replica of each sample, and score its samples on"
+        " another worker.",
+        incidents=1,
+        at_start=True,
+        scopes=_scopes("some worker nth round step early first last content"),
+        one_of=_scopes("some worker nth"),
+    ),
+    "dropped_image": Cause(
+        meaning="images that one engine did not see",
+        decides="Score without images: if old does not change, it never saw them.",
+        hypotheses=("dropped_image",),
+        incidents=1,
+        scopes=_scopes("own all some round early first content"),
+        with_images=True,
+    ),
+    "wrong_image": Cause(
+        meaning="images of another sample",
+        decides="Score some rows with their neighbours' images.",
+        hypotheses=("wrong_image",),
+        incidents=4,
+        scopes=_scopes("own all some round early first content"),
+        with_images=True,
+    ),
+    "image_window": Cause(
+        meaning="older images that one engine no longer sees",
+        decides="Record the images that each engine saw in each round.",
+        hypotheses=("image_window",),
+        incidents=1,
+        at_start=False,
+        scopes=_scopes("some round content"),
+        with_images=True,
+    ),
+    "context_masked": Cause(
+        meaning="observations that one engine does not attend to",
+        decides="Score one round with the tool results removed.",
+        hypotheses=("context_masked",),
+        incidents=1,
+        at_start=False,
+        scopes=_scopes("some round first content"),
+    ),
+    "stale_cache": Cause(
+        meaning="a cache filled by older weights",
+        decides="Record cached tokens and cache resets of each round, or reset the"
+        " caches and sample again.",
+        hypotheses=("stale_cache",),
+        incidents=7,
+        scopes=_scopes("own all some worker version cached round step early first"),
+    ),
+    "decode_path": Cause(
+        meaning="a sampler whose decoding differs from its prefill",
+        decides="Score 16 of these rows with the sampler by prefill.",
+        hypotheses=("decode_path",),
+        incidents=2,
+        scopes=_scopes("own all some step"),
+    ),
+    "packing_leak": Cause(
+        meaning="rows of a pack that attend to each other",
+        decides="Record the pack of each row, or score rows 0 to 7 alone and packed.",
+        hypotheses=("packing_leak",),
+        incidents=1,
+        at_start=True,
+        scopes=_scopes("some nth pack early first"),
+    ),
+    "batch_shape": Cause(
+        meaning="kernels that depend on the shape of the batch",
+        decides="Score one row alone and in its micro-batch.",
+        incidents=1,
+        scopes=_scopes("all some"),
+        is_rounding=True,
+    ),
+    "low_precision": Cause(
+        meaning="log-probs or logits in a short dtype",
+        decides="Score again with lm_head and log-softmax in float32.",
+        hypotheses=("low_precision",),
+        incidents=2,
+        at_start=True,
+        scopes=_scopes("all content"),
+        is_rounding=True,
+    ),
+    "moe_routing": Cause(
+        meaning="experts routed differently",
+        decides="Record the routed experts of both engines.",
+        hypotheses=("moe_routing",),
+        incidents=2,
+        at_start=True,
+        scopes=_scopes("all content"),
+    ),
+    "model_mismatch": Cause(
+        meaning="a model implemented differently",
+        decides="Score 8 rows of step 0 with transformers in float32.",
+        incidents=3,
+        scopes=_scopes("all step last"),
+    ),
+    "lora_mismatch": Cause(
+        meaning="an adapter applied differently",
+        decides="Score with the adapter merged.",
+        hypotheses=("lora_mismatch",),
+        incidents=5,
+        at_start=True,
+        scopes=_scopes("all some worker"),
+    ),
     # Weights.
-    "stale_weights": "Compare step 0 with a later step, or score with the checkpoint "
-    "of each version.",
-    "mixed_weights": "Record the weight version of each round or token.",
-    "sync_broken": "Compare a checksum of each layer after the sync.",
-    # Places whose cause is not known.
-    "truncated_round": "Compare how each engine treats the tokens at the length limit.",
-    "bad_worker": "Record the rank and replica of each sample.",
-    "outlier_tokens": "Replay the routed experts: outliers that remain have another "
-    "cause.",
+    "stale_weights": Cause(
+        meaning="older weights in the sampler",
+        decides="Compare step 0 with a later step, or score with the checkpoint of each"
+        " version.",
+        hypotheses=("stale_weights",),
+        incidents=4,
+        at_start=True,
+        scopes=_scopes("all some worker version"),
+    ),
+    "mixed_weights": Cause(
+        meaning="weights that changed while samples were written",
+        decides="Record the weight version of each round or token.",
+        hypotheses=("mixed_weights",),
+        incidents=2,
+        scopes=_scopes("own some version step early"),
+    ),
+    "sync_broken": Cause(
+        meaning="weights that did not arrive intact",
+        decides="Compare a checksum of each layer after the sync.",
+        incidents=4,
+        at_start=True,
+        scopes=_scopes("all some worker"),
+    ),
+    # Which samples, not why.
+    "truncated_round": Cause(
+        meaning="samples cut off at the length limit",
+        decides="Compare how each engine treats the tokens at the length limit.",
+        scopes=_scopes("some last content"),
+    ),
 }
 
+# Causes that a relation over all tokens shows.
+FORMULAS = frozenset({"temperature", "truncated_sampling", "logit_processor"})
+# What `rounddiag.prove` has hypotheses for.
+PROVABLE = frozenset(name for one in CAUSES.values() for name in one.hypotheses)
+# Where no cause is possible.
+NEXT_STEP = "Score two of these samples again with one engine changed at a time."
 
-# Where no cause is likely.
-_OPEN = "Score two of these samples again with one engine changed at a time."
+
+def list_candidates(found: Situation) -> tuple[Candidate, ...]:
+    """Return the causes that are possible there, those with most incidents first.
+
+    Causes of images come last if the file does not say whether there are any.
+    """
+    possible = [
+        name
+        for name, one in CAUSES.items()
+        if name not in found.refuted and one.needs(found)
+    ]
+    unknown = found.has_images is None
+    possible.sort(
+        key=lambda name: (
+            CAUSES[name].with_images and unknown,
+            -CAUSES[name].incidents,
+        )
+    )
+    return name_candidates(possible[:MAX_CANDIDATES])
 
 
-def next_step(cause: str) -> str:
-    """Return the record or the experiment that tells a cause from others.
+def name_candidates(names: Iterable[str]) -> tuple[Candidate, ...]:
+    """Return causes as candidates.
 
     Examples
     --------
-    >>> next_step("position_ids")
+    >>> name_candidates(["position_ids"])[0].decides
     'Save the position ids of both engines.'
     """
-    return _HOW_TO_TELL.get(cause, _OPEN)
-
-
-def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
-    """Return causes as alternatives, each with what would tell it from the others."""
     return tuple(
-        Alternative(cause=cause, how_to_tell=_HOW_TO_TELL.get(cause, ""))
-        for cause in causes
+        Candidate(
+            cause=name,
+            meaning=CAUSES[name].meaning,
+            decides=CAUSES[name].decides,
+            hypotheses=CAUSES[name].hypotheses,
+            incidents=CAUSES[name].incidents,
+        )
+        for name in names
     )

@@ -1,4 +1,4 @@
-"""`diagnose`: noise or a bug, which cause, where, and what to do next."""
+"""`diagnose`: noise or a bug, where, what reproduces it, and what to do next."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from typing import (
 
 import numpy as np
 
+from rounddiag.checks import check
+from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
-from rounddiag.findings.causes import list_alternatives
-from rounddiag.findings.correlates import not_followed
+from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.equal_start import describe_equal_start
-from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
+from rounddiag.findings.explanation import Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES, Level
-from rounddiag.findings.place import FACTOR_2, find_places
+from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
     SHAPE,
     Range,
@@ -33,7 +34,7 @@ from rounddiag.findings.reference import (
     relative_to,
 )
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
-from rounddiag.findings.verdict import Verdict, is_certain, judge
+from rounddiag.findings.verdict import Verdict, judge
 from rounddiag.findings.view import View
 from rounddiag.stats.inputs import measure
 from rounddiag.wording import pluralize, printable
@@ -43,19 +44,20 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.checks import Checks
     from rounddiag.findings.onset import Onset
-    from rounddiag.findings.place import Place
 
 
+# Positions up to which every contract is checked; of a longer batch, the fast ones.
+MAX_POSITIONS = 1_500_000
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _D_co = TypeVar("_D_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Diagnosis(Sequence[Finding]):
-    """The verdict on a batch and its findings, best first.
+    """The verdict on a batch and its findings, the largest share first.
 
     Attributes
     ----------
@@ -72,6 +74,9 @@ class Diagnosis(Sequence[Finding]):
     rest : Level
         The level of what no finding explains.
     findings : tuple of Finding
+    checks : Checks
+        The contracts of `rounddiag.check` that were looked at, and those that the file
+        does not allow to test.
     reason : str
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
@@ -87,6 +92,7 @@ class Diagnosis(Sequence[Finding]):
     reference: Range
     rest: Level
     findings: tuple[Finding, ...]
+    checks: Checks
     reason: str = ""
     is_thinned: bool = field(default=False)
     caveat: str = ""
@@ -112,7 +118,7 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def text(self) -> str:
-        """The headline, and below it how sure the cause is and what to do next."""
+        """The headline, and below it the cause and how it was shown, or candidates."""
         return "\n".join(filter(None, (self.headline, self.advice)))
 
     @property
@@ -123,7 +129,7 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def advice(self) -> str:
-        """The probable causes, and the next step."""
+        """The cause and how it was shown, or what is possible and what decides."""
         return write_advice(self)
 
     def at_limits(self, factor: float) -> Verdict:
@@ -141,36 +147,39 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def onset(self) -> Onset | None:
-        """The round from which on the batch differs, if a confident finding has one."""
-        sure = [one for one in self if one.is_certain]
-        return next((one.where["onset"] for one in sure if "onset" in one.where), None)
+        """The round from which on the batch differs, if a place has one."""
+        places = [one for one in self if one.is_bug]
+        return next(
+            (one.where["onset"] for one in places if "onset" in one.where), None
+        )
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per finding: `cause, confidence, share, where, num_tokens, ...`."""
+        """One row per finding: `kind, cause, share, where, num_tokens, shown, ...`."""
         import pandas as pd
 
         rows: list[dict[str, Any]] = [
             {
+                "kind": one.kind,
                 "cause": one.cause,
-                "confidence": one.confidence,
                 "share": one.share,
                 "where": one.location,
                 "num_tokens": one.num_tokens,
-                "explanation": one.explanation,
-                "alternatives": ", ".join(other.cause for other in one.alternatives),
+                "p": one.p,
+                "shown": one.shown,
+                "candidates": ", ".join(map(str, one.candidates)),
                 "next_step": one.next_step,
             }
             for one in self
         ]
-        names = ["cause", "confidence", "share", "where", "num_tokens"]
-        names += ["explanation", "alternatives", "next_step"]
+        names = ["kind", "cause", "share", "where", "num_tokens"]
+        names += ["p", "shown", "candidates", "next_step"]
         return pd.DataFrame(rows, columns=names)
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.location}"
+            f"  {one.share:4.0%}  {one.kind:<8}  {one.cause}: {one.location}"
             for one in self
         ]
         lines += [f"Prove it: {self.prove_command}"] * bool(self.prove_command)
@@ -178,20 +187,20 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def prove_command(self) -> str:
-        """The command that proves the first certain cause; empty if there is none."""
+        """The command that decides the first finding with a hypothesis, else empty."""
         first = self._first_provable
         return first.prove_command if first else ""
 
     @property
     def _first_provable(self) -> Finding | None:
-        return next((one for one in self if one.is_certain and one.prove_call), None)
+        return next((one for one in self if one.prove_call), None)
 
     def _repr_html_(self) -> str:
-        heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
+        heads = ("kind", "cause", "share of sum |diff|", "where", "next")
         head = "".join(f"<th>{name}</th>" for name in heads)
         rows = "".join(
             "<tr>"
-            f"<td>{_cell(one.cause)}</td><td>{one.confidence:.2f}</td>"
+            f"<td>{one.kind}</td><td>{_cell(one.cause)}</td>"
             f"<td>{one.share:.0%}</td><td>{_cell(one.location)}</td>"
             f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
@@ -238,7 +247,7 @@ def diagnose(
     a: str = "old",
     b: str = "rollout",
 ) -> Diagnosis | _D_co:
-    """Say whether a mismatch is noise or a bug, which one, where, and what to do next.
+    """Say whether a mismatch is noise or a bug, where, and what reproduces it.
 
     Parameters
     ----------
@@ -257,8 +266,8 @@ def diagnose(
     -------
     Diagnosis
         Prints as a short table. `.verdict`, `.text`, `.frame`; its items are `Finding`s
-        with `cause`, `confidence`, `share`, `where`, `alternatives` and `next_step`,
-        best first. Of a Run: a `RunDiagnosis`, a verdict per step.
+        with `kind`, `cause`, `share`, `where`, `shown`, `candidates` and `next_step`,
+        the largest share first. Of a Run: a `RunDiagnosis`, a verdict per step.
 
     Raises
     ------
@@ -285,6 +294,7 @@ def diagnose(
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
+    checks = check(batch, a=a, b=b, fast=len(batch.response_ids) > MAX_POSITIONS)
     result = Diagnosis(
         verdict="not_measurable",
         level=level,
@@ -293,6 +303,7 @@ def diagnose(
         reference=view.usual,
         rest=level,
         findings=(),
+        checks=checks,
         reason=_not_measurable(view),
         is_thinned=view.is_thinned,
         caveat=_caveat(view),
@@ -300,17 +311,14 @@ def diagnose(
     if result.reason:
         return result
     result = replace(result, equal_start=describe_equal_start(batch, a, b))
-    explained, left = explain(view)
-    # A place of the whole batch says where, whatever a detector says of why.
-    is_whole = not any(one.stage == "exact" for one in explained)
-    known = find_places(view) if is_whole else ()
-    findings = tuple(
-        sorted((_finding(one, view, known) for one in explained), key=_order)
-    )
+    view.facts.memo["checks"] = checks
+    view.facts.memo["kind_is_stated"] = is_known
+    explained, left = explain(view, checks.refuted)
+    findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
     verdict = judge(level, view.usual, findings)
-    if level.num_samples == 1 and not any(one.is_certain for one in findings):
+    if level.num_samples == 1 and not any(one.is_bug for one in findings):
         mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
         reason = f"one sample cannot be compared with others; {mean}"
         return replace(result, reason=reason, findings=findings)
@@ -331,55 +339,34 @@ def _caveat(view: View) -> str:
     return "The rounds are unknown. "
 
 
-def _finding(one: Explained, view: View, known: Sequence[Place]) -> Finding:
-    evidence = one.evidence
-    inside = np.zeros(len(view), dtype=bool)
-    inside[one.indices] = True
-    if one.stage in ("exact", "fit"):
-        known = ()
-    place = next((place for place in known if _is_story(place, inside)), None)
+def _finding(one: Explained, view: View) -> Finding:
+    evidence, cause = one.evidence, one.evidence.cause
     large = one.indices[view.abs_diff[one.indices] > FACTOR_2]
     where = {
         "samples": np.unique(view.sample[one.indices]),
         "num_large": len(large),
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
-        **({} if place is None else {"found": place}),
         **evidence.where,
-        "not_with": not_followed(view, one.indices),
     }
+    step = CAUSES[cause].decides if cause in CAUSES else NEXT_STEP
+    location = describe_place(where, one.indices, view)
     return Finding(
-        causes=one.causes,
-        is_certain=is_certain(one.stage, float(one.causes.iloc[0])),
+        kind=one.kind,
+        cause=cause,
         share=one.share,
         evidence=evidence.measures,
         where=where,
-        explanation=evidence.explanation,
-        alternatives=list_alternatives(*_others(one)),
-        next_step=evidence.next_step,
-        location=describe_place(where, one.indices, view),
-        looks=one.looks,
+        location=location,
+        explanation=evidence.shown or f"{location[:1].upper()}{location[1:]}.",
+        shown=evidence.shown,
+        candidates=one.candidates,
+        p=one.p,
+        next_step=evidence.next_step or step,
+        severity=evidence.severity,
+        num_tokens=len(one.indices),
         view=view,
         indices=one.indices,
     )
-
-
-def _is_story(place: Place, tokens: Array) -> bool:
-    """Return whether most of the excess is in a place, and most of it in the tokens."""
-    most = place.tokens.sum() / 2
-    return place.share > 1 / 2 and bool((tokens & place.tokens).sum() > most)
-
-
-def _others(one: Explained) -> list[str]:
-    """Name the causes after the first: ranked ones, then those of the detector."""
-    ranked = [str(name) for name in one.causes.index[1:] if name != "unknown"]
-    known = [other.cause for other in one.evidence.alternatives]
-    first = one.causes.index[0]
-    return [name for name in dict.fromkeys([*ranked, *known]) if name != first]
-
-
-def _order(finding: Finding) -> tuple[bool, bool]:
-    """Sort certain findings first, then those that explain a part of the mismatch."""
-    return not finding.is_certain, finding.share < MIN_SHARE
 
 
 def _not_measurable(view: View) -> str:
@@ -390,9 +377,9 @@ def _not_measurable(view: View) -> str:
                 f"none of the {view.num_nonfinite} generated tokens has both log-probs"
             )
         return "the batch has no generated token"
-    known = view.batch.meta.get("not_measurable")
-    if known:
-        return str(known)
+    known = Measured.of(view.batch, view.a, view.b).require_batch().meta
+    if "not_measurable" in known:
+        return str(known["not_measurable"])
     for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
         if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
             return f"every `{name}` log-prob is {values[0]:g}"

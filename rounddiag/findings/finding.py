@@ -12,8 +12,7 @@ import numpy as np
 
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.columns import sample_clusters
-from rounddiag.errors import warn_renamed
-from rounddiag.findings.causes import PROVABLE
+from rounddiag.findings.causes import CAUSES
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable, with_minus
 
@@ -23,8 +22,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.findings.causes import Alternative
+    from rounddiag.findings.causes import Candidate
     from rounddiag.findings.view import View
+
+
+Kind: TypeAlias = Literal["fact", "reversal", "place", "level"]
+Severity: TypeAlias = Literal["bug", "update", "note"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,149 +65,141 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """The result of a detector: tokens or a fitted effect, and its numbers.
+    """The result of a detector: tokens, how the cause was shown, and its numbers.
 
     Attributes
     ----------
-    score : float
-        Strength of the evidence, 0 to 1; calibrated to the probability of the cause.
-    explanation : str
-        What was found, in at most two sentences.
     tokens : bool array
-        The tokens of the view that carry the mismatch.
-    next_step : str
-        By default, what tells the first cause from the others.
+        The tokens of the view that are concerned.
+    shown : str
+        The fact, or what was undone and what it leaves, as a sentence.
     effect : callable, optional
-        Takes a `View` and returns the fitted part of its `diff`, which is removed
-        instead of the tokens. It is called with this view, and with that of the whole
-        batch if only a part of it was fitted.
+        A reversal: takes a `View` and returns the part of its `diff` that it undoes.
     measures : tuple of Measure
     where : mapping of str to object
-        Places that the detector knows: `rounds_from`, `samples`, `column`, `value`, ...
-    alternatives : tuple of Alternative
+        Places that the detector knows: `samples`, `fact` (the clause), ...
+    next_step : str
+        By default what `CAUSES` says.
+    candidates : tuple of str
+        Other causes that the same numbers reproduce.
     cause : str
         The name of the detector by default.
+    severity : {"bug", "update", "note"}
+        Whether the mismatch is at fault; or training is, with sound log-probs; or
+        neither.
     adds_mismatch : bool
-        False for faults that cause no mismatch of their own, such as padding rows.
-    gain : float
-        How much better than chance the pattern fits, in nats of log-likelihood;
-        compares place patterns with one another.
+        False for facts that are no mismatch of their own, such as padding rows.
     """
 
-    score: float
-    explanation: str
     tokens: Array
-    next_step: str = ""
+    shown: str
     effect: Callable[[View], Array] | None = None
     measures: tuple[Measure, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
-    alternatives: tuple[Alternative, ...] = ()
+    next_step: str = ""
+    candidates: tuple[str, ...] = ()
     cause: str = ""
+    severity: Severity = "bug"
     adds_mismatch: bool = True
-    gain: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finding:
-    """A place or a shape of the mismatch that noise does not explain.
+    """A fact, a reversal, a place or a level that noise does not explain.
 
     Attributes
     ----------
-    causes : Series
-        Probability of each named cause and of `unknown`, largest first; the sum is 1.
-    is_certain : bool
-        Whether noise is ruled out. The cause may be open nevertheless.
+    kind : {"fact", "reversal", "place", "level"}
+        How it was found. A fact is decided by values, ids, masks or columns; a reversal
+        undoes a change, and the mismatch falls to the noise of this batch. A place is
+        where tokens differ more than equally likely ones; a level is of all tokens.
+    cause : str
+        What reproduces the numbers, of a fact or a reversal; else `unknown`.
     share : float
         The part of the sum of |diff| that it explains.
     evidence : tuple of Measure
     where : mapping of str to object
         Onset, samples, rounds, roles and column values that it follows.
-    explanation : str
-    alternatives : tuple of Alternative
-    next_step : str
     location : str
         What differs, and where, as one clause of a sentence.
-    looks : mapping of str to str
-        What the mismatch looks like, by measure: the ground of `causes` where no exact
-        value or fitted effect names the cause.
+    explanation : str
+    shown : str
+        How the cause was shown: "Undone with a lag of 1, 0.31 nat become 0.003."; empty
+        without a cause.
+    candidates : tuple of Candidate
+        Causes that are possible, those with most public incidents first.
+    p : float or None
+        Of a place: the probability of such a place by chance; None if it was not
+        tested.
+    next_step : str
+    severity : {"bug", "update", "note"}
+        An update has sound log-probs; training is at fault. A note is neither.
+    num_tokens : int
     """
 
-    causes: pd.Series[float]
-    is_certain: bool
+    kind: Kind
+    cause: str
     share: float
     evidence: tuple[Measure, ...]
     where: Mapping[str, Any]
+    location: str
     explanation: str
-    alternatives: tuple[Alternative, ...]
-    next_step: str
-    location: str = ""
-    looks: Mapping[str, str] = field(default_factory=dict)
+    shown: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    p: float | None = None
+    next_step: str = ""
+    severity: Severity = "bug"
+    num_tokens: int
     view: View = field(repr=False)
     indices: Array = field(repr=False)
 
     @property
-    def place(self) -> str:
-        """`location`, by its former name."""
-        warn_renamed("Finding.place", "`location`")
-        return self.location
-
-    @property
-    def cause(self) -> str:
-        """The most probable cause: a name of `rounddiag.findings.CAUSES`."""
-        return str(self.causes.index[0])
-
-    @property
-    def confidence(self) -> float:
-        """The probability of that cause."""
-        return float(self.causes.iloc[0])
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of its tokens."""
-        return len(self.indices)
+    def is_bug(self) -> bool:
+        """Whether it says that a part of the mismatch is no noise."""
+        if self.kind == "place":
+            return self.p is not None
+        return self.kind != "level" and self.severity == "bug"
 
     @property
     def samples(self) -> Array:
         """The samples in which these tokens are."""
-        known = self.where.get("samples")
-        if known is not None:
-            return np.asarray(known)
-        return np.unique(self.view.sample[self.indices])
+        return np.asarray(self.where["samples"])
 
     @property
     def prove_call(self) -> str:
-        """The call that proves its cause; empty if no hypothesis is about it.
+        """The call that decides between its candidates; empty if there is none.
 
         `batch` is yours to put in, and so is the model where the batch does not name
         it: the checkpoint of this step, or the address of a server that has it.
         """
-        causes = self._provable
-        if not causes:
+        names = self._hypotheses
+        if not names:
             return ""
         model = checkpoint_of(self.view.batch)
         first = repr(model) if model else "model"
-        return f"rd.prove(batch, {first}, hypotheses={causes})"
+        return f"rd.prove(batch, {first}, hypotheses={names})"
 
     @property
     def prove_command(self) -> str:
-        """The command that proves its cause; empty without a file, or a hypothesis.
+        """The command that decides; empty without a file, or a hypothesis.
 
         `MODEL` is yours to put in where the batch does not name it.
         """
         file = self.view.batch.meta.get("source")
-        causes = self._provable
-        if not causes or not isinstance(file, str) or not Path(file).is_file():
+        names = self._hypotheses
+        if not names or not isinstance(file, str) or not Path(file).is_file():
             return ""
         model = shlex.quote(checkpoint_of(self.view.batch) or "MODEL")
         # As it is named from here: a notebook that is shared says nothing of a machine.
         near = shlex.quote(os.path.relpath(file))
-        return f"rounddiag prove {near} --model {model} --hypotheses {','.join(causes)}"
+        return f"rounddiag prove {near} --model {model} --hypotheses {','.join(names)}"
 
     @property
-    def _provable(self) -> list[str]:
-        """Its causes that a proof has hypotheses for, the likeliest first."""
-        named = (self.cause, *(one.cause for one in self.alternatives))
-        return [one for one in dict.fromkeys(named) if one in PROVABLE]
+    def _hypotheses(self) -> list[str]:
+        """What a proof tests, in the order of the candidates."""
+        named = [CAUSES[self.cause].hypotheses] if self.cause in CAUSES else []
+        every = [*named, *(one.hypotheses for one in self.candidates)]
+        return list(dict.fromkeys(name for names in every for name in names))
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
@@ -228,11 +223,13 @@ class Finding:
 
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
-        rank = f"confidence {self.confidence:.2f}, {self.share:.0%}"
+        name = self.cause if self.kind in ("fact", "reversal") else "cause not known"
+        possible = ", ".join(map(str, self.candidates))
         call = self.prove_command or self.prove_call
         lines = (
-            f"{self.cause} ({rank} of the sum of |diff|)",
-            f"  {self.explanation}",
+            f"{self.kind}: {name} ({self.share:.0%} of the sum of |diff|)",
+            f"  {self.shown or self.explanation}",
+            *([f"  possible: {possible}"] if possible else []),
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
             *([f"  prove: {call}"] if call else []),
@@ -242,15 +239,15 @@ class Finding:
 
 Axis: TypeAlias = Literal["round", "sample", "step", "log_prob"]
 
-_BY_ROUND = frozenset({"image_window", "context_masked", "dropped_image"})
-_BY_SAMPLE = frozenset(
-    {"bad_worker", "wrong_image", "swapped_rows", "packing_leak", "padding_rows"}
-    | {"decode_path", "identical_log_probs"}
-)
+# Columns of a place whose means run along positions.
 _BY_STEP = frozenset(
-    {"mixed_weights", "stale_cache", "position_ids", "prompt_mismatch"}
-    | {"model_mismatch", "truncated_round"}
+    {"decoding_step", "context_length", "last_of_longest", "since_image"}
+    | {"after_image", "own_start"}
 )
+_BY_TOKEN = frozenset(
+    {"role", "token_id", "application", "first_tokens", "last_tokens"}
+)
+_BY_ROUND = frozenset({"round", "last_round", "images_seen"})
 _STEPS = 48
 # Points of a scatter plot; more are thinned evenly, those of the finding last.
 _MAX_POINTS = 4_000
@@ -282,13 +279,16 @@ def exhibit(finding: Finding) -> Exhibit:
     inside = np.zeros(len(view), dtype=bool)
     inside[finding.indices] = True
     onset = finding.where.get("rounds_from")
-    if finding.cause in _BY_ROUND or onset is not None:
+    place = finding.where.get("found")
+    columns = {one.column for one in place.conditions} if place else set()
+    if onset is not None or columns & _BY_ROUND:
         return Exhibit("round", _by_round(view, inside), onset)
-    if finding.cause in _BY_SAMPLE:
+    if columns & _BY_STEP:
+        return Exhibit("step", _by_step(view, inside))
+    is_part = len(finding.samples) < int((view.num_per_sample > 0).sum())
+    if is_part and not columns & _BY_TOKEN:
         inside = np.isin(view.sample, finding.samples)
         return Exhibit("sample", _by_sample(view, inside))
-    if finding.cause in _BY_STEP:
-        return Exhibit("step", _by_step(view, inside))
     return Exhibit("log_prob", _cloud(view, inside))
 
 

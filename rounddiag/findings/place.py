@@ -102,7 +102,7 @@ class Place:
         Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
     p : float
         p-value by permutation, corrected for all places that were searched: see
-        `rounddiag.findings.permutation`. NaN for a place that is described only,
+        `rounddiag.findings.permutation`. None for a place that is described only,
         because there are too few arrangements of its condition.
     log_likelihood_ratio : float
         The scan statistic, in nats.
@@ -118,13 +118,13 @@ class Place:
     ratio: float
     low: float
     high: float
-    p: float
+    p: float | None
     log_likelihood_ratio: float
 
     @property
     def is_tested(self) -> bool:
         """Whether chance was tested, and does not explain it."""
-        return not np.isnan(self.p)
+        return self.p is not None
 
     @property
     def is_of_content(self) -> bool:
@@ -372,14 +372,14 @@ def _sort_by_gain(
 
 
 def _first_significant(
-    found: Iterable[tuple[bool | None, bool, Callable[[float], Place | None]]],
+    found: Iterable[tuple[bool | None, bool, Callable[[float | None], Place | None]]],
 ) -> Place | None:
     """Return the first place that chance does not explain, else the first untested one.
 
     A better one of the same tokens says the same more exactly and is returned for it,
     unless the data chose its samples.
     """
-    better: list[Callable[[float], Place | None]] = []
+    better: list[Callable[[float | None], Place | None]] = []
     untested: Place | None = None
     for is_significant, is_chosen, measure_place in found:
         if is_significant:
@@ -389,7 +389,7 @@ def _first_significant(
                 same = (other for other in others if other and _is_same(one, other))
                 return next(same, one)
         elif is_significant is None and untested is None:
-            untested = measure_place(float("nan"))
+            untested = measure_place(None)
         elif not is_chosen:
             better.append(measure_place)
     return untested
@@ -407,7 +407,7 @@ def _place(
     one: Slice,
     counts: Counts,
     gain: float,
-    p: float,
+    p: float | None,
 ) -> Place | None:
     """Return the place of a slice; None if it is no larger than sound ones."""
     inside = select_cells(cells, one.parts)

@@ -10,11 +10,8 @@ from rounddiag.findings.finding import Evidence
 from rounddiag.findings.view import View
 
 Detect: TypeAlias = Callable[[View], Evidence | Iterable[Evidence] | None]
-# All exact evidence is taken first. Then one finding at a time: fitted effects,
-# places, and last, evidence from the level of the mismatch alone.
-Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
+Shown: TypeAlias = Literal["fact", "reversal"]
 D = TypeVar("D", bound=Detect)
-STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")
 
 
 @dataclass(frozen=True)
@@ -24,13 +21,13 @@ class Detector:
     Attributes
     ----------
     name : str
-    stage : {"exact", "fit", "place", "level"}
+    kind : {"fact", "reversal"}
     detect : callable
         Takes a `View`; returns `Evidence`, several, or None.
     """
 
     name: str
-    stage: Stage
+    kind: Shown
     detect: Detect
 
     def evidence(self, view: View) -> list[Evidence]:
@@ -44,39 +41,39 @@ class Detector:
 DETECTORS: dict[str, Detector] = {}
 
 
-def register(name: str, *, stage: Stage = "place") -> Callable[[D], D]:
+def register(name: str, *, kind: Shown) -> Callable[[D], D]:
     """Add a detector; it takes part in every later `diagnose`.
 
     Parameters
     ----------
     name : str
         The cause that it names. A detector of the same name is replaced.
-    stage : {"exact", "fit", "place", "level"}
-        When it runs: exact evidence first, the level of the mismatch last.
+    kind : {"fact", "reversal"}
+        A fact is decided by values, ids, masks or columns. A reversal undoes a change;
+        it counts only if it brings its tokens back to the batch's own noise.
 
     Examples
     --------
-    A custom detector: tokens after position 100 differ.
+    A custom fact: log-probs that are exactly -1.
 
     >>> import rounddiag as rd
-    >>> @rd.findings.register("late_tokens")
-    ... def late_tokens(view):
-    ...     late, size = view.position > 100, view.abs_diff
-    ...     if not late.any() or size[late].mean() < 3 * size[~late].mean():
+    >>> @rd.findings.register("minus_one", kind="fact")
+    ... def minus_one(view):
+    ...     tokens = view.log_prob_b == -1
+    ...     if tokens.sum() < 20:
     ...         return None
     ...     return rd.findings.Evidence(
-    ...         score=0.9,
-    ...         tokens=late,
-    ...         explanation="Tokens after position 100 differ three times as much.",
-    ...         next_step="Compare the position ids of both engines.",
+    ...         tokens=tokens,
+    ...         shown="`rollout` is -1 at 20 tokens or more.",
+    ...         next_step="Find where the sampler's log-probs are filled.",
     ...     )
-    >>> "late_tokens" in rd.findings.DETECTORS
+    >>> "minus_one" in rd.findings.DETECTORS
     True
-    >>> del rd.findings.DETECTORS["late_tokens"]
+    >>> del rd.findings.DETECTORS["minus_one"]
     """
 
     def add(detect: D) -> D:
-        DETECTORS[name] = Detector(name, stage, detect)
+        DETECTORS[name] = Detector(name, kind, detect)
         return detect
 
     return add

@@ -1,4 +1,4 @@
-"""The diagnosis in words: what differs and where; how sure the cause is; what next."""
+"""The diagnosis in words: what differs and where; what reproduces it; what next."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.findings.causes import CAUSES, family
+from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import FACTOR_2
-from rounddiag.wording import pluralize
+from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 _MIN_LARGE = 5
 # All large diffs are in a place if at least this share is; "all" from the second on.
 _MOST, _ALL = 0.9, 0.995
-_PROBABLE, _NAMED = 0.5, 0.1
 # The large diffs are the story if they hold this part of the sum of |diff|.
 _HELD = 0.5
-# A level this near to the end of its range is said to be near it.
-_NEAR = 1.15
 
 
 def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
@@ -117,10 +114,20 @@ def write_headline(diagnosis: Diagnosis) -> str:
             f"All {level.num_tokens:,} tokens have bitwise equal log-probs: {reason}, "
             "or a copy."
         )
-    certain = [one for one in diagnosis if one.is_certain]
-    if certain:
-        text = certain[0].location
-        return f"{text[:1].upper()}{text[1:]}."
+    bugs = [one for one in diagnosis if one.is_bug]
+    updates = [_sentence(one) for one in diagnosis if one.severity == "update"]
+    if bugs:
+        return " ".join([_sentence(bugs[0]), *updates])
+    return " ".join([_describe_level(diagnosis), *updates])
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.location[:1].upper()}{finding.location[1:]}."
+
+
+def _describe_level(diagnosis: Diagnosis) -> str:
+    """Return the level of a batch in which nothing stands out."""
+    level, is_drift = diagnosis.level, diagnosis.reference.is_drift
     noise = "Drift within the step" if is_drift else "Noise"
     openings = {"healthy": noise, "noisy": f"{noise} above the usual range"}
     opening = openings.get(diagnosis.verdict, f"More than {noise.lower()}")
@@ -136,62 +143,60 @@ def write_headline(diagnosis: Diagnosis) -> str:
 
 
 def write_advice(diagnosis: Diagnosis) -> str:
-    """Return how sure the cause is, what is usual, and the next step."""
+    """Return the cause and how it was shown, or what is possible and what decides."""
     if diagnosis.verdict == "not_measurable":
         return ""
     if diagnosis.verdict == "identical":
         return f"Next: {diagnosis[0].next_step}" if len(diagnosis) else ""
-    certain = [one for one in diagnosis if one.is_certain]
-    if not certain:
+    bugs = [one for one in diagnosis if one.is_bug]
+    if not bugs:
         return _advise_on_level(diagnosis)
-    first = certain[0]
-    parts = [_probable(first)]
-    others = [one for one in certain[1:] if one.cause not in (first.cause, "unknown")]
-    if others:
-        parts.append(f"Also {', '.join(CAUSES.get(o.cause, o.cause) for o in others)}.")
-    elif len(certain) > 1:
-        parts.append(f"{pluralize(len(certain) - 1, 'more place')} beside it.")
-    unrelated = first.where.get("not_with", ())
-    if unrelated:
-        parts.append(f"It does not follow {_either(unrelated)}.")
-    parts += [near] if (near := _near_limit(diagnosis).strip()) else []
-    if first.next_step:
+    first, *others = bugs
+    parts = [_name(first)]
+    names = dict.fromkeys(
+        CAUSES[one.cause].meaning if one.cause in CAUSES else one.cause
+        for one in others
+        if one.kind != "place" and one.cause != first.cause
+    )
+    if names:
+        parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
+    if places := sum(one.kind == "place" for one in others):
+        parts.append(f"{pluralize(places, 'more place')} beside it.")
+    if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
     return " ".join(parts)
 
 
-def _either(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:-1])
-    return f"{listed} or {names[-1]}" if listed else names[-1]
+def _name(finding: Finding) -> str:
+    """Return the cause and how it was shown, or the candidates and what decides."""
+    if finding.kind in ("fact", "reversal"):
+        row = CAUSES.get(finding.cause)
+        name = row.meaning if row else finding.cause.replace("_", " ")
+        return f"{name[:1].upper()}{name[1:]}. {finding.shown}"
+    if not finding.candidates:
+        return f"Cause not known. Next: {finding.next_step}"
+    names = [one.cause.replace("_", " ") for one in finding.candidates]
+    text = f"Cause not known; possible: {', '.join(names)}"
+    call = finding.prove_command or finding.prove_call
+    return f"{text}; `{call}` decides." if call else f"{text}. {finding.next_step}"
 
 
-def _probable(finding: Finding) -> str:
-    """Return the causes with their probabilities, or their family."""
-    named = finding.causes.drop("unknown", errors="ignore")
-    named = named[named >= _NAMED]
-    listed = [
-        f"{CAUSES.get(str(cause), str(cause).replace('_', ' '))} ({value:.0%})"
-        for cause, value in named.head(2).items()
+def _describe_checks(diagnosis: Diagnosis) -> str:
+    """Say what was looked at, and what the file does not allow to test."""
+    checks = diagnosis.checks
+    text = f"{pluralize(len(checks.passed), 'check')} passed"
+    if failed := len(checks.failed):
+        text += f", {failed} failed"
+    fields = [
+        name.strip("` ").replace("_", " ")
+        for one in checks.not_testable
+        for name in one.field.split(",")
     ]
-    if not listed:
-        return "No known cause fits."
-    if finding.confidence >= _PROBABLE and finding.cause != "unknown":
-        return f"Probably {', or '.join(listed)}."
-    families = finding.causes.groupby(
-        [family(str(one)) for one in finding.causes.index]
-    )
-    best = families.sum().drop("", errors="ignore")
-    name, value = str(best.idxmax()), float(best.max())
-    if value >= _PROBABLE:
-        return f"Probably {name} ({value:.0%}): {', or '.join(listed)}."
-    return f"No known cause fits well; the nearest is {listed[0]}."
-
-
-def _near_limit(diagnosis: Diagnosis) -> str:
-    """Say which verdict the batch would nearly have."""
-    near = {diagnosis.at_limits(factor) for factor in (1 / _NEAR, _NEAR)}
-    others = sorted(near - {diagnosis.verdict})
-    return f" It is close to {_either(others)}." if others else ""
+    names = [*dict.fromkeys(fields)]
+    if names:
+        listed = join_names(names, len(names), most=len(names))
+        text += f"; not tested: {listed} (not in the file)"
+    return f"{text}."
 
 
 def _advise_on_level(diagnosis: Diagnosis) -> str:
@@ -200,21 +205,19 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
-    text += "." + _near_limit(diagnosis)
+    text += "."
+    if diagnosis.verdict == "healthy":
+        return f"{text} {_describe_checks(diagnosis)}"
     if usual.is_drift:
-        if diagnosis.verdict != "healthy":
-            text += (
-                " Next: compare the share of clipped tokens per round"
-                ' (`metric="clip_share"`), and the learning rate and the number of'
-                " updates of a step."
-            )
-        return text
-    likely = [one for one in diagnosis if one.cause != "unknown"]
-    if diagnosis.verdict != "healthy" and likely:
-        text += f" {_probable(likely[0])}"
-    if diagnosis.verdict != "healthy":
-        text += (
-            " Next: pass a batch known to be sound as `healthy=`, or name the kind of "
-            "run as `kind=`."
+        return (
+            f"{text} Next: compare the share of clipped tokens per round"
+            ' (`metric="clip_share"`), and the learning rate and the number of updates'
+            " of a step."
         )
-    return text
+    named = next((one for one in diagnosis if one.kind in ("level", "place")), None)
+    if named is not None:
+        text += f" {_name(named)}"
+    return (
+        f"{text} Next: pass a batch known to be sound as `healthy=`, or name the kind"
+        " of run as `kind=`."
+    )

@@ -31,12 +31,12 @@ from rounddiag.loaders.open import load
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save
-    from rounddiag.loaders.rescoring import attach
+    from rounddiag.loaders.rescoring import attach, export_rescore
 
-__all__ = ["attach", "formats", "load", "save"]
+__all__ = ["attach", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import pyarrow or pandas.
-_LAZY = {"attach": "rescoring", "save": "parquet"}
+_LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"}
 
 
 def __getattr__(name: str) -> object:

@@ -26,8 +26,6 @@ from rounddiag.loaders.tabular.table import Table
 from rounddiag.loaders.trajectory_files import attach_trajectories
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.loaders.score_files import Entries
@@ -42,6 +40,26 @@ def require_ids(batch: Batch, advice: str) -> None:
             expected="a batch with its token ids",
             found="one that was saved with `redact=True`",
             advice=advice,
+        )
+
+
+def require_contexts(batch: Batch, advice: str) -> None:
+    """Raise a BatchError unless each sample is what an engine read, with its ids.
+
+    In a sample that was joined from rows, the prompt of each later row repeats what
+    came before it: no engine read it after the earlier rows.
+    """
+    require_ids(batch, advice)
+    rows = batch.sample_columns.get("num_rows")
+    if rows is None or "row" not in batch.round_columns:
+        return
+    joined = np.flatnonzero(np.asarray(rows) > 1)
+    if len(joined):
+        raise BatchError.build(
+            expected="samples that an engine read in one context",
+            found=f"sample {joined[0]}, joined from {rows[joined[0]]} rows with a"
+            " prompt each",
+            advice="Load the file without `sample_by`: each row is a sample then.",
         )
 
 
@@ -105,8 +123,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
         The name of the score in `batch.scores`; an existing one is replaced. The name
         "trajectories" is for files of agents: see `source`.
     source : path-like, DataFrame or mapping of str to sequence
-        A file of JSON lines or Parquet, or the columns themselves; or a folder of
-        `export_rescore(hypotheses=...)` with the `scores.jsonl` of an engine.
+        A file of JSON lines or Parquet, or the columns themselves.
 
         ==================  ======================================================
         one row per sample  `token_ids` and `log_probs`, of the whole response or of
@@ -130,8 +147,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     -------
     Batch
         The batch with one more score; NaN at tokens without a value, such as
-        observations. From a folder: the scored samples, with a score `name` and one
-        more, `name/hypothesis`, for each hypothesis.
+        observations.
 
     Raises
     ------
@@ -168,8 +184,6 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()
-    if path.is_dir():
-        return _attach_folder(batch, name, path)
     try:
         return _with_score(batch, name, _read_table(path))
     except BatchError as error:
@@ -184,72 +198,6 @@ def _with_score(batch: Batch, name: str, table: Table) -> Batch:
     values[entries.flat_positions(batch)] = entries.log_probs
     score = torch.from_numpy(values).to(batch.response_ids.device)
     return replace(batch, scores={**batch.scores, name: score})
-
-
-def _attach_folder(batch: Batch, name: str, folder: Path) -> Batch:
-    """Add the scores of all changes in a folder; the first is the unchanged base."""
-    lines: dict[str, dict[int, tuple[Any, Any]]] = {}
-    for line in _read_scores(folder):
-        mine = lines.setdefault(str(line["change"]), {})
-        mine[int(line["sample"])] = line["token_ids"], line["log_probs"]
-    base = lines.get(BASE, {})
-    samples = sorted(base)
-    if samples and not 0 <= samples[0] <= samples[-1] < batch.num_samples:
-        raise LoadError.build(
-            file=folder / SCORES,
-            key="sample",
-            expected=f"samples of this batch, from 0 to {batch.num_samples - 1}",
-            found=f"{samples[0]} to {samples[-1]}",
-            advice="Attach to the batch that was exported.",
-        )
-    found = replace(batch[samples], sample_ids=None)
-    for change, mine in lines.items():
-        # A change that has no place in a sample leaves it without a line.
-        rows = [
-            mine.get(each, (base[each][0], [None] * len(base[each][0])))
-            for each in samples
-        ]
-        one = {
-            "sample": [*range(len(samples))],
-            "token_ids": [ids for ids, _ in rows],
-            "log_probs": [values for _, values in rows],
-        }
-        known = in_memory(one)[0]
-        label = f"{name}/{change}" if change != BASE else name
-        try:
-            found = _with_score(found, label, known)
-        except BatchError as error:
-            msg = f"{folder / SCORES}: `{change}`: {error}"
-            raise LoadError(msg) from error
-    return replace(found, sample_ids=batch[samples].sample_ids)
-
-
-SCORES, BASE = "scores.jsonl", "base"
-
-
-def _read_scores(folder: Path) -> Iterator[dict[str, Any]]:
-    path = folder / SCORES
-    if not path.is_file():
-        raise LoadError.build(
-            file=path,
-            expected="the scores of an engine",
-            found="nothing",
-            advice="Run `python -m rounddiag.proof score` with this folder.",
-        )
-    with path.open(encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            try:
-                line = json.loads(text)
-                _ = line["sample"], line["change"], line["token_ids"], line["log_probs"]
-            except (ValueError, TypeError, KeyError) as error:
-                raise LoadError.build(
-                    file=path,
-                    expected="`sample`, `change`, `token_ids` and `log_probs` in line"
-                    f" {number}",
-                    found=f"{type(error).__name__}: {error!s:.80}",
-                    advice="Remove that line, and score again.",
-                ) from error
-            yield line
 
 
 def _read_table(path: Path) -> Table:
@@ -274,17 +222,13 @@ def _read_table(path: Path) -> Table:
     )
 
 
-def _record(
-    batch: Batch, sample: int, folder: Path, is_wanted: Callable[[int, int], bool]
-) -> dict[str, Any]:
-    """Write the wanted screenshots of a sample, and return its record."""
+def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
+    """Write the screenshots of a sample, and return its record."""
     start = int(batch.offsets[sample])
     real = slice(start, start + int(batch.lengths[sample]))
     shots = () if batch.images is None else batch.images[sample]
     pictures = [
         _write_screenshot(shot, folder, f"images/{sample:05}-{index:03}.png")
-        if is_wanted(sample, index)
-        else (None, "not needed by any hypothesis")
         for index, shot in enumerate(shots)
     ]
     saved = None if batch.position_ids is None else batch.position_ids[sample]
@@ -330,24 +274,76 @@ def _write_screenshot(
     return name, None
 
 
-def write_samples(
-    batch: Batch,
-    folder: Path,
-    is_wanted: Callable[[int, int], bool] = lambda *_: True,
-) -> None:
-    """Write `samples.jsonl` and the wanted pictures; see `rounddiag.export_rescore`."""
-    _check(batch, folder)
-    (folder / "images").mkdir(parents=True)
+def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
+    """Write exact token ids and screenshots, for another engine to score.
+
+    Only a third score of identical tokens shows which of two engines is wrong. Ids are
+    written as numbers and never pass through text, so they stay the same.
+
+    `samples.jsonl` has one record per sample:
+
+    ===================  =========================================================
+    `sample`             index in the batch
+    `sample_id`          null if the batch has none
+    `prompt_ids`         null if the batch has none
+    `response_ids`
+    `response_mask`
+    `images`             names of PNG files under `images/`, one per screenshot;
+                         null for a screenshot that could not be written
+    `image_positions`    of the first image token in the response; negative in the
+                         prompt (-1 is its last token), null if unknown
+    `image_errors`       why a screenshot could not be written, else null
+    `image_sizes`        width and height at which the model saw it
+    `position_ids`       null if the batch has none
+    ===================  =========================================================
+
+    Screenshots are written as the batch has them: `capture.save_batch` stores them
+    smaller than the model saw them.
+
+    Parameters
+    ----------
+    batch : Batch
+        All of a batch, or a selection such as `batch[:8]`.
+    folder : path-like
+        A new or empty folder.
+
+    Raises
+    ------
+    BatchError
+        If the folder is not empty, the batch was redacted, or its samples were joined
+        from rows, each of which had a context of its own.
+
+    See Also
+    --------
+    attach : Adds the scores. `rounddiag recipe rescore-vllm` and `rescore-transformers`
+        print complete scripts.
+    rounddiag.prove : Scores with a model or a server, also under hypotheses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_rescore(batch[:2], folder)
+    ...     print(*sorted(file.name for file in Path(folder).iterdir()))
+    images samples.jsonl
+    """
+    require_batch(batch)
+    path = Path(folder)
+    _check_folder(path)
+    require_contexts(batch, "Export from the batch that it was made of.")
+    (path / "images").mkdir(parents=True)
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
-        write_atomically(folder / "samples.jsonl") as partial,
+        write_atomically(path / "samples.jsonl") as partial,
         partial.open("w", encoding="utf-8") as lines,
     ):
         for number in numbers:
-            lines.write(f"{json.dumps(_record(batch, number, folder, is_wanted))}\n")
+            lines.write(f"{json.dumps(_record(batch, number, path))}\n")
 
 
-def _check(batch: Batch, folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BatchError.build(
             file=folder,
@@ -355,4 +351,3 @@ def _check(batch: Batch, folder: Path) -> None:
             found="one with files" if folder.is_dir() else "a file",
             advice="Pass another folder: nothing is overwritten.",
         )
-    require_ids(batch, "Export from the batch that it was made of.")

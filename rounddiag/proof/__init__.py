@@ -18,16 +18,15 @@ back to the noise, better than every other one.
 `noise`         residuals on the scale of logits, and their scale
 `judge`         which hypothesis reproduces which engine
 `verdict`       from opinions about both engines to one verdict
-`folder`        by file: what another machine scores, and how
-`recorded`      scores that it computed, in place of an engine
 `proof`         `Proof`, as it is printed
+`saving`        a proof in a file
 ==============  ==================================================================
 """
 
 from rounddiag.proof.experiment import prove
-from rounddiag.proof.folder import export_rescore
 from rounddiag.proof.hypotheses import register
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.rescoring import rescore
+from rounddiag.proof.saving import load_proof
 
-__all__ = ["Proof", "export_rescore", "prove", "register", "rescore"]
+__all__ = ["Proof", "load_proof", "prove", "register", "rescore"]

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.errors import RounddiagError
 from rounddiag.findings import diagnose
 from rounddiag.findings.causes import PROVABLE
-from rounddiag.loaders.rescoring import require_ids
-from rounddiag.proof.engines.http import ServerError
+from rounddiag.loaders.rescoring import require_contexts
+from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
@@ -47,7 +46,6 @@ from rounddiag.proof.judge import (
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
-from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
 from rounddiag.proof.verdict import EngineResult, decide
@@ -380,7 +378,7 @@ def passes_gate(table: ScoreTable) -> bool:
 
 def prove(  # noqa: PLR0913 keywords only
     batch: Batch,
-    engine: Any = None,  # noqa: ANN401 a name, an address or a function
+    engine: Any,  # noqa: ANN401 a name, an address or a function
     *,
     hypotheses: Iterable[str] | None = None,
     samples: int | Sequence[int] | None = None,
@@ -400,12 +398,11 @@ def prove(  # noqa: PLR0913 keywords only
     ----------
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
-    engine : str, path-like, LocalEngine or callable, optional
+    engine : str, path-like, LocalEngine or callable
         A folder or name that transformers opens: the checkpoint of this step. Or the
         address of a running vLLM or SGLang that has it, such as
         `http://127.0.0.1:8000`: pictures of the scored samples are sent there, and
-        nowhere else. Or a function `score(ids, images) -> log-probs`. By default the
-        scores of a folder that `attach` added: no model is needed then.
+        nowhere else. Or a function `score(ids, images) -> log-probs`.
     hypotheses : iterable of str, optional
         Names of hypotheses or of causes; by default all that can be tested, those that
         `rounddiag.diagnose` considers first.
@@ -438,27 +435,17 @@ def prove(  # noqa: PLR0913 keywords only
         If the model or an adapter cannot be opened, or the server fails before anything
         is known, reads other ids than those sent, or changes meanwhile.
     """
-    require_batch(batch)
-    require_ids(batch, "Prove with the batch that it was made of.")
+    require_contexts(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    if engine is None:
-        recorded = RecordedScorer.of_batch(batch)
-        scorer: Scorer = recorded
-        other = recorded.weight_hypotheses()
-    else:
-        opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-        scorer = Scorer(batch, opened.engine, opened.low_precision)
-        other = weight_hypotheses(scorer, checkpoints)
-        other += adapter_hypotheses(scorer, adapters)
+    known = select_hypotheses(
+        all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
+    )
+    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    other = weight_hypotheses(scorer, checkpoints)
+    other += adapter_hypotheses(scorer, adapters)
     return prove_with(
-        scorer,
-        select_hypotheses(
-            all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
-        ),
-        other,
-        samples=samples,
-        begin=begin,
-        budget_s=budget_s,
+        scorer, known, other, samples=samples, begin=begin, budget_s=budget_s
     )
 
 
@@ -485,12 +472,10 @@ def prove_with(
         first = order[: min(FIRST, most)]
         table = scorer.table(first)
         passed = passes_gate(table)
-        plan = None
-        if not isinstance(scorer, RecordedScorer):
-            further = order[len(first) : min(SECOND, most)]
-            number = len(ENGINES) * KEPT
-            plan = plan_proof(scorer, known, first, further, num_kept=number)
-            tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
+        further = order[len(first) : min(SECOND, most)]
+        number = len(ENGINES) * KEPT
+        plan = plan_proof(scorer, known, first, further, num_kept=number)
+        tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
         results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
@@ -509,7 +494,7 @@ def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]
     diagnosis = diagnose(batch)
     likely: dict[str, int] = {}
     for finding in diagnosis:
-        causes = [finding.cause, *(other.cause for other in finding.alternatives)]
+        causes = [finding.cause, *(other.cause for other in finding.candidates)]
         for cause in causes:
             likely.setdefault(cause, len(likely))
     return sorted(known, key=lambda one: likely.get(one.cause, len(likely)))

@@ -13,6 +13,7 @@ from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     import pandas as pd
@@ -132,6 +133,12 @@ class Proof:
     def _repr_html_(self) -> str:
         body = "<br>".join(escape(line) for line in repr(self).split("\n"))
         return f'<div class="mathjax_ignore"><p>{body}</p></div>'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, which `rounddiag.load_proof` reads on any machine."""
+        from rounddiag.proof.saving import save_proof
+
+        save_proof(self, path)
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tqdm.auto import tqdm
 
-from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import require_ids
+from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import all_registered, select_hypotheses
 from rounddiag.proof.scorer import Scorer
@@ -63,8 +62,8 @@ def rescore(
     LoadError
         If the engine cannot be opened.
     """
-    require_batch(batch)
-    require_ids(batch, "Rescore the batch that it was made of.")
+    require_contexts(batch, "Rescore the batch that it was made of.")
+    chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
     opened = open_engine(
         engine,
@@ -73,19 +72,17 @@ def rescore(
         with_low_precision=False,
     )
     scorer = Scorer(small, opened.engine)
-    chain: tuple[Hypothesis, ...] = ()
-    if change is not None:
-        chain = (_require(change),)
-        _require_ability(scorer, chain[0])
+    for one in chain:
+        _require_ability(scorer, one)
     flat = torch.full((len(small.response_ids),), torch.nan)
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
-        one = scorer.samples[sample]
-        if not len(one.targets):
+        each = scorer.samples[sample]
+        if not len(each.targets):
             continue
         values = scorer.scores(chain, sample)
         if values is None:  # the change has no place in this sample
             values = scorer.scores((), sample)
-        at = one.targets - one.start + int(small.offsets[sample])
+        at = each.targets - each.start + int(small.offsets[sample])
         flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
     return replace(small, scores={**small.scores, change or RESCORED: flat})
 

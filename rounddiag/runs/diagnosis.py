@@ -137,9 +137,9 @@ def diagnose_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
     diagnosis = diagnose(load_step(folder, step), kind=kind)
-    certain = [one for one in diagnosis if one.is_certain]
-    causes = [one.cause for one in certain if one.cause != "unknown"]
-    places = [one.where["found"].text for one in certain if "found" in one.where]
+    bugs = [one for one in diagnosis if one.is_bug]
+    causes = [one.cause for one in bugs if one.cause != "unknown"]
+    places = [one.where["found"].text for one in bugs if "found" in one.where]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,
@@ -168,7 +168,7 @@ def judged_by() -> str:
     parts = [__version__, repr(sorted(REFERENCE.items()))]
     for name, one in sorted(DETECTORS.items()):
         code = getattr(one.detect, "__code__", None)
-        parts += [name, one.stage, repr(code and (code.co_code, code.co_names))]
+        parts += [name, one.kind, repr(code and (code.co_code, code.co_names))]
         parts += [repr(c) for c in (code.co_consts if code else ()) if _is_plain(c)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

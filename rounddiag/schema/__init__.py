@@ -2,6 +2,7 @@
 
 - `columns`: `Column`, the columns that several tables or figures share, and `Pair`, the
   two scores that are compared, whose names labels contain.
+- `corrections`: `CORRECTIONS`, what trainers do with the importance ratio.
 - `metrics`: `METRICS`, the one list of metrics, and their names.
 - `tables`: `TableSchema`, and one table for each kind of frame.
 """
@@ -27,6 +28,9 @@ from rounddiag.schema.columns import SHARE as SHARE
 from rounddiag.schema.columns import STEP as STEP
 from rounddiag.schema.columns import Column as Column
 from rounddiag.schema.columns import Pair as Pair
+from rounddiag.schema.corrections import CORRECTIONS as CORRECTIONS
+from rounddiag.schema.corrections import Correction as Correction
+from rounddiag.schema.corrections import find_correction as find_correction
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
 from rounddiag.schema.metrics import Metric as Metric
@@ -34,6 +38,8 @@ from rounddiag.schema.metrics import mean_column as mean_column
 from rounddiag.schema.metrics import metric_name as metric_name
 from rounddiag.schema.tables import CELLS as CELLS
 from rounddiag.schema.tables import CHANGES as CHANGES
+from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
+from rounddiag.schema.tables import LEGS as LEGS
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
 from rounddiag.schema.tables import ROLE_MEANS as ROLE_MEANS

@@ -271,3 +271,35 @@ ROLE_MEANS = TableSchema(
         *_BIN_MEANS,
     ),
 )
+
+_SIZE = number("effective_sample_size", "effective sample size")
+LEGS = TableSchema(
+    one_row_per="value of a column and leg",
+    built_by="legs",
+    keys=("leg",),
+    columns=(
+        Column(name="leg", dtype="str", meaning="factor of the importance ratio"),
+        NUM_TOKENS,
+        nat("mean_log_ratio", "mean log ratio", "float64"),
+        nat("mean_abs_log_ratio", "mean |log ratio|", "float64"),
+        nat("k3", "mean k3 of the log ratio", "float64"),
+        _SIZE,
+    ),
+)
+CORRECTION_ROWS = TableSchema(
+    one_row_per="correction",
+    built_by="corrections",
+    keys=("correction",),
+    columns=(
+        Column(name="correction", dtype="str", meaning="name of the correction"),
+        NUM_TOKENS,
+        number("tokens_kept", "share of tokens kept"),
+        number("samples_kept", "share of samples kept"),
+        number("mean_weight", "mean weight"),
+        number("max_weight", "largest weight"),
+        _SIZE,
+        number("gradient_share", "share of the step's |advantage x weight|"),
+        number("gradient_kept", "|advantage x weight| over |advantage|"),
+        number("cosine", "cosine with the step without correction"),
+    ),
+)

@@ -72,12 +72,12 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
         ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
-        ("confidence", "share", [one.confidence for one in rows]),
+        ("kind", "text", [one.kind for one in rows]),
     ]
     return _payload(
         len(found),
         columns,
-        caption="causes that fit, best first; a row goes to its evidence",
+        caption="largest share first; a row goes to its evidence",
         empty=found.headline,
         notes=[_explain(one) for one in rows],
         places=[place and vars(place) for place in places],
@@ -86,13 +86,13 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
 
 
 def _explain(one: Finding) -> str:
-    """Return the explanation of a finding, what else fits, and what to do."""
-    meaning = CAUSES.get(one.cause, "")
-    others = ", ".join(other.cause.replace("_", " ") for other in one.alternatives)
+    """Return how a cause was shown, or what is possible, and what to do."""
+    row = CAUSES.get(one.cause)
+    others = ", ".join(other.cause.replace("_", " ") for other in one.candidates)
     parts = [
-        f"Consistent with {meaning}." if meaning else "",
-        one.explanation,
-        f"Or: {others}." if others else "",
+        f"{row.meaning[:1].upper()}{row.meaning[1:]}." if row else "",
+        one.shown or one.explanation,
+        f"Possible: {others}." if others else "",
         f"Next: {one.next_step}" if one.next_step else "",
     ]
     return " ".join(filter(None, parts))

@@ -28,9 +28,26 @@ def test_a_rejected_token_is_a_hole_and_a_filled_observation_is_none() -> None:
     assert find_holes(batch).tolist() == [1]
 
 
-def test_two_masked_tokens_are_no_hole() -> None:
-    batch = rows([[1, 0, 0, 1]], [[-1.0, -9.0, -9.0, -1.0]])
-    assert find_holes(batch).tolist() == []
+@pytest.mark.parametrize(
+    ("mask", "rollout", "found"),
+    [
+        ([1, 0, 0, 0, 1], [-1.0, -9.0, -9.0, -9.0, -1.0], [1, 2, 3]),
+        ([1, 0, 0, 1, 0, 1], [-1.0, -9.0, -9.0, -1.0, -3.0, -1.0], [1, 2, 4]),
+        ([1, 0, 0, 1], [-1.0, -9.0, 0.0, -1.0], []),
+        ([1, 0, 0, 0, 0, 1], [-1.0] * 6, []),
+    ],
+    ids=["three", "two and one", "one of two is filled", "four"],
+)
+def test_a_hole_has_at_most_three_tokens_that_were_all_sampled(
+    mask: list[int], rollout: list[float], found: list[int]
+) -> None:
+    assert find_holes(rows([mask], [rollout])).tolist() == found
+
+
+def test_where_the_sampler_scored_observations_there_are_no_holes() -> None:
+    mask = [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert find_holes(rows([mask], [[-1.0] * 13])).tolist() == []
+    assert find_holes(rows([mask[:8]], [[-1.0] * 8])).tolist() == [1]
 
 
 def test_a_hole_has_rounds_of_its_own_sample_on_both_sides() -> None:

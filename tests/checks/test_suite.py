@@ -59,7 +59,11 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
     assert [one.field for one in found.not_testable] == [
         "rollout_ids",
         "min_global_steps",
+        "advantages",
+        "advantages",
         "rollout_ids",
+        "num_rows",
+        "images",
         "meta",
     ]
 
@@ -67,7 +71,34 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 26
+    assert len({one.name for one in every}) == len(every) == 32
+
+
+def test_what_a_failure_means_and_a_pass_rules_out() -> None:
+    every = check(hand_batch())
+    assert {one.name: one.cause for one in every if one.kind == "bug"} == {
+        "prompt and response are `input_ids`": "prompt_mismatch",
+        "responses do not begin with their prompt": "prompt_mismatch",
+        "log-probs are finite": "impossible_log_probs",
+        "log-probs are not above 0": "impossible_log_probs",
+        "both engines' responses have one length": "retokenised",
+        "both engines have the same token ids": "retokenised",
+        "every row has a generated token": "padding_rows",
+        "no response is empty": "padding_rows",
+        "no row is a copy of another": "padding_rows",
+        "the mask has no holes": "mask_punched",
+        "position ids are integers": "position_ids",
+        "position ids are those of M-RoPE": "position_ids",
+        "image tokens are as many as the grids ask for": "image_expansion",
+    }
+    assert [one.name for one in every if one.kind == "update"] == [
+        "advantages reach the earlier rounds",
+        "advantages are not 0 where rewards differ",
+        "turns are separated as in the prompts",
+        "no round resumes inside a turn",
+    ]
+    assert all(one.advice for one in every if one.kind != "note")
+    assert check(replace(hand_batch(), tokenizer=Chat())).refuted == {"mask_punched"}
 
 
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
@@ -161,10 +192,13 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         "the tokenizer is the model's",
         "no row is a copy of another",
         "responses do not begin with their prompt",
+        "turns are separated as in the prompts",
         "every round begins after a header",
         "every round ends with its turn",
         "no last round is cut off",
+        "no round resumes inside a turn",
         "the model wrote no vision token",
+        "actions are in the frame of the picture",
     ]
     assert left_out not in {one.detail for one in check(batch)}
 

@@ -16,8 +16,8 @@ FIGURES = ["token_text"] + [
     name
     for name in figures.__all__
     if name.startswith("plot_")
-    # Notebooks 05 and 06 have them.
-    and name not in ("plot_proof", "plot_run")
+    # Notebooks 04, 05 and 06 have them.
+    and name not in ("plot_corrections", "plot_legs", "plot_proof", "plot_run")
 ]
 
 

@@ -1,4 +1,4 @@
-"""The onset as a change point, what a finding does not follow, and untrusted text."""
+"""The onset as a change point, and untrusted text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import rounddiag as rd
 from rounddiag.findings import round_onset
 from tests.figures.plots import words
-from tests.findings.small import LENGTH, arrays, made, rounds_of, shaken
+from tests.findings.small import arrays, made, rounds_of, shaken
 
 FAULT = 0.3
 
@@ -74,29 +74,6 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     text = describe(batch)
     assert "onset: round 2 (95 % interval: this round alone), mean |diff| " in text
     assert "worst round" not in text
-
-
-def test_the_sentence_says_what_a_fault_does_not_follow() -> None:
-    parts = arrays(48)
-    rank = np.arange(48) % 4
-    shaken(parts, (rank == 3)[:, None] & (parts["mask"] > 0), 3 * FAULT)
-    rewards = torch.from_numpy(np.random.default_rng(7).random(48)).float()
-    batch = made(parts, sample_columns={"rank": rank}, rewards=rewards)
-    diagnosis = rd.diagnose(batch)
-    names = ["reward", "position in the round"]
-    assert diagnosis[0].where["not_with"] == names
-    sentence = "It does not follow reward or position in the round."
-    assert sentence in diagnosis.text
-
-
-def test_a_fault_that_grows_in_each_round_follows_the_position() -> None:
-    parts = arrays()
-    place = np.arange(LENGTH) % 23
-    size = np.broadcast_to(place / 10, parts["mask"].shape)
-    late = rounds_of(parts) >= 1
-    shaken(parts, np.where(late, size, 0.0), FAULT)
-    first = rd.diagnose(made(parts))[0]
-    assert "position in the round" not in first.where["not_with"]
 
 
 def test_names_of_a_file_command_no_terminal() -> None:

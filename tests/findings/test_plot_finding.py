@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import rounddiag as rd
@@ -49,23 +48,19 @@ def test_means_of_rounds_have_the_intervals_and_counts_of_the_summary() -> None:
     assert list(counts[0].marker.color) == [others, others, own, own]
 
 
-def test_the_title_says_the_cause_in_words_and_how_likely_it_is() -> None:
-    diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
+def test_the_title_says_the_cause_in_words_and_how_it_was_found() -> None:
+    diagnosis = rd.diagnose(rd.load("sample_data/stale.parquet"))
     title, *lines = words(rd.plot_finding(diagnosis[0])).split("</b>")
-    assert title == "<b>Older images that one engine no longer sees"
-    likely = f"<br>image_window, {100 * diagnosis[0].confidence:.0f} % likely<br>"
-    assert lines[0].startswith(likely)
+    assert title == "<b>Older weights in the sampler"
+    assert lines[0].startswith("<br>fact: stale_weights<br>")
     assert f'<span style="color:{LIGHT.mark}">◆</span> the finding' in lines[0]
 
 
 def test_a_finding_without_a_cause_says_so() -> None:
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, 0.3)
-    finding = rd.diagnose(made(parts))[0]
-    causes = finding.causes.drop("unknown")
-    unknown = replace(finding, causes=pd.concat([finding.causes[["unknown"]], causes]))
-    title = words(rd.plot_finding(unknown))
-    assert title.startswith("<b>Cause unknown</b><br>")
+    title = words(rd.plot_finding(rd.diagnose(made(parts))[0]))
+    assert title.startswith("<b>Cause not known</b><br>place: unknown<br>")
 
 
 def test_unknown_rounds_are_said_before_the_finding_and_the_verdict() -> None:

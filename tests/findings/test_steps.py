@@ -13,7 +13,6 @@ from rounddiag.findings.view import View
 from tests.faults.place_kinds import is_named
 from tests.faults.planted import place_columns, plant
 from tests.faults.steps import realistic_step, small_sets
-from tests.findings.small import arrays, made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,13 +99,3 @@ def test_rows_of_a_selection_are_no_condition(step: rd.Batch) -> None:
     names = {one.name for one in columns_of_tokens(View.from_batch(half))}
     assert "rank" in names
     assert "original_sample" not in names
-
-
-def test_a_verdict_near_a_limit_says_so() -> None:
-    below = rd.diagnose(made(arrays(noise=0.082)), kind="dense")
-    assert below.verdict == "healthy"
-    usual = below.reference.usual
-    assert usual / 1.15 < below.level.mean_abs_diff < usual
-    assert below.advice.endswith("It is close to noisy.")
-    assert below.at_limits(0.8) == "noisy"
-    assert "close to" not in rd.diagnose(made(arrays()), kind="dense").advice

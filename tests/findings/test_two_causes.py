@@ -74,8 +74,8 @@ def test_a_pack_shows_below_a_temperature_without_entropy() -> None:
     both = replace(_with_rollout(batch, rollout), entropy=None)
     found = {one.cause: one for one in rd.diagnose(both)}
     assert "temperature" in found
-    pack = next(one for one in found.values() if "period" in one.where)
-    assert (pack.where["period"], pack.looks["samples"]) == (4, "pack")
+    assert "packing_leak" in map(str, found["unknown"].candidates)
+    assert "in all samples but every 4th" in found["unknown"].location
 
 
 def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
@@ -83,9 +83,10 @@ def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
     rank = np.arange(32) // 8
     shaken(parts, parts["mask"] > 0, 0.4)
     shaken(parts, (rank == 2)[:, None] & (parts["mask"] > 0), 1.2, seed=2)
-    causes = rd.diagnose(made(parts, sample_columns={"rank": rank}))
-    worker = next(one for one in causes if one.cause == "bad_worker")
-    assert (worker.where["column"], worker.where["value"]) == ("rank", 2)
+    found = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    worker = next(one for one in found if one.kind == "place")
+    assert worker.where["found"].text == "on rank 2"
+    assert "bad_worker" in map(str, worker.candidates)
 
 
 def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:

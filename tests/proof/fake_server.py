@@ -12,7 +12,7 @@ import io
 import json
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,7 @@ class FakeServer:
     decodes: bool = False
     drift: float = 0.0
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    raw: Callable[[], bytes] | None = None  # parts of an answer that never ends
 
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         """Return status and answer."""
@@ -212,7 +213,14 @@ def serve(**options: Any) -> Iterator[FakeServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._send(*fake.answer(self.path, None))
+            if fake.raw is None:
+                self._send(*fake.answer(self.path, None))
+                return
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(fake.raw())
 
         def do_POST(self) -> None:
             size = int(self.headers["Content-Length"])

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
-from rounddiag.proof.engines.http import Host, ServerError
-from rounddiag.proof.engines.vllm import VllmEngine
-from tests.proof.fake_server import PAD, SYSTEM, make_batch, score, serve
+from rounddiag.proof.engines import client
+from rounddiag.proof.engines.client import Host, ServerError
+from rounddiag.proof.engines.server import ServerEngine
+from tests.proof.fake_server import (
+    PAD,
+    SYSTEM,
+    FakeServer,
+    make_batch,
+    score,
+    serve,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
 
@@ -87,7 +99,7 @@ def test_decoding_that_differs_from_prefill_is_proved() -> None:
 
 def test_without_trace_replay_decoding_is_not_tested() -> None:
     with serve() as server:
-        engine = VllmEngine.open(Host.at(server.url))
+        engine = ServerEngine.open(Host.at(server.url))
     assert "decoding" not in engine.abilities
 
 
@@ -115,7 +127,10 @@ def test_answers_that_cannot_be_used_are_errors(
 
 
 def test_numbers_that_are_missing_are_an_error() -> None:
-    with serve(fault="nan") as server, pytest.raises(ServerError, match="NaN for 1"):
+    with (
+        serve(fault="nan") as server,
+        pytest.raises(ServerError, match="nan for 1 of"),
+    ):
         rd.rescore(make_batch(pictures=False), server.url)
 
 
@@ -131,7 +146,7 @@ def test_weights_that_change_while_scoring_are_an_error(kind: str) -> None:
 
 def test_another_version_at_the_end_is_an_error() -> None:
     with serve() as server:
-        engine = VllmEngine.open(Host.at(server.url))
+        engine = ServerEngine.open(Host.at(server.url))
         scored = make_batch(pictures=False)
         from rounddiag.proof.scorer import Scorer
 
@@ -145,13 +160,96 @@ def test_another_version_at_the_end_is_an_error() -> None:
 
 def test_a_server_that_does_not_answer_in_time_is_an_error() -> None:
     with serve() as server:
-        engine = VllmEngine.open(Host(server.url, timeout_s=0.2))
+        engine = ServerEngine.open(Host(server.url, timeout_s=0.2))
         server.fault = "slow"
         from rounddiag.proof.scorer import Scorer
 
         scorer = Scorer(make_batch(pictures=False), engine)
         with pytest.raises(ServerError, match=r"within 0\.2 s"):
             scorer.scores((), 0)
+
+
+def drip(server: FakeServer) -> None:
+    """Send a space each tenth of a second, of an answer that never ends."""
+
+    def wait() -> bytes:
+        time.sleep(0.1)
+        return b" "
+
+    server.raw = wait
+
+
+def flood(server: FakeServer) -> None:
+    server.raw = lambda: b" " * 2**16
+
+
+@pytest.mark.parametrize(
+    ("behave", "message"),
+    [(drip, r"an answer within 0\.5 s"), (flood, "an answer of at most 1 MB")],
+)
+def test_an_answer_without_end_is_an_error(
+    behave: Callable[[FakeServer], None],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "MOST_BYTES", 2**20)
+    with serve() as server:
+        behave(server)
+        with pytest.raises(ServerError, match=message):
+            Host(server.url, timeout_s=0.5).get("/version")
+
+
+def replaced(answer: Any, path: list[Any], value: Any) -> Any:
+    """Return an answer with another value at a path."""
+    if not path:
+        return value
+    found = dict(answer) if isinstance(answer, dict) else list(answer)
+    found[path[0]] = replaced(found[path[0]], path[1:], value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        ([], None),
+        ([], [1]),
+        ([], 7),
+        (["choices"], {"a": 1}),
+        (["choices"], "abc"),
+        (["choices", 0], 1),
+        (["choices", 0, "prompt_token_ids"], "abc"),
+        (["choices", 0, "prompt_token_ids"], [[1], [2, 3]]),
+        (["choices", 0, "prompt_token_ids", 3], 1.0),
+        (["choices", 0, "prompt_token_ids", 3], True),
+        (["choices", 0, "prompt_token_ids", 3], 10**30),
+        (["choices", 0, "prompt_logprobs"], {}),
+        (["choices", 0, "prompt_logprobs"], [None]),
+        (["choices", 0, "prompt_logprobs", 20], {"abc": {"logprob": -1}}),
+        (["choices", 0, "prompt_logprobs", 20], -1.0),
+        (["choices", 0, "prompt_logprobs", 20, ...], {}),
+        (["choices", 0, "prompt_logprobs", 20, ..., "logprob"], "x"),
+        (["choices", 0, "prompt_logprobs", 20, ..., "logprob"], True),
+        (["choices", 0, "prompt_logprobs", 20, ..., "logprob"], 10**400),
+        (["choices", 0, "prompt_logprobs", 20, ..., "logprob"], float("nan")),
+        (["choices", 0, "prompt_logprobs", 20, ..., "logprob"], float("inf")),
+    ],
+)
+def test_an_answer_of_another_shape_is_an_error(keys: list[Any], value: Any) -> None:
+    """One field is another; `...` is the id that an entry is about."""
+    with serve() as server:
+        answer = server.answer
+
+        def change(path: str, body: Any) -> tuple[int, Any]:
+            status, found = answer(path, body)
+            if path == "/v1/completions":
+                token = str(body["prompt"][20])
+                at = [token if key is ... else key for key in keys]
+                return status, replaced(found, at, value)
+            return status, found
+
+        server.answer = change  # type: ignore[method-assign]
+        with pytest.raises(ServerError, match=server.url.removeprefix("http://")):
+            rd.rescore(make_batch(pictures=False), server.url)
 
 
 def test_pictures_need_the_endpoint_that_takes_them() -> None:

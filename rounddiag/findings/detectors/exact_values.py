@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
@@ -40,7 +39,7 @@ PLACED = 0.7
 MIN_ROW_WORTH, MIN_WORTH = 5.0, 25.0
 
 
-@register("filled_log_probs", stage="exact")
+@register("filled_log_probs", kind="fact")
 def filled_log_probs(view: View) -> Iterator[Evidence]:
     """Find exact values that recur where the other engine is far from them."""
     sides = (
@@ -178,15 +177,13 @@ def _fill_evidence(
     if tokens[last].sum() > MOST * num:
         place = f", the last token of {tokens[last].mean():.0%} of the samples"
     return Evidence(
-        score=0.97,
         tokens=tokens,
-        gain=float(view.abs_diff[tokens].sum()),
         measures=(
             Measure(name="value", value=value, unit="nat"),
             Measure(name="tokens with it", value=num, unit="tokens"),
             Measure(name="mean of the other engine there", value=mean, unit="nat"),
         ),
-        explanation=(
+        shown=(
             f"`{name}` is exactly {value:g} at {num} tokens{place}; the other engine's "
             f"mean there is {with_minus(f'{mean:.2f}')} nat."
         ),
@@ -199,13 +196,11 @@ def _fill_evidence(
 
 # A row counts if it has this many uncertain tokens: certain ones are 0 in both engines.
 MIN_UNCERTAIN = 5
-# Kernels that depend on the batch's shape differ by less than this, in nats.
-MAX_LEVEL = 0.1
 # Probability that a whole row like the others is equal by chance.
 MAX_CHANCE = 1e-4
 
 
-@register("identical_log_probs", stage="exact")
+@register("identical_log_probs", kind="fact")
 def identical_log_probs(view: View) -> Evidence | None:
     """Find rows whose log-probs are bitwise equal in both columns."""
     if view.is_fitted:
@@ -223,51 +218,24 @@ def identical_log_probs(view: View) -> Evidence | None:
         expected = equal ** float(np.median(uncertain[rows]))
         if expected > MAX_CHANCE:
             return None
-    level = float(view.abs_diff[others[view.sample]].mean()) if not whole else 0.0
-    if not whole and "rollout" not in (view.a, view.b) and level < MAX_LEVEL:
-        return _batch_shape(view, rows, level)
+    if not whole and "rollout" not in (view.a, view.b):
+        return None  # micro-batches of equal shape are equal in both passes
     where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
     return Evidence(
-        score=0.9 if whole else 0.8,
         tokens=rows[view.sample],
         adds_mismatch=False,
         where={
             "fact": f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')} have "
             "equal log-probs from both engines"
         },
-        explanation=(
+        shown=(
             f"{where} have bitwise equal log-probs in both columns. That is true "
             "on-policy scoring, or one column is a copy of the other."
         ),
         measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
-        alternatives=list_alternatives("batch_shape"),
         next_step=(
             "Look for a bypass that sets old to rollout (verl: "
             "`rollout_correction.bypass_mode`), and log both columns."
-        ),
-    )
-
-
-def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
-    num, total = int(rows.sum()), int((view.num_per_sample > 0).sum())
-    off = ~rows[view.sample]
-    return Evidence(
-        cause="batch_shape",
-        score=0.9,
-        tokens=off,
-        measures=(
-            Measure(name="equal rows", value=num, unit="samples"),
-            Measure(name="mean |diff| of the others", value=level, unit="nat"),
-        ),
-        explanation=(
-            f"{num} of {total} rows are bitwise equal in `{view.a}` and `{view.b}`, "
-            f"the others differ by {level:.3g} nat: consistent with kernels that "
-            "depend on the shape of the micro-batch."
-        ),
-        alternatives=list_alternatives("low_precision"),
-        next_step=(
-            "Use equal micro-batches in both passes, or set old to current in the "
-            "first update; 0.01 to 0.03 nat is harmless."
         ),
     )
 
@@ -280,9 +248,11 @@ _LOW_BITS = {"bfloat16": 16, "float16": 13}
 _STEPS = tuple(2.0**-k for k in range(1, 9))
 
 
-@register("low_precision", stage="fit")
+@register("low_precision", kind="fact")
 def low_precision(view: View) -> Iterator[Evidence]:
     """Find a column whose values all lie on a coarse grid."""
+    if view.is_fitted:
+        return
     chosen = view.uncertain
     if chosen.sum() < MIN_TOKENS:
         return
@@ -292,7 +262,8 @@ def low_precision(view: View) -> Iterator[Evidence]:
             continue
         text, step = grid
         yield Evidence(
-            score=0.9,
+            severity="note",
+            adds_mismatch=False,
             tokens=np.ones(len(view), dtype=bool),
             measures=(
                 Measure(name="share on the grid", value=1.0, unit="share"),
@@ -303,7 +274,7 @@ def low_precision(view: View) -> Iterator[Evidence]:
                     unit="nat",
                 ),
             ),
-            explanation=f"`{name}` log-probs lie on the grid of {text}.",
+            shown=f"`{name}` log-probs lie on the grid of {text}.",
             next_step=(
                 "Compute log-softmax, and store log-probs, in float32 on both sides; "
                 "set lm_head to float32 to see what is left."

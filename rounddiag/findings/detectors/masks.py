@@ -1,4 +1,4 @@
-"""`mask_too_wide` and `mask_punched`: the mask has 1s, or 0s, in wrong places."""
+"""`mask_too_wide`: the mask has 1s where the model wrote nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
-from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -27,15 +26,13 @@ UNSURE = -1.0
 MIN_SHARE = 0.3
 # Tokens of padding at the end of a sample.
 MIN_PADDING = 3
-# Longest hole that rejection leaves, in tokens.
-MAX_HOLE = 3
 # Longest template under the mask, in tokens, and how many rounds have it.
 MAX_TEMPLATE = 8
 NEARLY_ALL = 0.9
 MANY = 0.6
 
 
-@register("mask_too_wide", stage="exact")
+@register("mask_too_wide", kind="fact")
 def mask_too_wide(view: View) -> Evidence | None:
     """Find observations or template tokens at which the mask is 1."""
     observed = observation_runs(view)
@@ -112,9 +109,7 @@ def _padding_tails(view: View) -> Array:
 
 def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
     return Evidence(
-        score=0.95,
         tokens=tokens,
-        gain=float(view.abs_diff[tokens].sum()),
         measures=(
             Measure(
                 name="tokens not written by the model",
@@ -127,7 +122,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
                 unit="nat",
             ),
         ),
-        explanation=explanation,
+        shown=explanation,
         next_step=(
             "Use the mask of generated tokens (verl: `response_mask`, not the "
             "attention mask) in the loss and in the metric."
@@ -286,62 +281,4 @@ def _beyond_turns(view: View) -> Array:
             ids, counts = np.unique(view.token_id[part[ends]], return_counts=True)
             flags[inner[view.token_id[inner] == ids[counts.argmax()]]] = True
             break
-    return flags
-
-
-@register("mask_punched", stage="exact")
-def mask_punched(view: View) -> Evidence | None:
-    """Find short holes of the mask where the sampler has log-probs."""
-    rounds = view.batch.rounds
-    sample, start = rounds.sample.cpu().numpy(), rounds.start.cpu().numpy()
-    stop = start + rounds.num_tokens.cpu().numpy()
-    same = sample[1:] == sample[:-1]
-    gap, at = (start[1:] - stop[:-1])[same], stop[:-1][same]
-    short = (gap > 0) & (gap <= MAX_HOLE)
-    if short.sum() < MIN_RUNS:
-        return None
-    values = view.batch.log_probs(view.b).float().cpu().numpy()
-    written = _has_log_probs(values, at, gap)
-    holes = short & written
-    observed = gap > MAX_HOLE
-    if holes.sum() < MIN_RUNS or (observed & written).sum() > holes.sum():
-        return None
-    place = np.concatenate([at[holes] + k for k in range(MAX_HOLE)])
-    place = place[np.concatenate([gap[holes] > k for k in range(MAX_HOLE)])]
-    others = view.batch.log_probs(view.a).float().cpu().numpy()
-    away = float(np.nanmean(np.abs(others[place] - values[place])))
-    kept = float(view.abs_diff.mean())
-    return Evidence(
-        score=0.95,
-        tokens=np.zeros(len(view), dtype=bool),
-        adds_mismatch=False,
-        where={
-            "samples": np.unique(sample[1:][same][holes]),
-            "fact": f"the mask has {pluralize(int(holes.sum()), 'short hole')} at "
-            "tokens that the model wrote",
-        },
-        measures=(
-            Measure(name="holes", value=float(holes.sum())),
-            Measure(name="mean |diff| in the holes", value=away, unit="nat"),
-            Measure(name="mean |diff| of kept tokens", value=kept, unit="nat"),
-        ),
-        explanation=(
-            f"The mask has {int(holes.sum())} holes of at most {MAX_HOLE} tokens where "
-            f"`{view.b}` has log-probs; mean |diff| is {away:.3g} nat in them and "
-            f"{kept:.3g} nat elsewhere. That is what a rejection rule leaves."
-        ),
-        next_step=(
-            "Save the batch before the rejection (verl: before "
-            "`compute_rollout_correction_and_add_to_batch`), or pass the mask after it "
-            "as `loss_mask`."
-        ),
-    )
-
-
-def _has_log_probs(values: Array, at: Array, gap: Array) -> Array:
-    """Return whether a gap has a log-prob at each of its first tokens."""
-    flags = np.ones(len(at), dtype=bool)
-    for k in range(MAX_HOLE):
-        index = np.minimum(at + k, len(values) - 1)
-        flags &= (gap <= k) | (values[index] != 0)
     return flags

@@ -28,7 +28,7 @@ _VOCABULARY = 1 << 32
 _MAX_SEARCHED = 4_000_000
 
 
-@register("logit_processor", stage="fit")
+@register("logit_processor", kind="reversal")
 def logit_processor(view: View) -> Evidence | None:
     """Split the signed diff by whether the id occurred earlier in the context."""
     split = best_split(view)
@@ -37,7 +37,6 @@ def logit_processor(view: View) -> Evidence | None:
     chosen = view.uncertain
     scope = "in the context" if split.is_context else "in the response"
     return Evidence(
-        score=float(np.clip(0.75 + split.partial / 2, 0, 0.97)),
         tokens=chosen,
         effect=split.effect,
         measures=(
@@ -54,7 +53,7 @@ def logit_processor(view: View) -> Evidence | None:
                 unit="share",
             ),
         ),
-        explanation=(
+        shown=(
             f"At ids that occurred earlier {scope} `{view.a}` is above `{view.b}` by "
             f"{split.gap:.3g} nat more than at equally likely fresh ids. Consistent "
             "with a penalty on repeated tokens."

@@ -20,7 +20,7 @@ MIN_REPEATED = 3
 _AXES = 3
 
 
-@register("repeated_position_ids", stage="exact")
+@register("repeated_position_ids", kind="fact")
 def repeated_position_ids(view: View) -> Evidence | None:
     """Find generated tokens whose position id is that of the token before."""
     tokens = np.zeros(len(view), dtype=bool)
@@ -32,10 +32,9 @@ def repeated_position_ids(view: View) -> Evidence | None:
     first = int(np.flatnonzero(tokens)[0])
     return Evidence(
         cause="position_ids",
-        score=0.97,
         tokens=_from_first(view, tokens),
         measures=(Measure(name="tokens with a repeated id", value=num, unit="tokens"),),
-        explanation=(
+        shown=(
             f"{num} generated tokens have the position id of the token before, first "
             f"at position {int(view.position[first])} of sample "
             f"{int(view.sample[first])}: ids were rounded, as by a cast to bfloat16 "
@@ -45,7 +44,7 @@ def repeated_position_ids(view: View) -> Evidence | None:
     )
 
 
-@register("impossible_position_ids", stage="exact")
+@register("impossible_position_ids", kind="fact")
 def impossible_position_ids(view: View) -> Evidence | None:
     """Find M-RoPE ids that differ at text, or do not differ in images."""
     text, plain = (np.zeros(len(view), dtype=bool) for _ in range(2))
@@ -64,10 +63,9 @@ def impossible_position_ids(view: View) -> Evidence | None:
         if num >= MIN_REPEATED:
             return Evidence(
                 cause="position_ids",
-                score=0.97,
                 tokens=_from_first(view, tokens),
                 measures=(Measure(name="such tokens", value=num, unit="tokens"),),
-                explanation=f"{num} generated tokens {fact}.",
+                shown=f"{num} generated tokens {fact}.",
                 next_step=(
                     "Compute position ids with the model's own get_rope_index on the "
                     "ids and grids of the whole sequence, in both engines."

@@ -1,9 +1,7 @@
-"""`swapped_rows`, and `padding_rows` that are copies."""
+"""`swapped_rows`: rows that have the log-probs of other rows."""
 
 from __future__ import annotations
 
-import itertools
-from math import exp, lgamma
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +9,6 @@ import numpy as np
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
-from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -30,11 +27,9 @@ MIN_GAIN = 2.0
 MIN_ROWS = 2
 MIN_ZEROS = 3
 LARGE = 2.0
-# Rows are copies if fewer than this many equal pairs are expected by chance.
-MAX_CHANCE = 1e-3
 
 
-@register("swapped_rows", stage="exact")
+@register("swapped_rows", kind="reversal")
 def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `old` fits the `rollout` of another row."""
     own = view.per_sample(view.abs_diff)
@@ -65,9 +60,7 @@ def swapped_rows(view: View) -> Evidence | None:
     left = float(np.mean(list(rest.values())))
     first = min(partner)
     return Evidence(
-        score=0.97,
         tokens=tokens,
-        gain=float(view.abs_diff[tokens].sum()) - left * int(tokens.sum()),
         where={
             "samples": samples,
             "partners": {int(k): int(v) for k, v in partner.items()},
@@ -81,7 +74,7 @@ def swapped_rows(view: View) -> Evidence | None:
             ),
             Measure(name="mean |diff| with the other row", value=left, unit="nat"),
         ),
-        explanation=(
+        shown=(
             f"{len(partner)} rows fit the `{view.b}` log-probs of another row: "
             f"{left:.3g} nat against {own[list(partner)].mean():.3g} with their own. "
             f"Sample {first} has those of sample {partner[first]}."
@@ -145,59 +138,3 @@ def _least(away: Array, sample: int) -> tuple[int, float]:
     mean[sample] = np.inf
     other = int(mean.argmin())
     return other, float(mean[other])
-
-
-@register("padding_rows", stage="exact")
-def copied_rows(view: View) -> Evidence | None:
-    """Find rows with the ids and the log-probs of another row."""
-    edges = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
-    alike: dict[tuple[bytes, ...], list[int]] = {}
-    for sample, (begin, stop) in enumerate(itertools.pairwise(edges)):
-        if stop > begin:
-            part = slice(begin, stop)
-            key = tuple(
-                one[part].tobytes()
-                for one in (view.token_id, view.log_prob_b, view.log_prob_a)
-            )
-            alike.setdefault(key, []).append(sample)
-    several = [rows for rows in alike.values() if len(rows) > 1]
-    copies = np.array(
-        sorted(
-            row
-            for rows in several
-            if _chance(view, edges, rows) < MAX_CHANCE
-            for row in rows[1:]
-        ),
-        dtype=int,
-    )
-    if not len(copies):
-        return None
-    total = int((view.num_per_sample > 0).sum())
-    return Evidence(
-        score=0.95,
-        tokens=np.isin(view.sample, copies),
-        adds_mismatch=False,
-        where={
-            "samples": copies,
-            "fact": f"{len(copies):,} of {pluralize(total, 'sample')} are copies of "
-            "another, with its log-probs",
-        },
-        measures=(Measure(name="copies", value=len(copies), unit="samples"),),
-        explanation=(
-            f"{len(copies)} of {total} rows have the ids and log-probs of another row, "
-            f"the first is sample {int(copies[0])}: copies that fill a batch."
-        ),
-        next_step="Drop the copies before the loss and the metrics: they weigh twice.",
-    )
-
-
-def _chance(view: View, edges: Array, rows: list[int]) -> float:
-    """Return how many such sets are expected by chance: certain answers recur."""
-    log_prob = float(view.log_prob_b[edges[rows[0]] : edges[rows[0] + 1]].sum())
-    group = view.facts.group
-    mates = view.batch.num_samples
-    if group is not None:
-        mates = int((group == group[rows[0]]).sum())
-    num = len(rows)
-    choices = lgamma(mates + 1) - lgamma(num + 1) - lgamma(mates - num + 1)
-    return exp(min(choices + (num - 1) * log_prob, 0.0))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus
@@ -46,7 +45,7 @@ SLACK = 3
 MAX_START, FAR = 8, 0.5
 
 
-@register("shifted_log_probs", stage="exact")
+@register("shifted_log_probs", kind="reversal")
 def shifted_log_probs(view: View) -> list[Evidence]:
     """Find rows, or stretches of rounds, that fit only with a lag."""
     suspects = view.abs_diff > MIN_DIFF
@@ -118,11 +117,9 @@ def _shifted_starts(view: View) -> list[Evidence]:
     return [
         Evidence(
             cause="shifted_log_probs",
-            score=0.97,
             tokens=tokens,
-            gain=gain,
             measures=_measures(lag, num, here, left),
-            explanation=(
+            shown=(
                 f"The first {width} tokens of rounds fit `{view.b}` at a lag of "
                 f"{with_minus(f'{lag:+d}')} ({left:.3g} nat left of {here:.3g})."
             ),
@@ -315,15 +312,13 @@ def _evidence(
     is_open = shape.is_ambiguous or shape.is_retokenised
     return Evidence(
         cause=cause,
-        score=0.9 if shape.is_ambiguous else 0.97,
         tokens=tokens,
-        gain=(here - left) * num,
         measures=_measures(most, num, here, left),
-        explanation=(
+        shown=(
             f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of "
             f"{with_minus(f'{most:+d}')} ({left:.3g} nat left of {here:.3g})."
         ),
-        alternatives=list_alternatives(other) if is_open else (),
+        candidates=(other,) if is_open else (),
         next_step=_NEXT_STEP[cause],
     )
 

@@ -42,7 +42,7 @@ BAND, MAX_LOG_N = (0.1, 0.9), 8.0
 LEAST_REST, MOST_REST = -1.0, 1.5
 
 
-@register("temperature", stage="fit")
+@register("temperature", kind="reversal")
 def temperature(view: View) -> Evidence | None:
     """Fit a line to the log-odds of both columns.
 
@@ -60,7 +60,6 @@ def temperature(view: View) -> Evidence | None:
     how = "" if view.entropy is not None else " (approximate: no entropy is recorded)"
     value, low, high = line.value, line.low, line.high
     return Evidence(
-        score=float(np.clip(0.5 + abs(line.correlation) / 2, 0, 0.98)),
         tokens=chosen,
         effect=line.effect,
         where={"temperature": value},
@@ -70,7 +69,7 @@ def temperature(view: View) -> Evidence | None:
             Measure(name="samples that agree", value=line.agreement, unit="share"),
             Measure(name="share of |diff| left", value=float(left), unit="share"),
         ),
-        explanation=(
+        shown=(
             "The diff follows the log-odds themselves, in all samples alike: "
             f"consistent with `{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) "
             f"times the temperature of `{view.a}`{how}."

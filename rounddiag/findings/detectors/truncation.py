@@ -29,7 +29,7 @@ LARGEST = 5.0
 LARGE = 3.0
 
 
-@register("truncated_sampling", stage="fit")
+@register("truncated_sampling", kind="reversal")
 def truncated_sampling(view: View) -> Evidence | None:
     """Find tokens whose mean of exp(diff) is below 1.
 
@@ -49,7 +49,6 @@ def truncated_sampling(view: View) -> Evidence | None:
         return None
     kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
     return Evidence(
-        score=float(np.clip(0.5 + missing / 2, 0, 0.97)),
         tokens=chosen,
         effect=_lost,
         measures=(
@@ -63,7 +62,7 @@ def truncated_sampling(view: View) -> Evidence | None:
             Measure(name="smallest kept mass (1 %)", value=float(bound)),
             Measure(name="tokens with r exactly 0", value=alone, unit="tokens"),
         ),
-        explanation=(
+        shown=(
             f"`{view.a}` gives the tokens {lost:.2%} less mass than `{view.b}` does, "
             "where two whole distributions have the same on average: consistent with "
             f"log-probs over {kept:.1%} of the mass, as top-p or top-k leave (99 % of "

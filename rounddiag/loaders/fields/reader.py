@@ -11,9 +11,10 @@ from torch.nn.functional import pad
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged, as_ragged, row_list
 from rounddiag.loaders.source import format_names
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -186,8 +187,7 @@ class FieldReader:
                 key=name,
                 expected=f"{len(sizes)} rows, as long as those of `{self._key}`"
                 + " or without the first token" * may_lack_first,
-                found=f"{len(rows)} rows of {[row.shape[-1] for row in rows[:4]]},"
-                f" where those have {sizes[:4]}",
+                found=_misfits([row.shape[-1] for row in rows], sizes),
             )
         return [pad(row, (max(lacking, default=0), 0)) for row in rows]
 
@@ -413,3 +413,18 @@ def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     """Return where the response starts and ends."""
     written, stop = mask.nonzero(), mask_end(real)
     return max(1, int(written[0]) if len(written) else stop), stop
+
+
+def _misfits(found: Sequence[int], wanted: Sequence[int]) -> str:
+    """Say which rows have another length than those of the tokens, and by how much."""
+    if len(found) != len(wanted):
+        return f"{len(found)} rows"
+    pairs = enumerate(zip(found, wanted, strict=True))
+    off = {row: abs(own - size) for row, (own, size) in pairs if own != size}
+    low, high, first = min(off.values()), max(off.values()), next(iter(off))
+    by = f"{low}" if low == high else f"{low} to {high}"
+    return (
+        f"{len(off)} of {len(wanted)} rows with another length, by {by}:"
+        f" {join_names([*off], len(off))} (row {first} has {found[first]}, and"
+        f" {wanted[first]} there)"
+    )

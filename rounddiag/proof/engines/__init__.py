@@ -8,10 +8,9 @@
 `chat`          the tokenizer and chat template of a model
 `settings`      what a model computes otherwise for one pass
 `adapters`      a LoRA adapter, added to a model without peft
-`server`        what servers share: ids sent, answers checked
-`vllm`          a vLLM server
-`sglang`        an SGLang server
-`http`          requests to the one host that was named
+`server`        a running vLLM or SGLang: ids sent, answers checked
+`dialects`      how each is asked, and how it answers
+`client`        requests to the one host that was named
 `pictures`      the pictures of a sample: their tokens, their pixels
 `function`      a function from ids to log-probs
 `opening`       what a user passes, opened

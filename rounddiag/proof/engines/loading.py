@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rounddiag.errors import LoadError
+from rounddiag.wording import join_names
 
 _MIN_VERSION = 5
 
@@ -21,15 +22,16 @@ def load_model(
     attention: str | None,
 ) -> tuple[Any, Any]:
     """Load a model, and its image processor if it sees."""
-    _require_transformers()
-    import transformers
-
+    transformers = _require_transformers()
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    if Path(name).is_dir():
+    if _is_path(name):
+        _require_folder(name)
         known["local_files_only"] = True
     place = _device(device)
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+    logs = transformers.utils.logging
+    bars, level = logs.is_progress_bar_enabled(), logs.get_verbosity()
+    logs.disable_progress_bar()
+    logs.set_verbosity_error()  # its report of weights: they are checked below
     try:
         config = transformers.AutoConfig.from_pretrained(name, **known)
         sees = hasattr(config, "vision_config")
@@ -39,10 +41,11 @@ def load_model(
             else transformers.AutoModelForCausalLM
         )
         # Never `.to(bfloat16)`: that rounds the rotary frequencies too.
-        model = auto.from_pretrained(
+        model, report = auto.from_pretrained(
             name,
             dtype=_dtype(dtype, name, place),
             attn_implementation=attention,
+            output_loading_info=True,
             **known,
         )
         processor = (
@@ -50,16 +53,51 @@ def load_model(
             if sees
             else None
         )
-    except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
+        model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
+    except Exception as error:
         raise _loading_error(name, error) from error
     finally:
+        logs.set_verbosity(level)
         if bars:
-            transformers.utils.logging.enable_progress_bar()
-    model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
+            logs.enable_progress_bar()
+    _refuse_partial(name, report)
     return model, processor
 
 
-def _require_transformers() -> None:
+def _is_path(name: str) -> bool:
+    """Return whether a name is of a folder: a model's is `name` or `owner/name`."""
+    return (
+        Path(name).exists() or name.count("/") > 1 or name.startswith((".", "~", "/"))
+    )
+
+
+def _require_folder(name: str) -> None:
+    if not (Path(name) / "config.json").is_file():
+        path = Path(name)
+        found = "a folder without one" if path.is_dir() else "a file"
+        raise LoadError.build(
+            file=name,
+            expected="a folder with `config.json`, as `save_pretrained` writes it",
+            found=found if path.exists() else "no such folder",
+            advice="Pass the folder of the checkpoint of this step.",
+        )
+
+
+def _refuse_partial(name: str, report: dict[str, Any]) -> None:
+    """Refuse weights that are not there: transformers fills them at random."""
+    missing = sorted(map(str, report.get("missing_keys") or ()))
+    other = sorted(str(one[0]) for one in report.get("mismatched_keys") or ())
+    for names, what in ((missing, "lacks"), (other, "has in other shapes")):
+        if names:
+            raise LoadError.build(
+                file=name,
+                expected="all weights of the model",
+                found=f"a checkpoint that {what} {join_names(names, len(names))}",
+                advice="Pass a complete checkpoint, as `save_pretrained` writes it.",
+            )
+
+
+def _require_transformers() -> Any:  # noqa: ANN401 a module
     advice = "Install it: pip install 'rounddiag[prove]'."
     try:
         import transformers
@@ -72,6 +110,7 @@ def _require_transformers() -> None:
             found=transformers.__version__,
             advice=advice,
         )
+    return transformers
 
 
 def _device(device: str) -> torch.device:
@@ -106,6 +145,6 @@ def _loading_error(name: str, error: Exception) -> LoadError:
         file=name,
         expected="a model that transformers opens: a folder as `save_pretrained`"
         " writes it, or a name",
-        found=f"{type(error).__name__}: {text:.300}",
+        found=f"{type(error).__name__}: {text:.300}".rstrip(" .:"),
         advice="Pass the folder of the checkpoint of this step.",
     )

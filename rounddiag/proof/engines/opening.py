@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import BatchError
+from rounddiag.proof.engines.client import Host
 from rounddiag.proof.engines.function import FunctionEngine
-from rounddiag.proof.engines.http import Host, ServerError, StatusError
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.engines.sglang import SglangEngine
-from rounddiag.proof.engines.vllm import VllmEngine
+from rounddiag.proof.engines.server import ServerEngine
 
 if TYPE_CHECKING:
     from rounddiag.proof.engines.engine import Engine
-    from rounddiag.proof.engines.server import ServerEngine
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,7 @@ def open_engine(
 ) -> Opened:
     """Open what a user passed as an engine, and the same with other numerics."""
     if isinstance(engine, str) and "://" in engine:
-        return Opened(open_server(Host.at(engine)))
+        return Opened(ServerEngine.open(Host.at(engine)))
     if isinstance(engine, str | os.PathLike):
         engine = LocalEngine.open(
             os.fspath(engine), device=device, trust_remote_code=trust_remote_code
@@ -49,23 +47,6 @@ def open_engine(
         found=f"a {type(engine).__name__}",
         advice="Pass the checkpoint of this step.",
     )
-
-
-def open_server(host: Host) -> ServerEngine:
-    """Return the engine of a vLLM or SGLang server."""
-    try:
-        return VllmEngine.open(host)
-    except (StatusError, KeyError, TypeError, IndexError):
-        pass
-    try:
-        return SglangEngine.open(host)
-    except StatusError as error:
-        raise ServerError.build(
-            file=host.url,
-            expected="a server of vLLM (`/version`) or SGLang (`/model_info`)",
-            found=f"HTTP {error.status}",
-            advice="Pass the address of the server itself, without `/v1`.",
-        ) from error
 
 
 def _low_precision(engine: LocalEngine) -> LocalEngine:

@@ -1,16 +1,17 @@
-"""What the servers of vLLM and SGLang share: ids sent, scores checked, no surprises."""
+"""A running vLLM or SGLang: ids sent, scores checked, no surprises."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.proof.engines.http import Host, ServerError
+from rounddiag.proof.engines.client import Host, ServerError, StatusError
+from rounddiag.proof.engines.dialects import Answer, Dialect, Sglang, Vllm
 from rounddiag.proof.engines.pictures import with_spans
+from rounddiag.proof.scores import check_log_probs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,48 +24,55 @@ _CHANGED = 0.02  # nat: mean |difference| of the same request, asked again
 
 
 @dataclass(eq=False)
-class ServerEngine(ABC):
+class ServerEngine:
     """A model that a server has.
 
     Attributes
     ----------
     host : Host
-    model : str
-        The name that the server gives it.
-    version : str
-        Of the server's program.
+    dialect : Dialect
+        Of vLLM or of SGLang.
     sent : set of (int, int)
         Sample and index of the pictures that were sent.
     """
 
     host: Host
-    model: str
-    version: str
+    dialect: Dialect
     sent: set[tuple[int, int]] = field(default_factory=set, repr=False)
     _weights: set[str] = field(default_factory=set, repr=False)
     _probe: tuple[Request, Array] | None = field(default=None, repr=False)
 
+    @classmethod
+    def open(cls, host: Host) -> ServerEngine:
+        """Ask a server what it is."""
+        found = Vllm.open(host)
+        if found is not None:
+            return cls(host, found)
+        try:
+            return cls(host, Sglang.open(host))
+        except StatusError as error:
+            raise ServerError.build(
+                file=host.url,
+                expected="a server of vLLM (`/version`) or SGLang (`/model_info`)",
+                found=f"HTTP {error.status}",
+                advice="Pass the address of the server itself, without `/v1`.",
+            ) from error
+
     @property
-    @abstractmethod
     def name(self) -> str:
         """As it is printed."""
+        return f"{self.dialect.title} at {self.host.name}"
 
     @property
     def abilities(self) -> frozenset[Need]:
-        """Ids and pictures; positions, features and logits stay in the server."""
-        return frozenset({"pictures"})
+        """Ids and pictures; positions, features and logits stay in the server.
 
-    @abstractmethod
-    def read_version(self) -> str:
-        """Ask for the version of the server's program."""
-
-    @abstractmethod
-    def ask(self, request: Request, samples: Samples) -> Array:
-        """Return a log-prob for each id of a request; NaN where there is none."""
-
-    @abstractmethod
-    def beside(self, model: str) -> ServerEngine:
-        """Return an engine of another model that the server has, such as an adapter."""
+        Forced decoding where the server has it.
+        """
+        found: set[Need] = {"pictures"}
+        if self.dialect.can_decode:
+            found.add("decoding")
+        return frozenset(found)
 
     def prepare(self, one: Trajectory) -> Trajectory:
         """Find the image tokens of a sample."""
@@ -75,17 +83,11 @@ class ServerEngine(ABC):
         found = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
-            values = self.ask(request, samples)
+            values = self._ask(request, samples)
             scored = request.is_scored.clone()
             scored[0] = False
             values = values[scored.numpy()]
-            if np.isnan(values).any():
-                self.refuse(
-                    "a number for each token",
-                    f"NaN for {int(np.isnan(values).sum())} tokens of sample"
-                    f" {request.sample}",
-                    "Restart the server: some versions return NaN for cached prompts.",
-                )
+            values = check_log_probs(values, self.name, ServerError)
             if self._probe is None:
                 self._probe = request, values
             found.append(values)
@@ -95,11 +97,11 @@ class ServerEngine(ABC):
         """Check that the server is what it was when scoring began."""
         if self._probe is None:
             return
-        version = self.read_version()
-        if version != self.version:
+        version = self.dialect.read_version(self.host)
+        if version != self.dialect.version:
             self.refuse(
-                f"version {self.version} as when scoring began",
-                version,
+                f"version {self.dialect.version} as when scoring began",
+                version or "none",
                 "Prove again while the server stays up.",
             )
         request, before = self._probe
@@ -112,9 +114,37 @@ class ServerEngine(ABC):
                 "Its weights changed: use a server that no trainer updates.",
             )
 
-    def check_ids(self, sent: Array, returned: Any, request: Request) -> None:  # noqa: ANN401 JSON
+    def _ask(self, request: Request, samples: Samples) -> Array:
+        """Return a log-prob for each id of a request; NaN where there is none."""
+        if request.places is not None or any(
+            each.look in {"pad", "zeros"} for each in request.pictures
+        ):
+            raise BatchError.build(
+                expected="a change of ids or pictures",
+                found="one of positions or features",
+                advice="Pass the folder of the model.",
+            )
+        answer = self.dialect.ask(self.host, request, samples)
+        self._check_ids(answer, request)
+        if answer.num_cached:
+            self.refuse(
+                "scores computed for this request",
+                f"{answer.num_cached} tokens from the prefix cache",
+                "Start the server without prefix caching: cached scores can be those"
+                " of older weights.",
+            )
+        self._weights |= set(answer.weights)
+        if len(self._weights) > 1:
+            self.refuse(
+                "one version of the weights while scoring",
+                " and ".join(sorted(self._weights)),
+                "Use a server that no trainer updates.",
+            )
+        return answer.log_probs
+
+    def _check_ids(self, answer: Answer, request: Request) -> None:
         """Raise a ServerError unless the server read the ids that were sent."""
-        found = np.asarray(returned)
+        sent, found = request.ids.numpy(), answer.ids
         where = f"sample {request.sample}"
         if found.shape != sent.shape:
             pictures = (
@@ -125,7 +155,7 @@ class ServerEngine(ABC):
             )
             self.refuse(
                 f"the {len(sent)} ids of {where}",
-                f"{found.size} ids read by the server",
+                f"{len(found)} ids read by the server",
                 f"It read other ids, so its scores mean nothing.{pictures}",
             )
         differs = np.flatnonzero(found != sent)
@@ -137,41 +167,8 @@ class ServerEngine(ABC):
                 "The server tokenised text again: its scores mean nothing.",
             )
 
-    def check_cache(self, number: Any) -> None:  # noqa: ANN401 JSON
-        """Raise a ServerError if scores come from a cache."""
-        if number:
-            self.refuse(
-                "scores computed for this request",
-                f"{number} tokens from the prefix cache",
-                "Start the server without prefix caching: cached scores can be those"
-                " of older weights.",
-            )
-
-    def note_weights(self, version: Any) -> None:  # noqa: ANN401 JSON
-        """Remember a version of weights; raise a ServerError for a second one."""
-        if version is None:
-            return
-        self._weights.add(str(version))
-        if len(self._weights) > 1:
-            self.refuse(
-                "one version of the weights while scoring",
-                " and ".join(sorted(self._weights)),
-                "Use a server that no trainer updates.",
-            )
-
     def refuse(self, expected: str, found: str, advice: str) -> NoReturn:
         """Raise a ServerError that names the server."""
         raise ServerError.build(
             file=self.host.url, expected=expected, found=found, advice=advice
         )
-
-    def require_text(self, request: Request) -> None:
-        """Raise a BatchError where a request needs what no server takes."""
-        if request.places is not None or any(
-            each.look in {"pad", "zeros"} for each in request.pictures
-        ):
-            raise BatchError.build(
-                expected="a change of ids or pictures",
-                found="one of positions or features",
-                advice="Pass the folder of the model.",
-            )

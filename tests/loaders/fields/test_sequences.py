@@ -86,9 +86,15 @@ def test_position_ids_lose_the_padding_and_keep_their_shape() -> None:
 @pytest.mark.parametrize(
     ("shape", "found"),
     [
-        ((2, 2), "2 rows of [2, 2], where those have [4, 4]"),
-        ((2, 5), "2 rows of [5, 5], where those have [4, 4]"),
-        ((1, 4), "1 rows of [4], where those have [4, 4]"),
+        (
+            (2, 2),
+            "2 of 2 rows with another length, by 2: 0, 1 (row 0 has 2, and 4 there)",
+        ),
+        (
+            (2, 5),
+            "2 of 2 rows with another length, by 1: 0, 1 (row 0 has 5, and 4 there)",
+        ),
+        ((1, 4), "1 rows"),
     ],
 )
 def test_a_field_of_another_shape_is_an_error(

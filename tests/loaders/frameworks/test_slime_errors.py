@@ -29,6 +29,10 @@ AGAIN = (
     "Dump the step again; older versions that trained with context parallelism wrote a"
     " slice of each sample, which cannot be read."
 )
+MASK_AGAIN = (
+    "Dump the step again; the mask of a rollout that was resumed must grow with its"
+    " response (slime pull request 1445)."
+)
 NO_ROLLOUT = (
     "Let the rollout keep the engine's log-probabilities (`Sample.rollout_log_probs`),"
     " and dump the step again."
@@ -63,7 +67,8 @@ def test_what_is_no_row_of_numbers_is_reported_with_key_and_row(
     first, second = trained_samples()
 
     assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        f"`{key}`: expected rows of numbers; found {found}. {AGAIN}"
+        f"`{key}`: expected rows of numbers; found {found}."
+        f" {MASK_AGAIN if key == 'loss_masks' else AGAIN}"
     )
 
 
@@ -90,13 +95,14 @@ def test_missing_log_probs_are_reported_with_what_computes_them(
     [
         (
             {"entropy": torch.ones(3)},
-            "entropy`: expected 2 rows, as long as those of `responses`; found 2 rows"
-            " of [3, 3], where those have [3, 2]",
+            "entropy`: expected 2 rows, as long as those of `responses`; found 1 of"
+            " 2 rows with another length, by 1: 1 (row 1 has 3, and 2 there)",
         ),
         (
             {"response_lengths": 1},
             "rollout_log_probs`: expected 2 rows, as long as those of `responses`;"
-            " found 2 rows of [3, 2], where those have [3, 1]",
+            " found 1 of 2 rows with another length, by 1: 1 (row 1 has 2, and 1"
+            " there)",
         ),
         (
             {"response_lengths": 5},
@@ -133,7 +139,17 @@ def test_several_values_a_token_are_an_error(tmp_path: Path) -> None:
 
     assert refused(write_train_file(tmp_path, samples)) == (
         "`loss_masks`: expected one value per token; found rows of 2 dimensions."
-        f" {AGAIN}"
+        f" {MASK_AGAIN}"
+    )
+
+
+def test_a_mask_of_a_part_of_the_response_is_an_error(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    change = {"loss_masks": torch.ones(1)}
+
+    assert refused(write_train_file(tmp_path, [first, second | change])) == (
+        "`loss_masks`: expected 2 rows, as long as those of `responses`; found 1 of 2"
+        f" rows with another length, by 1: 1 (row 1 has 1, and 2 there). {MASK_AGAIN}"
     )
 
 

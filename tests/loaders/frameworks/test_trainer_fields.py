@@ -152,8 +152,8 @@ def test_trl_without_prompts_has_no_groups() -> None:
 def test_trl_s_fields_have_the_width_of_the_completions() -> None:
     message = (
         "dict: `old_per_token_logps`: expected 2 rows, as long as those of"
-        " `completion_ids`; found 2 rows of [3, 3], where those have [4, 4]. Save every"
-        " field for the same samples and tokens."
+        " `completion_ids`; found 2 of 2 rows with another length, by 1: 0, 1 (row 0"
+        " has 3, and 4 there). Save every field for the same samples and tokens."
     )
     with says(message):
         load({**trl(), "old_per_token_logps": torch.zeros(2, 3)})

@@ -165,7 +165,7 @@ def test_the_checks_run_in_the_child(
     monkeypatch.setattr("rounddiag.loaders.open.with_check_results", check)
     monkeypatch.setattr("rounddiag.loaders.untrusted.answer.check_tokenizer", check)
     assert load(path, untrusted=True).meta["checks"] == expected
-    assert len(expected) == 17
+    assert len(expected) == 20
 
 
 @pytest.mark.usefixtures("forked")

@@ -182,6 +182,10 @@ _AGAIN = (
     "Dump the step again; older versions that trained with context parallelism wrote a"
     " slice of each sample, which cannot be read."
 )
+_MASK_AGAIN = (
+    "Dump the step again; the mask of a rollout that was resumed must grow with its"
+    " response (slime pull request 1445)."
+)
 _ADVICE = {
     "rollout_log_probs": "Let the rollout keep the engine's log-probabilities"
     " (`Sample.rollout_log_probs`), and dump the step again.",
@@ -202,10 +206,11 @@ def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
     fields = ChainMap[str, Any]({"responses": responses}, saved)  # type: ignore[arg-type]
     reader = FieldReader(fields, source.path, "responses", advice=_AGAIN)
     rows = {ours: reader.token_rows(theirs) for theirs, ours in NAMES.items()}
+    masks = FieldReader(fields, source.path, "responses", advice=_MASK_AGAIN)
     return {
         "prompts": prompts,
         "responses": responses,
-        "response_mask": reader.required_token_rows("loss_masks"),
+        "response_mask": masks.required_token_rows("loss_masks"),
         **{name: values for name, values in rows.items() if values is not None},
     }
 

@@ -1,0 +1,283 @@
+"""What an update uses: log-probs may agree, and training is wrong nevertheless."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.checks.contracts import (
+    Contract,
+    Fault,
+    UntestableError,
+    fault_at,
+    fault_in,
+    require_ids,
+    require_tokens,
+)
+from rounddiag.checks.rounds import find_holes
+from rounddiag.checks.tokens import decode_ids, mask_runs, prompt_lengths, special_ids
+from rounddiag.text.chat_template import TURN_ENDS
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+
+_UPDATE = partial(Contract, kind="update")
+
+
+def _trained(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the tokens that an update uses, and their advantages."""
+    require_tokens(batch)
+    if batch.advantages is None:
+        raise UntestableError(field="advantages")
+    trained = batch.response_mask != 0
+    if batch.loss_mask is not None:
+        trained &= batch.loss_mask != 0
+    index = trained.nonzero()[:, 0]
+    return index, batch.advantages[index]
+
+
+def _last_round_only(batch: Batch) -> Fault | None:
+    index, advantages = _trained(batch)
+    rounds = batch.rounds
+    owner = torch.searchsorted(rounds.start, index, right=True) - 1
+    num_trained = owner.bincount(minlength=len(rounds))
+    num_used = owner[advantages != 0].bincount(minlength=len(rounds))
+    known = num_trained > 0
+    sample, used = rounds.sample[known], num_used[known] > 0
+    num_rounds = sample.bincount(minlength=batch.num_samples)
+    is_last = torch.ones_like(used)
+    is_last[:-1] = sample[1:] != sample[:-1]
+    reached = sample[is_last & used].bincount(minlength=batch.num_samples) > 0
+    earlier = sample[~is_last & used].bincount(minlength=batch.num_samples) > 0
+    several = (num_rounds > 1) & (reached | earlier)
+    alone = several & ~earlier
+    # The advantage of one round may be 0; that of all rounds but the last is a rule.
+    if 2 * int(alone.sum()) <= int(several.sum()):
+        return None
+    rows = alone.nonzero()[:, 0].tolist()
+    fault = fault_in(rows, "in which the advantage is 0 in all rounds but the last")
+    lost = index[(advantages == 0) & alone[rounds.sample[owner]]]
+    return fault and Fault(
+        f"{fault.detail}; {pluralize(len(lost), 'trained token')} without an advantage",
+        fault.samples,
+        lost,
+    )
+
+
+ADVANTAGES_REACH = _UPDATE(
+    "advantages reach the earlier rounds",
+    "advantages",
+    _last_round_only,
+    advice="Broadcast the advantage of a trajectory to the tokens of all its rounds.",
+)
+
+
+def _all_zero(batch: Batch) -> Fault | None:
+    _, advantages = _trained(batch)
+    if not len(advantages) or (advantages != 0).any():
+        return None
+    if batch.rewards is None:
+        raise UntestableError(
+            field="rewards",
+            why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
+            " `rewards` would say whether that is right",
+        )
+    rewards = batch.rewards.cpu().numpy()
+    groups = np.array(batch.group_ids or [""] * batch.num_samples)
+    differing = [
+        name
+        for name in np.unique(groups)
+        if len(np.unique(rewards[groups == name][~np.isnan(rewards[groups == name])]))
+        > 1
+    ]
+    if not differing:
+        return None
+    samples = np.flatnonzero(np.isin(groups, differing)).tolist()
+    where = pluralize(len(differing), "group") if batch.group_ids else "the batch"
+    return Fault(
+        f"advantages are 0 at all {pluralize(len(advantages), 'trained token')}, and"
+        f" the rewards of {where} differ: sample {samples[0]} has"
+        f" {rewards[samples[0]]:g}",
+        tuple(samples),
+    )
+
+
+ADVANTAGES_DIFFER = _UPDATE(
+    "advantages are not 0 where rewards differ",
+    "advantages",
+    _all_zero,
+    advice="Compare the rewards that the estimator of advantages was given.",
+)
+
+
+def _separators(batch: Batch) -> Fault | None:
+    """Compare the ids after a turn of the model with those after turns of prompts."""
+    require_ids(batch)
+    require_tokens(batch)
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        raise UntestableError(field="prompt_ids")
+    runs = mask_runs(batch)
+    inner = torch.zeros(len(runs), dtype=torch.bool, device=runs.start.device)
+    inner[:-1] = runs.sample[1:] == runs.sample[:-1]
+    after = (runs.start + runs.num_tokens)[inner]
+    if not len(after):
+        raise UntestableError(
+            field="response_mask", why="no sample has more than one round"
+        )
+    ids = batch.response_ids
+    ends, counts = ids[after - 1].unique(return_counts=True)
+    end = int(ends[counts.argmax()])
+    separator, following = _of_prompts(batch, end)
+    missing = (ids[after - 1] == end) & (ids[after] == following)
+    fault = fault_at(batch, after[missing], "")
+    if fault is None:
+        return None
+    names = decode_ids([end, following, separator], batch.tokenizer)
+    num = int(missing.sum())
+    word = "turn end is" if num == 1 else "turn ends are"
+    return Fault(
+        f"{num:,} {word} followed by {names[1]}, in"
+        f" {pluralize(len(fault.samples), 'sample')}; in the prompts, {names[0]} is"
+        f" followed by {names[2]} first",
+        fault.samples,
+        fault.tokens,
+    )
+
+
+def _of_prompts(batch: Batch, end: int) -> tuple[int, int]:
+    """Return the id between the end of a turn and the next turn in prompts, and that.
+
+    They are the same after each turn, or there is nothing to compare with.
+    """
+    assert batch.prompt_ids is not None  # noqa: S101 for the type checker
+    assert batch.prompt_offsets is not None  # noqa: S101
+    ids, offsets = batch.prompt_ids, batch.prompt_offsets
+    at = (ids == end).nonzero()[:, 0]
+    at = at[at + 2 < offsets[torch.searchsorted(offsets, at, right=True)]]
+    separators, following = ids[at + 1].unique(), ids[at + 2].unique()
+    if len(separators) != 1 or len(following) != 1 or separators[0] == following[0]:
+        raise UntestableError(
+            field="prompt_ids",
+            why="needs prompts in which one separator follows the end of each turn",
+        )
+    return int(separators[0]), int(following[0])
+
+
+SEPARATED = _UPDATE(
+    "turns are separated as in the prompts",
+    "response_ids",
+    _separators,
+    advice="Append the ids that the template writes after the end of a turn, with mask"
+    " 0.",
+)
+
+
+def _resumed(batch: Batch) -> Fault | None:
+    """Find rounds that begin where no turn has ended, as after an abort."""
+    require_ids(batch)
+    require_tokens(batch)
+    ids = [*special_ids(batch.tokenizer, TURN_ENDS).values()]
+    wanted = torch.tensor(ids, device=batch.response_ids.device)
+    num_ends = torch.isin(batch.response_ids, wanted).cumsum(0)
+    rounds = batch.rounds
+    stop = rounds.start + rounds.num_tokens
+    later = torch.zeros(len(rounds), dtype=torch.bool, device=stop.device)
+    later[1:] = rounds.sample[1:] == rounds.sample[:-1]
+    if not later.any():
+        return None
+    ended = torch.isin(batch.response_ids[stop - 1], wanted)[:-1][later[1:]]
+    # Where turns have no end of their own, as in a completion, nothing resumes.
+    if 2 * int(ended.sum()) <= len(ended):
+        why = "rounds do not end with a known end of turn"
+        raise UntestableError(field="tokenizer", why=why)
+    begin, last = rounds.start[later], stop[:-1][later[1:]] - 1
+    before = num_ends[last] - torch.isin(batch.response_ids[last], wanted).long()
+    resumes = num_ends[begin - 1] == before
+    holes = find_holes(batch)
+    resumes &= ~torch.isin(begin - 1, holes)
+    return fault_at(batch, begin[resumes], "at which a round goes on with an open turn")
+
+
+RESUMED = _UPDATE(
+    "no round resumes inside a turn",
+    "response_mask",
+    _resumed,
+    advice="Join the parts of an aborted turn into one round, and mask none of them by"
+    " accident.",
+)
+
+
+def _rewritten(batch: Batch) -> Fault | None:
+    """Find joined rows whose prompt does not begin with all that came before."""
+    num_rows = batch.sample_columns.get("num_rows")
+    if num_rows is None or "row" not in batch.round_columns or batch.round_ids is None:
+        raise UntestableError(
+            field="num_rows", why="the samples were not joined from rows"
+        )
+    require_ids(batch)
+    prompt_lengths(batch)
+    rewritten = {
+        sample: turn
+        for sample in range(len(batch))
+        if (turn := _first_rewritten(batch, sample)) is not None
+    }
+    if not rewritten:
+        return None
+    fault = fault_in([*rewritten], "with a row that another context precedes")
+    sample, number = next(iter(rewritten.items()))
+    return fault and Fault(
+        f"{fault.detail}; the first is row {number} of sample {sample}", fault.samples
+    )
+
+
+def _first_rewritten(batch: Batch, sample: int) -> int | None:
+    """Return the first row that does not go on from the row before it."""
+    before: Array = _ids(batch.prompt_ids, batch.prompt_offsets, sample)
+    for number, (prompt, response) in enumerate(_rows(batch, sample)):
+        if number and not np.array_equal(prompt[: len(before)], before):
+            return number
+        before = np.concatenate([prompt if number else before, response])
+    return None
+
+
+def _rows(batch: Batch, sample: int) -> Iterator[tuple[Array, Array]]:
+    """Yield prompt and response of each joined row; the first prompt is apart."""
+    assert batch.round_ids is not None  # noqa: S101 for the type checker
+    begin = int(batch.offsets[sample])
+    part = slice(begin, begin + int(batch.lengths[sample]))
+    ids, mask = batch.response_ids[part].cpu().numpy(), batch.response_mask[part]
+    breaks = np.flatnonzero(np.diff(batch.round_ids[part].cpu().numpy())) + 1
+    limits = [0, *breaks.tolist(), len(ids)]
+    if len(limits) - 1 != int(batch.sample_columns["num_rows"][sample]):
+        return
+    for first, stop in pairwise(limits):
+        written = (mask[first:stop] != 0).nonzero()[:, 0]
+        start = first + (int(written[0]) if first and len(written) else 0)
+        yield ids[first:start], ids[start:stop]
+
+
+def _ids(flat: Tensor | None, offsets: Tensor | None, sample: int) -> Array:
+    if flat is None or offsets is None:
+        return np.empty(0, dtype=np.int64)
+    first, stop = offsets[sample : sample + 2].tolist()
+    return flat[first:stop].cpu().numpy()
+
+
+JOINED = Contract(
+    "joined rows go on from one another",
+    "num_rows",
+    _rewritten,
+    advice="Score each row with its own prompt: what the sample shows before a round"
+    " is not what the model read.",
+)

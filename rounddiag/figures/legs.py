@@ -1,0 +1,161 @@
+"""The figure of legs: what of the importance ratio comes from where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.core.legs import ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE, WHOLE
+from rounddiag.core.legs import legs as compute_legs
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    colorize,
+    empty_figure,
+    new_figure,
+    theme_of,
+)
+from rounddiag.figures._parts.data import note_unknown_rounds
+from rounddiag.figures._parts.labels import NO_TOKENS, count_nonfinite, hover_text
+from rounddiag.schema import LEGS
+from rounddiag.stats.inputs import measure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.stats.inputs import Data
+
+_TITLE = "Legs of the importance ratio"
+_HEIGHT, _BOTTOM = 360, 52
+_BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
+_ORDER = (ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE)
+
+
+def plot_legs(
+    data: Data,
+    *,
+    by: str = "round",
+    behaviour: str | None = None,
+    theme: ThemeName | None = None,
+) -> go.Figure:
+    """Plot the mean log ratio of each leg, stacked, per round.
+
+    Parameters
+    ----------
+    data : Batch, DataFrame or path-like
+        A batch, or what `legs` made of one.
+    by : str
+        The column of the x axis, as in `legs`.
+    behaviour : str, optional
+        Of a batch: the score by the training engine with the sampler's weights.
+    theme : {"light", "dark"}, optional
+        The one set by `use_theme` when left out.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column, or there is no column `by`.
+    BatchError
+        If the batch has no such score.
+
+    Notes
+    -----
+    How to read it: bars of one place add up to the mean log ratio that the trainer's
+    loss sees, the diamond. Below, the effective sample size of the ratio of each leg:
+    1 where it weights all tokens alike. A leg with short bars and a small sample size
+    has large ratios of both signs.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> figure = rd.plot_legs("sample_data/healthy.parquet")
+    >>> figure.layout.xaxis.title.text
+    'round'
+    """
+    inputs = measure(data)
+    frame = inputs.frame
+    if frame is None:
+        frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)
+    LEGS.require(frame.columns, by, *(column.name for column in LEGS.columns))
+    colors = theme_of(theme)
+    if frame.empty:
+        return empty_figure(_TITLE, NO_TOKENS, colors)
+    names = [one for one in _ORDER if one in set(frame["leg"])]
+    keys = dict(zip(names, colors.lines, strict=False))
+    figure = new_figure(
+        _TITLE,
+        [
+            *note_unknown_rounds(inputs),
+            *(colorize(f"■ {name}", color) for name, color in keys.items()),
+            "◆ whole ratio",
+            *_explain(frame),
+        ],
+        colors,
+        height=TOP + _HEIGHT + _BOTTOM,
+        bottom=_BOTTOM,
+    )
+    for name, color in keys.items():
+        _add_leg(figure, frame[frame["leg"] == name], by, color)
+    _add_whole(figure, frame[frame["leg"] == WHOLE], by, colors)
+    figure.update_layout(
+        barmode="relative",
+        xaxis={"title": {"text": hover_text(by)}, "anchor": "y2"},
+        yaxis={"domain": _BARS, "title": {"text": LEGS["mean_log_ratio"].label}},
+        yaxis2={
+            "domain": _SIZE,
+            "range": [-0.04, 1.04],
+            "title": {"text": LEGS["effective_sample_size"].label},
+        },
+    )
+    return figure
+
+
+def _explain(frame: pd.DataFrame) -> list[str]:
+    """Say why two legs are one, and how many tokens were left out."""
+    lines = []
+    if GAP_AND_STALENESS in set(frame["leg"]):
+        lines.append("one leg: no score has the sampler's weights in the trainer")
+    if num := frame.attrs.get("num_nonfinite"):
+        lines.append(f"left out: {count_nonfinite(num)}")
+    return lines
+
+
+def _add_leg(figure: go.Figure, rows: pd.DataFrame, by: str, color: str) -> None:
+    name = str(rows["leg"].iloc[0])
+    data = rows[["k3", "effective_sample_size", "num_tokens"]].to_numpy()
+    figure.add_bar(
+        x=rows[by],
+        y=rows["mean_log_ratio"],
+        name=name,
+        marker={"color": color},
+        customdata=data,
+        hovertemplate=f"<b>{name}</b><br>mean log ratio %{{y:.3g}} nat"
+        "<br>k3 %{customdata[0]:.3g} nat<br>effective sample size"
+        " %{customdata[1]:.3f}<br>%{customdata[2]:,} tokens<extra></extra>",
+    )
+    figure.add_scatter(
+        x=rows[by],
+        y=rows["effective_sample_size"],
+        yaxis="y2",
+        mode="lines+markers",
+        marker={"color": color, "size": 7},
+        line={"color": color},
+        hovertemplate=f"<b>{name}</b><br>effective sample size %{{y:.3f}}"
+        "<extra></extra>",
+    )
+
+
+def _add_whole(figure: go.Figure, rows: pd.DataFrame, by: str, theme: Theme) -> None:
+    marker = {"symbol": "diamond", "size": 8, "color": theme.text}
+    figure.add_scatter(
+        x=rows[by],
+        y=rows["mean_log_ratio"],
+        name="whole ratio",
+        mode="markers",
+        marker=marker,
+        hovertemplate="<b>whole ratio</b><br>%{y:.3g} nat<extra></extra>",
+    )

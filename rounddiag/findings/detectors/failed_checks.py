@@ -1,0 +1,68 @@
+"""Failed contracts of `rd.check` as facts, under the cause that they show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.checks import check
+from rounddiag.core.columns import to_numpy
+from rounddiag.core.scores import select_scores
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag.checks import Check, Checks
+    from rounddiag.findings.view import View
+
+# Faults of rows and masks, which add no mismatch of their own.
+_QUIET = frozenset({"padding_rows", "mask_punched"})
+
+
+@register("failed_check", kind="fact")
+def failed_checks(view: View) -> Iterator[Evidence]:
+    """Turn failed contracts into evidence; what is only worth knowing is left out."""
+    for one in checks_of(view).failed:
+        if one.kind == "note":
+            continue
+        tokens = np.isin(view.sample, one.samples)
+        if one.tokens is not None:
+            tokens = np.isin(view.flat, one.tokens)
+        cause = _cause(view, one)
+        yield Evidence(
+            cause=cause,
+            severity=one.kind,
+            tokens=tokens,
+            adds_mismatch=one.kind == "bug" and cause not in _QUIET,
+            where={
+                "samples": np.array(one.samples, dtype=int),
+                "fact": one.detail.partition(":")[0],
+            },
+            shown=f"A check fails: {one.name} ({one.detail}).",
+            next_step=one.advice,
+        )
+
+
+def checks_of(view: View) -> Checks:
+    """Return the checks of the batch of a view."""
+    memo = view.facts.memo
+    if "checks" not in memo:
+        memo["checks"] = check(view.batch, a=view.a, b=view.b, fast=True)
+    found: Checks = memo["checks"]
+    return found
+
+
+def _cause(view: View, one: Check) -> str:
+    """Return the cause of a failed check; one impossible value is a fill."""
+    if one.cause != "impossible_log_probs" or one.tokens is None:
+        return one.cause or "unknown"
+    batch = select_scores(view.batch, view.a, view.b)
+    for column in (batch.rollout_log_probs, batch.old_log_probs):
+        values = to_numpy(column)[one.tokens]
+        values = values[~(values <= 0) | np.isinf(values)]
+        if len(np.unique(values)) > 1:
+            return one.cause
+    return "filled_log_probs"

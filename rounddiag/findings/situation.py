@@ -1,0 +1,157 @@
+"""What is known of a place that rules causes out: where it is, and what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
+from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.place import usual_size
+from rounddiag.findings.sample_sets import (
+    ALL_BUT_EVERY_NTH,
+    BLOCK,
+    EVERY_NTH,
+    OWN_START,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rounddiag._typing import Array
+    from rounddiag.findings.conditions import Condition
+    from rounddiag.findings.place import Place
+    from rounddiag.findings.view import View
+
+_ROUNDS = frozenset({"round", "last_round", "images_seen", "num_rounds"})
+_STEPS = frozenset({"decoding_step", "context_length", "since_image"})
+_FIRST = 8  # tokens of a sample
+_NAMES = {
+    "content": frozenset({"role", "token_id", "application"}),
+    "last": frozenset({"last_tokens", "last_of_longest"}),
+    "first": frozenset({"first_tokens", "after_image"}),
+    "own": frozenset({OWN_START}),
+    "nth": frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH}),
+    "worker": frozenset({BLOCK}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """Where a mismatch is, in the terms that rule causes out.
+
+    Attributes
+    ----------
+    scopes : frozenset of str
+        `all` tokens; whole samples: of one `worker` or block of rows, weight `version`,
+        `pack` or `cached` prefix, every `nth`, or `some`; later rounds (`round`) or
+        tokens (`step`), from one of their `own` on, or `early`; the `first` or `last`
+        tokens of rounds or samples; some `content`.
+    at_start : bool or None
+        Whether the first tokens of the samples are affected; None if that is open.
+    has_images : bool or None
+        Whether there are images in the context; None if the file does not say.
+    median_abs_diff : float
+        At its uncertain tokens, in nats.
+    refuted : frozenset of str
+        Causes that a check, a relation or a record of the batch refutes.
+    """
+
+    scopes: frozenset[str]
+    at_start: bool | None
+    has_images: bool | None
+    median_abs_diff: float
+    refuted: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        tokens: Array,
+        place: Place | None,
+        refuted: Collection[str] = (),
+    ) -> Situation:
+        """Read the situation of some tokens: of a place, or of all."""
+        scopes = _scopes(place) if place else {"all"}
+        size = view.abs_diff[tokens & view.uncertain]
+        return cls(
+            scopes=frozenset(scopes),
+            at_start=_at_start(view, tokens, scopes),
+            has_images=_has_images(view, tokens),
+            median_abs_diff=float(np.median(size)) if len(size) else 0.0,
+            refuted=frozenset({*refuted, *_refuted(view)}),
+        )
+
+
+def _scopes(place: Place) -> set[str]:
+    """Return what a place is about.
+
+    Ends and starts say more than the samples, rounds or contents that have them.
+    """
+    scopes = {_scope(one) for one in place.conditions}
+    if "last" in scopes:
+        return {"last"}
+    if "early" in scopes:
+        scopes -= {"first"}
+    return scopes - {"content"} or scopes
+
+
+def _at_start(view: View, tokens: Array, scopes: set[str]) -> bool | None:
+    """Return whether the first tokens of the samples are affected.
+
+    They are if their mean is above that of equally likely tokens elsewhere by two
+    standard errors, and are not if it is below half of the excess of all by as much.
+    """
+    if scopes <= {"all", "early"}:
+        return True
+    if scopes & {"round", "step", "own"}:
+        return False
+    if scopes & {"first", "last", "content"}:
+        return None
+    size, usual = usual_size(view, ~tokens)
+    first = tokens & (view.num_before < _FIRST) & view.uncertain
+    if not first.any():
+        return None
+    whole = float(size[tokens].sum() / usual[tokens].sum())
+    excess, error = clustered_mean((size - usual)[first], view.sample[first])
+    least = (whole - 1) / 2 * float(usual[first].mean())
+    if excess > 2 * error:
+        return True
+    return False if excess + 2 * error < least else None
+
+
+def _scope(one: Condition) -> str:
+    """Return what a condition is about."""
+    name = one.column
+    if name in _ROUNDS or name in _STEPS:
+        is_early = one.relation == "<=" or (name == "round" and one.value == 0)
+        return "early" if is_early else "round" if name in _ROUNDS else "step"
+    for scope, names in _NAMES.items():
+        if name in names:
+            return scope
+    words = (("version", VERSIONS), ("pack", PACKS), ("cached", CACHES))
+    for scope, word in (*words, ("worker", WORKERS)):
+        if word.search(name):
+            return scope
+    return "some"
+
+
+def _has_images(view: View, tokens: Array) -> bool | None:
+    """Return whether some tokens have an image in their context."""
+    if view.images is None:
+        return None
+    return bool((view.images[tokens] > 0).any())
+
+
+def _refuted(view: View) -> set[str]:
+    """Return causes that the whole batch refutes."""
+    refuted = set()
+    if not view.usual.is_routed and view.facts.memo.get("kind_is_stated"):
+        refuted.add("moe_routing")
+    if int(view.round.max(initial=0)) == 0:
+        refuted.add("context_masked")
+    if view.images is not None and int(view.images.max(initial=0)) <= 1:
+        refuted.add("image_window")
+    return refuted

@@ -1,0 +1,376 @@
+"""How vLLM and SGLang are asked for the log-probs of exact ids, and how they answer."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rounddiag.proof.engines.client import Host, ServerError, StatusError
+from rounddiag.proof.engines.pictures import collapse, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.proof.trajectory import Request, Samples
+
+_MINUS_INFINITY = -9999.0  # as JSON of vLLM has it
+_PROBE = [1, 2, 1, 2, 1, 2]
+_GENERATE, _COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answer:
+    """What a server answered to one request.
+
+    Attributes
+    ----------
+    ids : array of int
+        What it read.
+    log_probs : array of float, one for each id of the request
+        NaN where there is none.
+    num_cached : int
+        How many of the ids it had in its cache.
+    weights : sequence of str
+        The versions of its weights, where it has them.
+    """
+
+    ids: Array
+    log_probs: Array
+    num_cached: int = 0
+    weights: Sequence[str] = ()
+
+
+class Dialect(Protocol):
+    """The requests of one program."""
+
+    @property
+    def version(self) -> str:
+        """Of the program."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """The program and its version."""
+        ...
+
+    @property
+    def can_decode(self) -> bool:
+        """Whether it decodes given tokens."""
+        ...
+
+    def read_version(self, host: Host) -> str:
+        """Ask for the version."""
+        ...
+
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
+        """Ask for the log-probs of a request."""
+        ...
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """A vLLM server.
+
+    Text goes to `/v1/completions`, which every server has; pictures go to
+    `/inference/v1/generate`, which needs `--enable-scale-out`. With
+    `--enable-trace-replay` the server also decodes given tokens.
+    """
+
+    model: str
+    version: str
+    can_decode: bool = False
+
+    @classmethod
+    def open(cls, host: Host) -> Vllm | None:
+        """Ask a server for its version and its model; None if it is another program."""
+        try:
+            version = _pick(host.get("/version"), "version")
+            models = _pick(host.get("/v1/models"), "data")
+        except StatusError:
+            return None
+        if not isinstance(version, str) or not isinstance(models, list):
+            return None
+        names = [
+            (str(one["id"]), one.get("parent"))
+            for one in models
+            if isinstance(one, dict) and "id" in one
+        ]
+        own = [name for name, parent in names if not parent] or [n for n, _ in names]
+        if not own:
+            return None
+        found = cls(own[0], version)
+        with suppress(StatusError):
+            answer = found._decode(host, [1], _PROBE, [])
+            if _pick(answer, "choices", 0, "token_ids") == _PROBE:
+                return replace(found, can_decode=True)
+        return found
+
+    @property
+    def title(self) -> str:
+        """The program and its version."""
+        return f"vLLM {self.version}"
+
+    def read_version(self, host: Host) -> str:
+        """Ask for the version."""
+        return str(_pick(host.get("/version"), "version"))
+
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
+        """Ask for the log-probs of a request."""
+        if request.setting == "decoded":
+            return self._force(host, request, samples)
+        body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
+        body["cache_salt"] = secrets.token_hex(8)
+        settings = {"max_tokens": 1, "temperature": 1, "prompt_logprobs": 0}
+        if request.pictures:
+            body |= {
+                "token_ids": collapse(request, samples),
+                "content_parts": _parts(
+                    [encode(one, samples) for one in request.pictures]
+                ),
+                "sampling_params": settings,
+            }
+            answer = host.post(_GENERATE, body)
+        else:
+            body |= settings | {
+                "prompt": request.ids.tolist(),
+                "return_weight_versions": True,
+                "add_special_tokens": False,
+            }
+            answer = host.post(_COMPLETIONS, body)
+        entries = self._find(answer, "prompt_logprobs")
+        if not isinstance(entries, list):
+            raise _error(
+                host,
+                "`prompt_logprobs` in the answer",
+                "none",
+                "Use vLLM 0.12 or newer, without speculative decoding.",
+            )
+        ids = request.ids.tolist()
+        read = self._find(answer, "prompt_token_ids")
+        if read is None:
+            read = [
+                _id_of(entry, token) for entry, token in zip(entries, ids, strict=False)
+            ]
+            read += [-1] * (len(entries) - len(read))
+        values = [
+            _pick(entry, str(token), "logprob") if at else None
+            for at, (entry, token) in enumerate(zip(entries, ids, strict=False))
+        ]
+        values += [None] * (len(ids) - len(values))
+        return Answer(
+            ids=_read_ids(host, read),
+            log_probs=_read_log_probs(host, values),
+            num_cached=_count(
+                answer, "usage", "prompt_tokens_details", "cached_tokens"
+            ),
+            weights=self._weights(answer),
+        )
+
+    def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
+        """Let it decode a round's tokens one after the other."""
+        at = request.is_scored.nonzero()[:, 0]
+        begin, stop = int(at[0]), int(at[-1]) + 1
+        shown = tuple(
+            picture
+            for picture in request.pictures
+            if samples[picture.sample].spans[picture.index][1] <= begin
+        )
+        context = replace(
+            request,
+            ids=request.ids[:begin],
+            source=request.source[:begin],
+            is_scored=request.is_scored[:begin],
+            pictures=shown,
+        )
+        answer = self._decode(
+            host,
+            collapse(context, samples),
+            request.ids[begin:stop].tolist(),
+            [encode(one, samples) for one in shown],
+        )
+        content = _pick(answer, "choices", 0, "logprobs", "content")
+        values = [
+            _pick(entry, "logprob")
+            for entry in (content if isinstance(content, list) else [])
+        ]
+        drawn = _read_ids(host, _pick(answer, "choices", 0, "token_ids"))
+        found = np.full(len(request.ids), np.nan)
+        if len(values) == stop - begin:
+            found[begin:stop] = _read_log_probs(host, values)
+        ids = request.ids.numpy()
+        return Answer(
+            ids=np.r_[ids[:begin], drawn, ids[stop:]],
+            log_probs=found,
+            weights=self._weights(answer),
+        )
+
+    def _decode(
+        self, host: Host, ids: list[int], wanted: list[int], pictures: list[str]
+    ) -> Any:  # noqa: ANN401 JSON
+        body: dict[str, Any] = {
+            "model": self.model,
+            "token_ids": ids,
+            "sampling_params": {
+                "max_tokens": len(wanted),  # it would be 16
+                "temperature": 1,
+                "logprobs": 0,
+                "trace_decode_token_ids": wanted,
+            },
+            "return_token_ids": True,
+            "cache_salt": secrets.token_hex(8),
+        }
+        if pictures:
+            body["content_parts"] = _parts(pictures)
+        return host.post(_GENERATE, body)
+
+    def _find(self, answer: Any, key: str) -> Any:  # noqa: ANN401 JSON
+        """Return a field of an answer, or of its only choice."""
+        found = _pick(answer, key)
+        return _pick(answer, "choices", 0, key) if found is None else found
+
+    def _weights(self, answer: Any) -> list[str]:  # noqa: ANN401 JSON
+        spans = self._find(answer, "weight_versions")
+        if not isinstance(spans, list):
+            return []
+        return [
+            str(one["version"] if isinstance(one, dict) and "version" in one else one)
+            for one in spans
+        ]
+
+
+@dataclass(frozen=True)
+class Sglang:
+    """An SGLang server, through `/generate`."""
+
+    version: str
+    can_decode: bool = False
+
+    @classmethod
+    def open(cls, host: Host) -> Sglang:
+        """Ask a server for its model and its version."""
+        try:
+            host.get("/model_info")
+        except StatusError:  # before 0.5.4
+            host.get("/get_model_info")
+        return cls(cls("").read_version(host))
+
+    @property
+    def title(self) -> str:
+        """The program and its version."""
+        return f"SGLang {self.version}".rstrip()
+
+    def read_version(self, host: Host) -> str:
+        """Ask for the version; empty if it has none."""
+        for path in ("/server_info", "/get_server_info"):
+            with suppress(StatusError):
+                return str(_pick(host.get(path), "version") or "")
+        return ""
+
+    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
+        """Ask for the log-probs of a request."""
+        body: dict[str, Any] = {
+            "input_ids": collapse(request, samples),
+            "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+            "return_logprob": True,
+            "logprob_start_len": 0,
+            "return_prompt_token_ids": True,
+        }
+        if request.pictures:
+            body["image_data"] = [encode(one, samples) for one in request.pictures]
+        with suppress(StatusError):  # it is refused while other requests run
+            host.post("/flush_cache", {})
+        answer = host.post("/generate", body)
+        entries = _pick(answer, "meta_info", "input_token_logprobs")
+        if not isinstance(entries, list):
+            raise _error(
+                host,
+                "`meta_info.input_token_logprobs` in the answer",
+                "none",
+                "Start the server without speculative decoding.",
+            )
+        read = _read_ids(host, [_pick(entry, 1) for entry in entries])
+        ids = request.ids.numpy()
+        if read.shape == ids.shape and request.pictures:
+            # Pictures have ids of their own there, made of their hashes.
+            first = request.pictures[0]
+            one = samples[first.sample]
+            is_image = ids == int(one.ids[one.spans[first.index][0]])
+            read = np.where(is_image, ids, read)
+        weights = _pick(answer, "meta_info", "weight_version")
+        return Answer(
+            ids=read,
+            log_probs=_read_log_probs(host, [_pick(entry, 0) for entry in entries]),
+            num_cached=_count(answer, "meta_info", "cached_tokens"),
+            weights=[] if weights is None else [str(weights)],
+        )
+
+
+def _parts(pictures: list[str]) -> list[dict[str, str]]:
+    return [{"type": "image_url", "url": one} for one in pictures]
+
+
+def _pick(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 JSON
+    """Return what lies at a path of keys and indices; None if nothing does."""
+    for key in path:
+        if isinstance(answer, dict) and isinstance(key, str):
+            answer = answer.get(key)
+        elif isinstance(answer, list) and isinstance(key, int) and len(answer) > key:
+            answer = answer[key]
+        else:
+            return None
+    return answer
+
+
+def _count(answer: Any, *path: str) -> int:  # noqa: ANN401 JSON
+    found = _pick(answer, *path)
+    return found if isinstance(found, int) else 0
+
+
+def _id_of(entry: Any, token: int) -> Any:  # noqa: ANN401 JSON
+    """Return which id an entry of vLLM is about."""
+    if not isinstance(entry, dict) or str(token) in entry:
+        return token
+    first = str(next(iter(entry), "-1"))
+    return int(first) if first.isdecimal() and len(first) <= _LONGEST_ID else -1
+
+
+_LONGEST_ID = 9  # digits
+
+
+def _read_ids(host: Host, values: Any) -> Array:  # noqa: ANN401 JSON
+    most = 10**_LONGEST_ID
+    if isinstance(values, list) and all(
+        type(one) is int and abs(one) < most for one in values
+    ):
+        return np.array(values, dtype=np.int64)
+    found = "none" if values is None else f"{values!r:.80}"
+    raise _error(host, "the ids that it read, as whole numbers", found, _OTHER)
+
+
+def _read_log_probs(host: Host, values: Sequence[Any]) -> Array:
+    found = np.full(len(values), np.nan)
+    for at, value in enumerate(values):
+        if value is None:
+            continue
+        if type(value) not in (int, float):
+            raise _error(host, "log-probs as numbers", f"{value!r:.80}", _OTHER)
+        try:
+            found[at] = -np.inf if value <= _MINUS_INFINITY else value
+        except OverflowError as error:
+            what = "a whole number of many digits"
+            raise _error(host, "log-probs as numbers", what, _OTHER) from error
+    return found
+
+
+_OTHER = "Pass the address of a vLLM or SGLang server."
+
+
+def _error(host: Host, expected: str, found: str, advice: str) -> ServerError:
+    return ServerError.build(
+        file=host.url, expected=expected, found=found, advice=advice
+    )

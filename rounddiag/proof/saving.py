@@ -1,0 +1,224 @@
+"""A proof in a file: made where the model is, read where the notebook is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.proof.judge import Opinion
+from rounddiag.proof.plan import Plan
+from rounddiag.proof.proof import Conclusion, Proof
+from rounddiag.schema import ORIGINAL_SAMPLE
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import pandas as pd
+
+_KIND = "rounddiag proof, version 1"
+_TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
+
+
+def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
+    """Write a proof as JSON, with the tokens and scores of its samples."""
+    known = _encode(_fields_of(proof))
+    facts = {"kind": _KIND, "proof": known, "batch": _of_batch(proof.batch)}
+    with write_atomically(Path(path)) as partial:
+        partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
+
+
+def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proof:
+    """Read a proof that `rounddiag prove FILE --model MODEL -o proof.json` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+    batch : Batch, optional
+        The batch that it is about: text and screenshots are those of its samples then.
+        By default `Proof.batch` has token ids and scores only.
+
+    Returns
+    -------
+    Proof
+
+    Raises
+    ------
+    LoadError
+        If the file is none of a proof, or is about another batch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["last_2_images"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     proof.save(f"{folder}/proof.json")
+    ...     print(rd.load_proof(f"{folder}/proof.json", batch).cause)
+    image_window
+    """
+    try:
+        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+        _require_kind(path, facts)
+        small = _to_batch(facts["batch"])
+        if batch is not None:
+            small = _with_scores(path, batch, small)
+        found = Proof(**_decode(facts["proof"]), batch=small)
+        repr(found)
+    except LoadError:
+        raise
+    except RounddiagError as error:
+        raise _error(path, "tokens and scores that do not fit each other") from error
+    except OSError as error:
+        raise _error(path, error.strerror or "a file that cannot be read") from error
+    except Exception as error:
+        raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
+    return found
+
+
+def _require_kind(path: object, facts: Any) -> None:  # noqa: ANN401 JSON
+    if not isinstance(facts, dict) or facts.get("kind") != _KIND:
+        raise _error(path, "other JSON, or a proof of another version of rounddiag")
+
+
+def _error(path: object, found: str) -> LoadError:
+    return LoadError.build(
+        file=path,
+        expected="a proof, as `rounddiag prove ... -o proof.json` writes it",
+        found=found.rstrip(" .:"),
+        advice="Pass the path of that file.",
+    )
+
+
+def _encode(value: Any) -> Any:  # noqa: ANN401, PLR0911 one line a type
+    """Return what JSON holds; `type` tells what is no plain value."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return [_encode(each) for each in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _tagged("float", str(value))
+    if isinstance(value, np.ndarray):
+        return _tagged("array", value.tolist())
+    if isinstance(value, Mapping):
+        return _tagged("mapping", [[str(name), value[name]] for name in value])
+    if is_dataclass(value):
+        return _tagged(type(value).__name__, _fields_of(value))
+    return _tagged("frame", {name: column.tolist() for name, column in value.items()})
+
+
+def _tagged(kind: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 of many types
+    return {"type": kind, "value": _encode(value)}
+
+
+def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 a dataclass
+    names = [one.name for one in fields(value) if one.name != "batch"]
+    return {name: getattr(value, name) for name in names}
+
+
+def _decode(value: Any) -> Any:  # noqa: ANN401 of many types
+    if isinstance(value, list):
+        return tuple(_decode(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    return _READERS[value["type"]](_decode(value["value"]))
+
+
+def _read_frame(columns: dict[str, tuple[Any, ...]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({name: list(each) for name, each in columns.items()})
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "array": np.array,
+    "mapping": dict,
+    "frame": _read_frame,
+    "Conclusion": lambda known: Conclusion(**known),
+    "Opinion": lambda known: Opinion(**known),
+    "Plan": lambda known: Plan(**known),
+}
+
+
+def _of_batch(batch: Batch) -> dict[str, Any]:
+    """Return the tokens and scores of samples, and their numbers in the whole batch."""
+    rows = [
+        slice(start, start + length)
+        for start, length in zip(
+            batch.offsets[:-1].tolist(), batch.lengths.tolist(), strict=True
+        )
+    ]
+    flat = {name: getattr(batch, name) for name in _TOKENS}
+    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
+    return {
+        "samples": [int(one) for one in own],
+        **{
+            name: [_encode(values[row].tolist()) for row in rows]
+            for name, values in flat.items()
+            if values is not None
+        },
+        "scores": {
+            name: [_encode(values[row].tolist()) for row in rows]
+            for name, values in batch.scores.items()
+            if name not in {"old", "rollout"}
+        },
+    }
+
+
+def _to_batch(facts: Mapping[str, Any]) -> Batch:
+    rows: dict[str, Any] = {
+        name: [torch.tensor(_decode(row)) for row in facts[name]]
+        for name in _TOKENS
+        if name in facts
+    }
+    whole = Batch.from_rows(**rows)
+    scores = {
+        str(name): torch.cat([torch.tensor(_decode(row)).float() for row in values])
+        for name, values in facts["scores"].items()
+    }
+    numbers = np.array(facts["samples"], dtype=np.int64)
+    return replace(
+        whole,
+        scores={**whole.scores, **scores},
+        sample_columns={ORIGINAL_SAMPLE.name: numbers},
+    )
+
+
+def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+    """Return the samples of a batch with the scores of a proof."""
+    wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
+    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
+    row_of = {int(number): row for row, number in enumerate(own)}
+    if any(number not in row_of for number in wanted):
+        raise _error(path, f"one of samples that this batch lacks: {wanted}")
+    mine = batch[[row_of[number] for number in wanted]]
+    kept = [
+        torch.arange(start, start + length)
+        for start, length in zip(
+            mine.offsets[:-1].tolist(), mine.lengths.tolist(), strict=True
+        )
+    ]
+    at = torch.cat([torch.empty(0, dtype=torch.int64), *kept])
+    if not torch.equal(mine.response_ids.cpu()[at], small.response_ids):
+        raise _error(path, "one of a batch with other token ids")
+    scores = dict(mine.scores)
+    for name, values in small.scores.items():
+        if name not in {"old", "rollout"}:
+            flat = torch.full((len(mine.response_ids),), torch.nan)
+            flat[at] = values
+            scores[name] = flat
+    return replace(mine, scores=scores)

@@ -1,0 +1,224 @@
+"""CORRECTIONS: what trainers do with the importance ratio, with their own defaults.
+
+Every correction multiplies the advantage of a token by a weight and drops tokens, or
+whole samples, whose statistic is outside bounds. A new one is a record here;
+`core.corrections` computes any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rounddiag.errors import FrameError, nearest
+
+# Of the log ratio L of a token: e^L, e^-L, L^2/2, e^L - 1 - L; the absolute difference
+# of probabilities; and the larger of the two Kullback-Leibler divergences of Bernoulli
+# distributions with both probabilities.
+Estimator: TypeAlias = Literal["ratio", "k1", "k2", "k3", "prob_diff", "binary_kl"]
+# Of each token; of the sum or the mean over a sample; of every token of a sample.
+Level: TypeAlias = Literal["token", "sum", "mean", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """One way to correct an update for the mismatch.
+
+    Attributes
+    ----------
+    name : str
+    meaning : str
+        What it does, for a label.
+    source : str
+        The trainers that have it, with these bounds as their default.
+    weight : {"one", "token", "sample", "update"}
+        What the advantage is multiplied by: 1, the token's ratio, the product of the
+        ratios of its sample, or the `current / old` ratio as PPO clips it.
+    clip : tuple of float
+        The weight is clamped to this range.
+    estimator, level : str
+        The statistic that decides what is dropped.
+    bounds : tuple of float
+        What is inside them is kept. Those of `k1` are ratios, as verl writes them.
+    """
+
+    name: str
+    meaning: str
+    source: str
+    weight: Literal["one", "token", "sample", "update"] = "token"
+    clip: tuple[float, float] = (0.0, math.inf)
+    estimator: Estimator = "ratio"
+    level: Level = "token"
+    bounds: tuple[float, float] = (0.0, math.inf)
+
+
+def _upper(bound: float) -> tuple[float, float]:
+    return 0.0, bound
+
+
+CORRECTIONS: dict[str, Correction] = {
+    one.name: one
+    for one in (
+        Correction(
+            name="none",
+            meaning="no correction",
+            source="",
+            weight="one",
+        ),
+        Correction(
+            name="tis",
+            meaning="token ratio, at most 2",
+            source="verl `rollout_is: token`, SkyRL `tis_ratio_type: token`, slime",
+            clip=_upper(2.0),
+        ),
+        Correction(
+            name="tis_trl",
+            meaning="token ratio, at most 3",
+            source="TRL `token_truncate`",
+            clip=_upper(3.0),
+        ),
+        Correction(
+            name="icepop",
+            meaning="token ratio, dropped outside 0.5 to 5",
+            source="verl IcePop, OpenRLHF `token`, `mask`, NeMo-RL `icepop`, prime-rl",
+            bounds=(0.5, 5.0),
+        ),
+        Correction(
+            name="mis_prime_rl",
+            meaning="token ratio, dropped outside 1/8 to 8",
+            source="prime-rl before IPO",
+            bounds=(0.125, 8.0),
+        ),
+        Correction(
+            name="ipo_prime_rl",
+            meaning="token ratio, dropped above a probability difference of 0.3",
+            source="prime-rl `ipo`",
+            estimator="prob_diff",
+            bounds=_upper(0.3),
+        ),
+        Correction(
+            name="sequence_tis",
+            meaning="product of a sample's ratios, at most 2",
+            source="verl `rollout_is: sequence`",
+            weight="sample",
+            clip=_upper(2.0),
+        ),
+        Correction(
+            name="sequence_tis_skyrl",
+            meaning="product of a sample's ratios, at most 5",
+            source="SkyRL `tis_ratio_type: sequence`",
+            weight="sample",
+            clip=_upper(5.0),
+        ),
+        Correction(
+            name="sequence_mask_trl",
+            meaning="product of a sample's ratios, dropped above 3",
+            source="TRL `sequence_mask`",
+            weight="sample",
+            level="sum",
+            bounds=_upper(3.0),
+        ),
+        Correction(
+            name="sequence_rejection",
+            meaning="product of a sample's ratios, dropped outside 0.5 to 2",
+            source="verl `decoupled_seq_is_rs`",
+            weight="sample",
+            clip=_upper(2.0),
+            estimator="k1",
+            level="sum",
+            bounds=(0.5, 2.0),
+        ),
+        Correction(
+            name="product_mask_skyrl",
+            meaning="samples dropped outside a product of 0.5 to 2",
+            source="SkyRL `sequence_mask_metric: product`",
+            weight="one",
+            level="sum",
+            bounds=(0.5, 2.0),
+        ),
+        Correction(
+            name="geometric",
+            meaning="samples dropped outside a mean of 0.999 to 1.001",
+            source="verl `decoupled_geo_rs`",
+            weight="one",
+            estimator="k1",
+            level="mean",
+            bounds=(0.999, 1.001),
+        ),
+        Correction(
+            name="geometric_skyrl",
+            meaning="samples dropped outside a mean of 0.99 to 1.01",
+            source="SkyRL `sequence_mask_metric: geometric`",
+            weight="one",
+            level="mean",
+            bounds=(0.99, 1.01),
+        ),
+        Correction(
+            name="geometric_openrlhf",
+            meaning="token ratio, samples dropped outside a mean of 0.5 to 5",
+            source="OpenRLHF `seq`, `mask`",
+            level="mean",
+            bounds=(0.5, 5.0),
+        ),
+        Correction(
+            name="seq_mask_tis",
+            meaning="token ratio, samples dropped outside a mean of 0.999 to 1.002",
+            source="NeMo-RL `seq-mask-tis` with the bounds of its recipe",
+            level="mean",
+            bounds=(0.999, 1.002),
+        ),
+        Correction(
+            name="k3_rejection",
+            meaning="samples dropped above a mean k3 of 0.01",
+            source="verl `bypass_ppo_clip_k3_rs`",
+            weight="one",
+            estimator="k3",
+            level="mean",
+            bounds=_upper(0.01),
+        ),
+        Correction(
+            name="veto",
+            meaning="samples dropped with a token outside 1e-4 to 100",
+            source="SkyRL `outlier_token_is_threshold`, verl before 0.7",
+            weight="one",
+            level="all",
+            bounds=(1e-4, 100.0),
+        ),
+        Correction(
+            name="ppo_clip",
+            meaning="update ratio, clipped outside 0.8 to 1.2",
+            source="PPO, GRPO",
+            weight="update",
+            bounds=(0.8, 1.2),
+        ),
+        Correction(
+            name="gspo_clip",
+            meaning="geometric mean of a sample's update ratios, clipped",
+            source="GSPO",
+            weight="update",
+            level="mean",
+            bounds=(1 - 3e-4, 1 + 4e-4),
+        ),
+    )
+}
+
+
+def find_correction(name: str | Correction) -> Correction:
+    """Return the correction of this name; one of your own is returned as it is.
+
+    Examples
+    --------
+    >>> find_correction("icepop").bounds
+    (0.5, 5.0)
+    """
+    if isinstance(name, Correction):
+        return name
+    if name in CORRECTIONS:
+        return CORRECTIONS[name]
+    raise FrameError.build(
+        key="names",
+        expected=f"corrections out of {[*CORRECTIONS]}",
+        found=repr(name),
+        advice=nearest(name, CORRECTIONS, "Name one of these, or pass a Correction."),
+    )

@@ -1,0 +1,100 @@
+"""The frame of the points of actions, against the size of the pictures."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+from PIL import Image
+
+from rounddiag.checks.coordinates import FRAME
+from rounddiag.vision import EncodedScreenshot
+from tests.checks.chats import PASSED, came_to, chat, picture, untestable
+
+if TYPE_CHECKING:
+    from rounddiag import Batch
+
+WIDTH, HEIGHT = 1600, 1200
+
+
+def shown(*samples: list[str], width: int = WIDTH) -> Batch:
+    """Return samples whose rounds are these texts, after one picture each."""
+    words = dict.fromkeys(text for rounds in samples for text in rounds)
+    ids = {text: number for number, text in enumerate(words, 1)}
+    names = {number: text for text, number in ids.items()}
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, HEIGHT)).save(buffer, format="PNG")
+    shot = EncodedScreenshot(data=buffer.getvalue(), round=0)
+    rows = [[token for text in one for token in (ids[text], 0)] for one in samples]
+    return chat(
+        rows,
+        [[1, 0] * len(one) for one in samples],
+        images=((shot,),) * len(samples),
+        tokenizer=lambda token_ids: "".join(names.get(i, "") for i in token_ids),
+    )
+
+
+def click(x: float, y: float) -> str:
+    return f"so: click(start_box='({x},{y})')"
+
+
+def test_points_inside_of_the_picture_pass() -> None:
+    batch = shown([click(1600, 1200), "wait()"], [click(0, 0)])
+    assert came_to(FRAME, batch) == PASSED
+
+
+def test_points_outside_are_counted_with_the_frame_that_all_fit() -> None:
+    batch = shown([click(100, 990), click(700, 20)], [click(3, 4)], width=640)
+    assert came_to(FRAME, batch) == (
+        "failed",
+        "1 of 3 points outside of the picture, read as pixels of the picture that the"
+        " model saw: sample 0 round 1 has (700, 20) of 640 x 1200; all fit thousandths",
+        (0,),
+    )
+
+
+def test_points_that_never_pass_1000_may_be_thousandths() -> None:
+    # One click a sample inside of 1000 / 1600 * 1000 / 1200 = 0.521 of the picture:
+    # 0.521 ** 10 = 0.0015, 0.521 ** 11 = 0.0008.
+    rows = [[click(900, 950), click(10, 20)]] * 11
+    assert came_to(FRAME, shown(*rows[:10])) == PASSED
+    assert came_to(FRAME, shown(*rows)) == (
+        "failed",
+        "no point of 11 samples is beyond 1000 in pictures of 1600 x 1200: they may be"
+        " thousandths, and not pixels of the picture that the model saw",
+        (),
+    )
+    assert came_to(FRAME, shown(*rows, [click(1001, 3)])) == PASSED
+
+
+def test_a_frame_that_changes_between_rounds_is_reported() -> None:
+    batch = shown([click(30, 40), click(31, 40), click(0.5, 0.25)], [click(3, 4)])
+    assert came_to(FRAME, batch) == (
+        "failed",
+        "actions are in pixels of the picture that the model saw in 3 rounds and in"
+        " fractions in 1: sample 0 round 2",
+        (0,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        (chat([[1]], [[1]]), "needs `tokenizer`"),
+        (chat([[1]], [[1]], tokenizer=str), "needs `images`"),
+        (shown(["wait()"]), "no round has an action with a point"),
+        (
+            chat(
+                [[1]],
+                [[1]],
+                images=((picture(1, 2, 2),),),
+                tokenizer=lambda ids: "pyautogui.click(3, 4)" * len(ids),
+            ),
+            "no size of the picture is known",
+        ),
+    ],
+    ids=["no tokenizer", "no pictures", "no point", "the screen's size is unknown"],
+)
+def test_what_cannot_be_compared_is_not_testable(batch: Batch, why: str) -> None:
+    assert came_to(FRAME, batch) == untestable(why)

@@ -1,0 +1,243 @@
+"""Updates that are wrong although the log-probs agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from rounddiag.checks.update import (
+    ADVANTAGES_DIFFER,
+    ADVANTAGES_REACH,
+    JOINED,
+    RESUMED,
+    SEPARATED,
+)
+from rounddiag.loaders import load
+from tests.checks.chats import (
+    CLICK,
+    DONE,
+    END,
+    LINE,
+    NO_TOKEN,
+    PASSED,
+    START,
+    USER,
+    Chat,
+    came_to,
+    chat,
+    prompts,
+    untestable,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag import Batch
+
+MASK = [1, 1, 0, 1, 1]
+IDS = [CLICK, END, 0, DONE, END]
+
+
+def trained(*rows: list[float], **others: Any) -> Batch:
+    """Return samples of two rounds with these advantages."""
+    advantages = [torch.tensor(row) for row in rows]
+    num = len(rows)
+    return chat([IDS] * num, [MASK] * num, advantages=advantages, **others)
+
+
+LAST = [0.0, 0.0, 9.0, 1.5, 1.5]
+BOTH = [0.5, 0.5, 0.0, 0.5, 0.5]
+
+
+def test_advantages_of_the_last_round_alone_are_reported() -> None:
+    batch = trained(LAST, BOTH, LAST)
+    status, detail, samples = came_to(ADVANTAGES_REACH, batch)
+    assert (status, samples) == ("failed", (0, 2))
+    assert detail == (
+        "2 samples in which the advantage is 0 in all rounds but the last: samples 0, 2"
+        "; 4 trained tokens without an advantage"
+    )
+    tokens = ADVANTAGES_REACH.check(batch).tokens
+    assert tokens is not None
+    assert tokens.tolist() == [0, 1, 10, 11]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [BOTH, BOTH],
+        [LAST, BOTH],
+        [[0.5, 0.5, 0.0, 0.0, 0.0]],
+        [[0.0] * 5],
+        [[0.0, 0.5, 0.0, 1.5, 1.5]],
+    ],
+    ids=["all rounds", "one of two", "the first round", "none", "a part of a round"],
+)
+def test_advantages_that_reach_an_earlier_round_pass(rows: list[list[float]]) -> None:
+    assert came_to(ADVANTAGES_REACH, trained(*rows)) == PASSED
+
+
+def test_a_round_that_the_loss_leaves_out_needs_no_advantage() -> None:
+    masks = [torch.tensor([0, 0, 0, 1, 1])]
+    assert came_to(ADVANTAGES_REACH, trained(LAST, loss_mask=masks)) == PASSED
+
+
+ZERO = [0.0] * 5
+TWO = {"group_ids": ("a", "a", "b", "b")}
+
+
+def test_advantages_of_0_are_reported_where_the_rewards_of_a_group_differ() -> None:
+    batch = trained(*[ZERO] * 4, **TWO, rewards=torch.tensor([1.0, 1.0, 0.0, 2.0]))
+    assert came_to(ADVANTAGES_DIFFER, batch) == (
+        "failed",
+        "advantages are 0 at all 16 trained tokens, and the rewards of 1 group differ:"
+        " sample 2 has 0",
+        (2, 3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "rewards"),
+    [
+        ([ZERO] * 4, [1.0, 1.0, 0.0, 0.0]),
+        ([ZERO, ZERO, ZERO, BOTH], [1.0, 0.0, 1.0, 0.0]),
+        ([ZERO] * 4, [1.0, float("nan"), 0.0, float("nan")]),
+    ],
+    ids=["equal in each group", "one is not 0", "the others are unknown"],
+)
+def test_advantages_of_0_are_normal_else(
+    rows: list[list[float]], rewards: list[float]
+) -> None:
+    batch = trained(*rows, **TWO, rewards=torch.tensor(rewards))
+    assert came_to(ADVANTAGES_DIFFER, batch) == PASSED
+
+
+def test_without_advantages_or_rewards_they_are_not_testable() -> None:
+    for contract in (ADVANTAGES_REACH, ADVANTAGES_DIFFER):
+        assert came_to(contract, chat([IDS], [MASK])) == untestable(
+            "needs `advantages`"
+        )
+        none = chat([[1]], [[0]], advantages=[torch.ones(1)])
+        assert came_to(contract, none) == NO_TOKEN
+    assert came_to(ADVANTAGES_DIFFER, trained(ZERO)) == untestable(
+        "`advantages` are 0 at all 4 tokens; `rewards` would say whether that is right"
+    )
+
+
+PROMPT = [START, USER, LINE, CLICK, END, LINE, START]
+GAP = [LINE, START, USER, LINE]
+
+
+def turns(*gaps: list[int], prompt: list[int] = PROMPT) -> Batch:
+    """Return a sample a gap: two rounds that end with their turn, and what follows."""
+    rows = [[CLICK, END, *gap, DONE, END] for gap in gaps]
+    masks = [[1, 1, *[0] * len(gap), 1, 1] for gap in gaps]
+    return chat(rows, masks, tokenizer=Chat(), **prompts(*[prompt] * len(gaps)))
+
+
+def test_a_separator_that_only_prompts_have_is_reported() -> None:
+    assert came_to(SEPARATED, turns(GAP, GAP)) == PASSED
+    assert came_to(SEPARATED, turns(GAP[1:], GAP, GAP[1:])) == (
+        "failed",
+        "2 turn ends are followed by <|im_start|>, in 2 samples; in the prompts,"
+        " <|im_end|> is followed by ↵ first",
+        (0, 2),
+    )
+
+
+def test_another_turn_than_that_of_the_prompts_is_no_lost_separator() -> None:
+    assert came_to(SEPARATED, turns([USER, LINE])) == PASSED
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [[START, USER], [END, LINE, START, END, START, USER], [END, START, START, CLICK]],
+    ids=["no turn ends", "with and without", "none to tell"],
+)
+def test_without_one_separator_in_the_prompts_it_is_not_testable(
+    prompt: list[int],
+) -> None:
+    assert came_to(SEPARATED, turns(GAP, prompt=prompt)) == untestable(
+        "needs prompts in which one separator follows the end of each turn"
+    )
+
+
+def test_samples_of_one_round_have_no_border() -> None:
+    assert came_to(SEPARATED, chat([[END]], [[1]], **prompts(PROMPT))) == untestable(
+        "no sample has more than one round"
+    )
+    assert came_to(SEPARATED, chat([IDS], [MASK])) == untestable("needs `prompt_ids`")
+
+
+def test_a_round_that_resumes_an_open_turn_is_reported() -> None:
+    whole = [CLICK, END, LINE, DONE, END]
+    parts = [CLICK, CLICK, CLICK, DONE, END]
+    batch = chat([whole, parts, whole], [MASK] * 3, tokenizer=Chat())
+    assert came_to(RESUMED, batch[0]) == PASSED
+    # The token between the parts has log-probs: without them it is no hole.
+    batch.rollout_log_probs[7] = 0
+    assert came_to(RESUMED, batch) == (
+        "failed",
+        "1 token at which a round goes on with an open turn, in 1 sample: sample 1"
+        " round 1 position 3",
+        (1,),
+    )
+
+
+def test_a_hole_of_rejection_is_no_resumed_turn() -> None:
+    rows = [[CLICK, END, LINE, DONE, END]] * 2 + [[CLICK, CLICK, CLICK, DONE, END]]
+    assert came_to(RESUMED, chat(rows, [MASK] * 3, tokenizer=Chat())) == PASSED
+
+
+def test_a_turn_that_the_environment_ends_is_no_resumed_one() -> None:
+    cut = [CLICK, CLICK, END, START, DONE, END]
+    rows = [cut, [CLICK, END, LINE, START, DONE, END]]
+    masks = [[1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 1, 1]]
+    batch = chat([*rows, rows[1]], [*masks, masks[1]], tokenizer=Chat())
+    assert came_to(RESUMED, batch) == PASSED
+
+
+def test_where_rounds_have_no_end_of_turn_none_resumes() -> None:
+    batch = chat([[CLICK, LINE, DONE], [END, 0, 0]], [[1, 0, 1], [1, 0, 0]])
+    batch = replace(batch, tokenizer=Chat())
+    assert came_to(RESUMED, batch) == untestable(
+        "rounds do not end with a known end of turn"
+    )
+
+
+def joined(tmp_path: Path, second: list[int]) -> Batch:
+    """Return two rows, joined: the second prompt is given, its response is 9."""
+    rows = [([1, 2], [3, 4]), (second, [9, 9])]
+    width = max(len(prompt) for prompt, _ in rows)
+    ids = [[0] * (width - len(p)) + p for p, _ in rows]
+    mask = [[0] * (width - len(p)) + [1] * (len(p) + 2) for p, _ in rows]
+    ones = torch.ones(2, 2)
+    data = {
+        "prompts": torch.tensor(ids),
+        "responses": torch.tensor([response for _, response in rows]),
+        "attention_mask": torch.tensor(mask),
+        "response_mask": ones.long(),
+        "rollout_log_probs": -ones,
+        "old_log_probs": -2 * ones,
+        "traj": np.array(["a", "a"], dtype=object),
+        "turn": np.array([0, 1]),
+    }
+    torch.save(data, tmp_path / "step_1.pt")
+    return load(tmp_path / "step_1.pt", sample_by="traj", order_by="turn")
+
+
+def test_a_joined_row_with_another_context_is_noted(tmp_path: Path) -> None:
+    assert came_to(JOINED, joined(tmp_path, [1, 2, 3, 4, 5])) == PASSED
+    assert came_to(JOINED, joined(tmp_path, [1, 2, 7, 7, 5])) == (
+        "failed",
+        "1 sample with a row that another context precedes: sample 0; the first is row"
+        " 1 of sample 0",
+        (0,),
+    )
+    assert came_to(JOINED, chat([IDS], [MASK])) == untestable(
+        "the samples were not joined from rows"
+    )

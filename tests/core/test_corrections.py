@@ -1,0 +1,232 @@
+"""The weights of corrections, and what they do to an update."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.core.corrections import Ratios, token_weights
+from rounddiag.errors import BatchError, FrameError
+from rounddiag.schema import CORRECTIONS, Correction
+
+LN2, STEP = math.log(2), math.log(1.6)
+
+
+def batch_of(*log_ratios: list[float], **fields: Any) -> rd.Batch:
+    """Two samples or more whose tokens have these log ratios; padded with mask 0."""
+    width = max(map(len, log_ratios))
+    mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in log_ratios])
+    diff = torch.tensor([[*r, *[9.0] * (width - len(r))] for r in log_ratios])
+    rollout = torch.full_like(diff, -3.0)
+    return rd.Batch.from_padded(
+        response_ids=torch.ones_like(mask),
+        response_mask=mask,
+        rollout_log_probs=rollout,
+        old_log_probs=rollout + diff,
+        **fields,
+    )
+
+
+# One token at a ratio of 4, one at 1; a sample of 1.6, 1 / 1.6, 1 (a product of 1).
+BATCH = batch_of([2 * LN2, 0.0], [STEP, -STEP, 0.0])
+
+
+WEIGHTS: list[tuple[str, list[float]]] = [
+    ("none", [1, 1, 1, 1, 1]),
+    ("tis", [2, 1, 1.6, 0.625, 1]),
+    ("tis_trl", [3, 1, 1.6, 0.625, 1]),
+    ("icepop", [4, 1, 1.6, 0.625, 1]),
+    ("mis_prime_rl", [4, 1, 1.6, 0.625, 1]),
+    ("sequence_tis", [2, 2, 1, 1, 1]),
+    ("sequence_tis_skyrl", [4, 4, 1, 1, 1]),
+    ("sequence_mask_trl", [0, 0, 1, 1, 1]),
+    ("sequence_rejection", [0, 0, 1, 1, 1]),
+    ("product_mask_skyrl", [0, 0, 1, 1, 1]),
+    ("geometric", [0, 0, 1, 1, 1]),
+    ("geometric_skyrl", [0, 0, 1, 1, 1]),
+    ("geometric_openrlhf", [4, 1, 1.6, 0.625, 1]),
+    ("seq_mask_tis", [0, 0, 1.6, 0.625, 1]),
+    # A mean k3 of (3 - ln 4) / 2, and of (1.6 + 0.625 - 2) / 3.
+    ("k3_rejection", [0, 0, 0, 0, 0]),
+    ("veto", [1, 1, 1, 1, 1]),
+    # Probabilities of 0.05 to 0.2 differ by less than 0.3.
+    ("ipo_prime_rl", [4, 1, 1.6, 0.625, 1]),
+]
+
+
+@pytest.mark.parametrize(("name", "weights"), WEIGHTS)
+def test_weights(name: str, weights: list[float]) -> None:
+    assert token_weights(BATCH, name).tolist() == pytest.approx(weights, abs=1e-6)
+
+
+def test_every_correction_of_the_mismatch_is_in_the_table_above() -> None:
+    tested = {name for name, _ in WEIGHTS}
+    assert tested == {c.name for c in CORRECTIONS.values() if c.weight != "update"}
+
+
+def test_a_token_that_is_far_off_drops_its_whole_sample() -> None:
+    batch = batch_of([0.0, -math.log(1e5)], [0.0, math.log(99)])
+    assert token_weights(batch, "veto").tolist() == [0, 0, 1, 1]
+
+
+def test_ppo_stops_a_gradient_only_beyond_the_range_in_its_direction() -> None:
+    advantages = torch.tensor([[1.0, -1.0, 1.0, -1.0, 1.0]])
+    base = batch_of([0.0] * 5, advantages=advantages)
+    current = base.old_log_probs + torch.log(torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1]))
+    batch = batch_of(
+        [0.0] * 5, advantages=advantages, scores={"current": current[None]}
+    )
+    expected = [0.0, 1.5, 0.5, 0.0, 1.1]
+    assert token_weights(batch, "ppo_clip").tolist() == pytest.approx(expected)
+
+
+def test_a_correction_of_the_update_needs_its_log_probs() -> None:
+    with pytest.raises(BatchError, match="expected a score `current`"):
+        rd.corrections(BATCH, ["ppo_clip"])
+    assert not {"ppo_clip", "gspo_clip"} & {*rd.corrections(BATCH)["correction"]}
+
+
+def test_what_a_correction_does_to_the_update() -> None:
+    # Weights 2, 1, 1.6, 0.625, 1 on advantages 1, 1, -2, -2, -2.
+    rows = rd.corrections(BATCH, ["tis"], advantages=np.array([1.0, -2.0]))
+    (row,) = rows.to_dict("records")
+    assert row["num_tokens"] == 5
+    assert row["tokens_kept"] == row["samples_kept"] == row["gradient_share"] == 1
+    assert row["mean_weight"] == pytest.approx(6.225 / 5)
+    assert row["max_weight"] == 2
+    assert row["effective_sample_size"] == pytest.approx(
+        6.225**2 / (5 * (4 + 1 + 1.6**2 + 0.625**2 + 1))
+    )
+    assert row["gradient_kept"] == pytest.approx((3 + 2 * 3.225) / 8)
+    pulled = [2, 1, 3.2, 1.25, 2]
+    norm = math.hypot(*pulled) * math.hypot(1, 1, 2, 2, 2)
+    assert row["cosine"] == pytest.approx((3 + 2 * (3.2 + 1.25 + 2)) / norm)
+
+
+def test_shares_by_a_column_sum_to_the_step() -> None:
+    rows = rd.corrections(BATCH, ["icepop", "sequence_mask_trl"], by="sample")
+    assert rows["sample"].tolist() == [0, 1, 0, 1]
+    assert rows["samples_kept"].tolist() == [1, 1, 0, 1]
+    assert rows["gradient_share"].tolist() == pytest.approx(
+        [5 / 8.225, 3.225 / 8.225, 0, 1]
+    )
+
+
+def test_tokens_without_a_finite_ratio_are_left_out_and_counted() -> None:
+    batch = batch_of([math.nan, 0.0], [math.inf, LN2])
+    rows = rd.corrections(batch, ["tis"])
+    assert rows["num_tokens"].tolist() == [2]
+    assert rows.attrs["num_nonfinite"] == 2
+    weights = token_weights(batch, "tis")
+    assert np.isnan(weights).tolist() == [True, False, True, False]
+
+
+def test_without_a_token_nothing_is_defined() -> None:
+    batch = rd.Batch.from_padded(
+        response_ids=torch.ones(1, 2, dtype=torch.long),
+        response_mask=torch.zeros(1, 2),
+        rollout_log_probs=torch.zeros(1, 2),
+        old_log_probs=torch.zeros(1, 2),
+    )
+    (row,) = rd.corrections(batch, ["tis"]).to_dict("records")
+    assert row["num_tokens"] == 0
+    assert math.isnan(row["cosine"])
+
+
+def test_a_correction_of_your_own() -> None:
+    mine = Correction(
+        name="kpop",
+        meaning="dropped above a divergence",
+        source="",
+        weight="one",
+        estimator="binary_kl",
+        bounds=(0.0, 0.1),
+    )
+    # p = 4 e^-3 and e^-3: the larger divergence is that of the first from the second.
+    p, q = 4 * math.exp(-3), math.exp(-3)
+    forward = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    assert forward > 0.1
+    assert token_weights(BATCH, mine).tolist() == [0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": ["tiss"]}, "Did you mean 'tis'"),
+        ({"advantages": np.ones(3)}, "expected 2 values, one per sample, or 5"),
+        ({"by": "nothing"}, "nothing"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(FrameError, match=message):
+        rd.corrections(BATCH, **options)
+
+
+def test_sequence_weights_collapse_where_many_rounds_multiply() -> None:
+    # 45 rounds of 40 tokens, each off by N(-0.0015, 0.02) nat: tokens agree to 0.016.
+    generator = torch.Generator().manual_seed(0)
+    diff = 0.02 * torch.randn(16, 45 * 41, generator=generator) - 0.0015
+    mask = torch.ones_like(diff, dtype=torch.long)
+    mask[:, ::41] = 0
+    rollout = torch.full_like(diff, -1.0)
+    batch = rd.Batch.from_padded(
+        response_ids=mask,
+        response_mask=mask,
+        rollout_log_probs=rollout,
+        old_log_probs=rollout + diff,
+    )
+    rows = rd.corrections(batch, ["tis", "sequence_tis"]).set_index("correction")
+    means = rows["mean_weight"].to_dict()
+    assert means["tis"] == pytest.approx(1, abs=0.01)
+    assert means["sequence_tis"] < 0.2
+
+
+def oracle(correction: Correction, log_ratio: list[list[float]]) -> list[float]:
+    """Token weights by plain loops."""
+    found = []
+    for row in log_ratio:
+        statistic = {
+            "token": row,
+            "all": row,
+            "sum": [math.fsum(row)] * len(row),
+            "mean": [math.fsum(row) / len(row)] * len(row),
+        }[correction.level]
+        values = [math.exp(x) for x in statistic]
+        if correction.estimator == "k1":
+            values = [math.exp(-x) for x in statistic]
+        if correction.estimator == "k3":
+            each = [math.exp(x) - 1 - x for x in row]
+            values = [math.fsum(each) / len(row)] * len(row)
+        low, high = correction.bounds
+        keep = [low <= value <= high for value in values]
+        if correction.level == "all":
+            keep = [all(keep)] * len(row)
+        total = math.exp(math.fsum(row))
+        for x, is_kept in zip(row, keep, strict=True):
+            weight = {"one": 1.0, "token": math.exp(x), "sample": total}
+            clipped = weight[correction.weight]
+            if correction.weight != "one":
+                clipped = min(max(clipped, correction.clip[0]), correction.clip[1])
+            found.append(clipped if is_kept else 0.0)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_equal_those_of_plain_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(0, 0.3, rng.integers(1, 9)).tolist() for _ in range(12)]
+    batch = batch_of(*rows)
+    exact = Ratios.of(batch, "old", "rollout", None).log_ratio
+    split = np.split(exact, np.cumsum([*map(len, rows)])[:-1])
+    for correction in CORRECTIONS.values():
+        if correction.weight != "update" and correction.estimator != "prob_diff":
+            expected = oracle(correction, [one.tolist() for one in split])
+            found = token_weights(batch, correction)
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-6, err_msg=str(correction)
+            )
