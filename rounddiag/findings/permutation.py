@@ -13,7 +13,8 @@ The null of a condition changes nothing but which tokens have it:
 
 Each draw gives the maximum of the scan statistic over all conditions of its kind, so
 that the search has no other price. A slice is significant if none of 199 draws reaches
-it; the draws end with the first that does.
+it; the draws end with the first that does. Of few arrangements more are drawn, or the
+samples that have the condition are compared as a set that the data chose.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from rounddiag.findings.sample_sets import (
     find_turns,
     has_unions,
 )
-from rounddiag.findings.slices import MOST, overdispersion, scan, select_cells
+from rounddiag.findings.slices import MOST, meets, overdispersion, scan, select_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -50,10 +51,16 @@ if TYPE_CHECKING:
 NUM_DRAWS = 199
 LEVEL = 1 / (NUM_DRAWS + 1)
 _CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first
+_MORE = 1800  # further draws where some of few arrangements are those of the batch
+_ROUNDING = 1e-6
 # Tokens that are rotated: a random part of more hits says the same at less cost.
 _MAX_ROTATED = 2000
 # With fewer units no half of them is one of 200 arrangements: sets are described only.
 _FEWEST = 10
+# A permutation is coarse if it has fewer arrangements a draw and label.
+_COARSE = 10
+# A sample that agrees more than ten times better than the middle one is no other kind.
+_TENTH = 0.1
 _CHOSEN = frozenset({SAMPLES, BLOCK, GROUPS})
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
@@ -66,12 +73,19 @@ class _Null:
     draw: Callable[[int], Array]
     drawn: list[Array] = field(default_factory=list)
 
-    def is_below(self, value: float) -> bool:
-        """Return whether all draws are below a value; stop at the first that is not."""
-        for index, size in enumerate(_CHUNKS):
+    def is_below(self, value: float, *, is_fine: bool = False) -> bool:
+        """Return whether a value is in the upper 1 / 200; stop when it is not.
+
+        Of 199 draws none must reach it; if `is_fine`, 9 of 1,999 may.
+        """
+        chunks = (*_CHUNKS, _MORE) if is_fine else _CHUNKS
+        most = LEVEL * (sum(chunks) + 1) - 1
+        reached = 0
+        for index, size in enumerate(chunks):
             if index == len(self.drawn):
                 self.drawn.append(self.draw(size))
-            if (self.drawn[index] >= value).any():
+            reached += int((self.drawn[index] >= value).sum())
+            if reached > most + _ROUNDING:
                 return False
         return True
 
@@ -166,14 +180,15 @@ class Chance:
             outer, units, null = between, np.zeros_like(self._groups), self._between
         else:
             return self._along.is_below(self._rotated(counts).value(one, self))
-        member = self._members(outer, is_group=not within)
-        labels = self._labels("within" if within else "between")
-        if _num_arrangements(member, units) <= NUM_DRAWS * sum(o.size for o in labels):
-            # A draw would often give one of the labels just these samples.
-            return self._split(one, outer)
         base = self._base(one, counts, outer, is_group=not within)
+        member = self._members(outer, is_group=not within)
         value = base.statistic(base.hits[member].sum(), base.expected[member].sum())
-        return null.is_below(float(value))
+        arrangements = _num_arrangements(member, units)
+        labels = self._labels("within" if within else "between")
+        is_coarse = arrangements < _COARSE * NUM_DRAWS * sum(o.size for o in labels)
+        if arrangements > NUM_DRAWS and null.is_below(float(value), is_fine=is_coarse):
+            return True
+        return self._split(one, outer) if is_coarse else False
 
     # What the conditions vary between.
 
@@ -192,47 +207,55 @@ class Chance:
         return np.arange(int(self._group.max()) + 1)
 
     @cached_property
-    def _first_cell(self) -> Array:
-        """The first cell of each sample; the last one of all for one without tokens."""
-        at = np.searchsorted(self.cells.sample, np.arange(self.view.batch.num_samples))
-        return np.minimum(at, len(self.cells.sample) - 1)
+    def _there(self) -> Array:
+        """Samples with tokens."""
+        return np.unique(self.cells.sample)
+
+    @cached_property
+    def _codes(self) -> list[Array | None]:
+        """The code of each sample in each column; None if it varies inside samples."""
+        begins = np.searchsorted(self.cells.sample, self._there)
+        found: list[Array | None] = []
+        for column, cells in zip(self.cells.columns, self.cells.codes, strict=True):
+            most = np.maximum.reduceat(cells, begins)
+            least = np.minimum.reduceat(np.where(cells > 0, cells, len(cells)), begins)
+            if column.name == OWN_START or (least < most).any():
+                found.append(None)
+                continue
+            codes = np.zeros(self.view.batch.num_samples, dtype=np.int64)
+            codes[self._there] = most
+            found.append(codes)
+        return found
 
     @cached_property
     def _kinds(self) -> list[str]:
         """For each column, what its conditions vary between."""
         kinds = []
-        for index, column in enumerate(self.cells.columns):
+        for column, codes in zip(self.cells.columns, self._codes, strict=True):
             if column.name in _CHOSEN:
                 kinds.append("chosen")
-            elif column.scope != "sample":
+            elif codes is None:
                 kinds.append("along")
             else:
-                codes = self._codes(index)
-                first = np.zeros(len(self._groups), dtype=np.int64)
-                first[self._group[::-1]] = codes[::-1]
-                is_constant = (codes == first[self._group])[self._is_there].all()
+                known = codes[self._there]
+                of_group = np.zeros(len(self._groups), dtype=np.int64)
+                of_group[self._group[self._there]] = known
+                is_constant = (known == of_group[self._group[self._there]]).all()
                 is_between = is_constant and len(self._groups) > 1
                 kinds.append("between" if is_between else "within")
         return kinds
-
-    @cached_property
-    def _is_there(self) -> Array:
-        """Samples with tokens."""
-        num = self.view.batch.num_samples
-        return np.bincount(self.cells.sample, minlength=num) > 0
-
-    def _codes(self, index: int) -> Array:
-        """Return the code of each sample in a column."""
-        codes = self.cells.codes[index][self._first_cell]
-        result: Array = np.where(self._is_there, codes, 0)
-        return result
 
     def _parts_of(self, one: Slice, kind: str) -> tuple[Part, ...]:
         return tuple(part for part in one.parts if self._kinds[part[0]] == kind)
 
     def _members(self, parts: Iterable[Part], *, is_group: bool = False) -> Array:
         """Which samples, or groups, meet conditions on samples."""
-        inside = select_cells(self.cells, parts)[self._first_cell] & self._is_there
+        inside = np.zeros(self.view.batch.num_samples, dtype=bool)
+        inside[self._there] = True
+        for index, relation, code in parts:
+            codes = self._codes[index]
+            if codes is not None:
+                inside &= meets(codes, relation, code)
         if not is_group:
             return inside
         groups = np.zeros(len(self._groups), dtype=bool)
@@ -304,8 +327,12 @@ class Chance:
         """Return the columns of a kind, and, of samples, every n-th sample."""
         found = []
         for index, column in enumerate(self.cells.columns):
-            if self._kinds[index] == kind and not column.selection_penalty:
-                codes = self._codes(index)
+            codes = self._codes[index]
+            if (
+                codes is not None
+                and self._kinds[index] == kind
+                and not column.selection_penalty
+            ):
                 if kind == "between":
                     by_group = np.zeros(len(self._groups), dtype=np.int64)
                     by_group[self._group] = codes
@@ -389,33 +416,37 @@ class Chance:
         """
         others = tuple(part for part in one.parts if part not in chosen)
         inside = select_cells(self.cells, others)
-        num = self.view.batch.num_samples
-        size, usual = (
-            np.bincount(self.cells.sample[inside], values[inside], num)
-            for values in self._sizes
-        )
-        is_known = usual > 0
-        ratio = np.log(size[is_known] / usual[is_known])
-        member = self._members(chosen)[is_known]
-        group = np.unique(self._group[is_known], return_inverse=True)[1]
-        num_groups = int(group.max(initial=0)) + 1
-        part = np.bincount(group, weights=member) / np.bincount(group)
-        is_whole = num_groups > 1 and np.isin(part, (0, 1)).all()
-        num_units = num_groups if is_whole else len(member)
+        member, group = self._members(chosen), self._group
+        unit, num = self.cells.sample[inside], len(member)
+        part = np.bincount(group, weights=member)[group] / np.bincount(group)[group]
+        if len(self._groups) > 1 and np.isin(part[self._there], (0, 1)).all():
+            # Whole groups are compared with groups.
+            unit, num = group[unit], len(self._groups)
+            member, group = (
+                self._members(chosen, is_group=True),
+                np.zeros_like(self._groups),
+            )
+        size, usual = (np.bincount(unit, one[inside], num) for one in self._sizes)
+        known = usual > 0
+        member, group = member[known], np.unique(group[known], return_inverse=True)[1]
         if not 0 < member.sum() < len(member):
             return False
+        ratio = size[known] / usual[known]
+        ratio = np.log(np.maximum(ratio, _TENTH * np.median(ratio)))
         if ratio[member].mean() <= ratio[~member].mean():
             return False
-        between, spread = _variances(ratio, group)
+        between, within = _variances(ratio, group)
 
         def draw(draws: int) -> Array:
-            effects = self.rng.normal(0, np.sqrt(between), (draws, num_groups))
-            noise = self.rng.normal(0, np.sqrt(spread), (draws, len(ratio)))
+            effects = self.rng.normal(
+                0, np.sqrt(between), (draws, int(group.max()) + 1)
+            )
+            noise = self.rng.normal(0, np.sqrt(within), (draws, len(ratio)))
             return _best_split(effects[:, group] + noise)
 
         if _Null(draw).is_below(_split_gain(ratio, member)):
             return True
-        return None if num_units < _FEWEST else False
+        return None if num < _FEWEST else False
 
 
 @dataclass(frozen=True, eq=False)

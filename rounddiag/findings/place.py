@@ -87,6 +87,8 @@ class Place:
     Attributes
     ----------
     conditions : tuple of Condition
+    scopes : set of {"token", "round", "sample"}
+        What the conditions are about.
     tokens : bool array
         Its tokens in the view.
     over : bool array
@@ -109,6 +111,7 @@ class Place:
     """
 
     conditions: tuple[Condition, ...]
+    scopes: frozenset[str] = frozenset()
     tokens: Array = field(repr=False)
     over: Array = field(repr=False)
     num_tokens: int
@@ -218,11 +221,7 @@ def _search(view: View) -> Iterator[Place]:
         return
     if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
         return
-    excesses = _excesses(view)
-    columns = columns_of_tokens(view)
-    columns += _columns_of_ids(view, excesses)
-    columns += columns_of_sets(view, excesses, _bins(view), columns)
-    cells = Cells.from_columns(columns, view, clusters(view))
+    excesses, cells = _prepare(view)
     inside = np.zeros(len(view), dtype=bool)
     for _ in range(MAX_PLACES):
         found = _best(view, excesses, cells, ~inside)
@@ -230,6 +229,30 @@ def _search(view: View) -> Iterator[Place]:
             return
         inside |= found.tokens
         yield found
+
+
+def significant(view: View) -> Iterator[Place]:
+    """Yield the places that chance does not explain, of any size, overlapping ones."""
+    if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
+        return
+    excesses, cells = _prepare(view)
+    there = np.ones(len(view), dtype=bool)
+    found = _slices(view, excesses, cells, there)
+    chance = Chance(view, cells, there, [(one, counts) for _, one, counts in found])
+    for gain, one, counts in found:
+        if chance.is_significant(one, counts):
+            place = _measure(view, cells, there, one, counts, gain, LEVEL)
+            if place is not None:
+                yield place
+
+
+def _prepare(view: View) -> tuple[list[Array], Cells]:
+    """Return the tokens that exceed each level, and the cells of all columns."""
+    excesses = _excesses(view)
+    columns = columns_of_tokens(view)
+    columns += _columns_of_ids(view, excesses)
+    columns += columns_of_sets(view, excesses, _bins(view), columns)
+    return excesses, Cells.from_columns(columns, view, clusters(view))
 
 
 def clusters(view: View) -> Array:
@@ -410,35 +433,46 @@ def _place(
     p: float | None,
 ) -> Place | None:
     """Return the place of a slice; None if it is no larger than sound ones."""
-    inside = select_cells(cells, one.parts)
-    if one.hits < MIN_HITS:
+    found = _measure(view, cells, there, one, counts, gain, p)
+    if found is None or found.ratio < max(MIN_RATIO[scope] for scope in found.scopes):
         return None
-    tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
-    outside = there & ~tokens
-    if outside.sum() < (1 - MOST) * there.sum():
+    if p is None and view.abs_diff[found.tokens].mean() < view.usual.usual:
         return None
-    size, usual = usual_size(view, outside)
-    ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
-    scopes = {_nature(cells.columns[index]) for index, _, _ in one.parts}
-    if ratio < max(MIN_RATIO[scope] for scope in scopes):
-        return None
-    names = {cells.columns[index].name for index, _, _ in one.parts}
-    least = low if np.isfinite(low) else ratio
+    names = {condition.column for condition in found.conditions}
+    least = found.low if np.isfinite(found.low) else found.ratio
     if least < FAR and cells.selection_penalty(one.parts) > 0:
         return None
     is_far = names <= ALONG and gain > FAR_GAIN and least > FAR
-    is_sure = gain > SURE or is_far
-    if not is_sure and _is_small(view, scopes, tokens, outside):
+    is_small = _is_small(view, found, there) and not is_far and gain <= SURE
+    return None if is_small else found
+
+
+def _measure(
+    view: View,
+    cells: Cells,
+    there: Array,
+    one: Slice,
+    counts: Counts,
+    gain: float,
+    p: float | None,
+) -> Place | None:
+    """Return the place of a slice, of any size; None if hardly a token is outside."""
+    inside = select_cells(cells, one.parts)
+    tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
+    outside = there & ~tokens
+    if one.hits < MIN_HITS or outside.sum() < (1 - MOST) * there.sum():
         return None
+    size, usual = usual_size(view, outside)
+    ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
-    conditions = sort_for_sentence(
-        cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
-        for index, relation, code in one.parts
-    )
     over = counts.over & tokens
     return Place(
-        conditions=conditions,
+        conditions=sort_for_sentence(
+            cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
+            for index, relation, code in one.parts
+        ),
+        scopes=frozenset(_nature(cells.columns[index]) for index, _, _ in one.parts),
         tokens=tokens,
         over=over,
         num_tokens=int(tokens.sum()),
@@ -460,16 +494,16 @@ def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
     return size, np.maximum(usual, _LEAST)
 
 
-def _is_small(view: View, scopes: set[str], tokens: Array, outside: Array) -> bool:
+def _is_small(view: View, place: Place, there: Array) -> bool:
     """Return whether a place is no larger than what sound engines differ by.
 
     In a sound mixture of experts the first tokens of rounds, or one id, differ five
     times as much as equally likely others; in text, later rounds differ more.
     """
-    inside = float(view.abs_diff[tokens].mean())
-    if "sample" in scopes:
-        return inside < float(view.abs_diff[outside].mean())
-    return inside < (view.usual.limit if "token" in scopes else view.usual.usual)
+    inside = float(view.abs_diff[place.tokens].mean())
+    if "sample" in place.scopes:
+        return inside < float(view.abs_diff[there & ~place.tokens].mean())
+    return inside < (view.usual.limit if "token" in place.scopes else view.usual.usual)
 
 
 def _nature(column: ColumnOfTokens) -> str:

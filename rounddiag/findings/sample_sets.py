@@ -27,6 +27,8 @@ LONGEST_PERIOD, MIN_PERIODS = 16, 4
 _MAX_BLOCK_ROWS = 1024
 _MIN_ROWS = 4
 _MIN_UNION, _MAX_UNION = 3, 16  # values of a column of which several can be a place
+# Samples turn at one decoding step if half of them do within this part of the longest.
+_ONE_STEP = 32
 _LISTED = 3  # samples that a sentence lists
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
@@ -347,6 +349,10 @@ def _own_starts(
     found = find_turns(sample, before, counts)
     if found is None:
         return
+    steps = view.num_before[hot[found.starts]]
+    middle = np.quantile(steps, (0.25, 0.75))
+    if len(steps) > 1 and np.diff(middle) <= view.num_before.max() / _ONE_STEP:
+        return  # one decoding step says it
     start = np.full(len(counts.hits), len(view))
     start[found.chosen] = hot[found.starts]
     yield _Candidate(

@@ -244,11 +244,16 @@ def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:
     """Return which cells meet all conditions of a slice."""
     inside = np.ones(len(cells.first), dtype=bool)
     for index, relation, code in parts:
-        codes = cells.codes[index]
-        if relation in ("=", "in"):
-            inside &= codes == code + 1
-        elif relation == ">=":
-            inside &= codes >= code + 1
-        else:
-            inside &= (codes <= code + 1) & (codes > 0)
+        inside &= meets(cells.codes[index], relation, code)
     return inside
+
+
+def meets(codes: Array, relation: str, code: int) -> Array:
+    """Return which codes, counted from 1 and 0 where missing, meet a condition."""
+    if relation in ("=", "in"):
+        found: Array = codes == code + 1
+    elif relation == ">=":
+        found = codes >= code + 1
+    else:
+        found = (codes <= code + 1) & (codes > 0)
+    return found
