@@ -108,7 +108,7 @@ def test_the_report_of_a_run(
     assert "<h1>run</h1>" in page
     assert "<li>from step 12: rounds 0 to 1, 0.165 to 1.65 nat</li>" in page
     assert "<h2>Before and at step 12</h2>" in page
-    assert page.count('class="plot"') == 2
+    assert page.count('class="plot"') == 3  # the run, both steps, the finding
 
 
 def test_the_notebook_of_a_run_runs(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.lazy.tensors import DTYPES
+from rounddiag.loaders.stored import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

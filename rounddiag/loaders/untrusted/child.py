@@ -54,7 +54,7 @@ def main() -> None:
     request = json.loads((folder / REQUEST).read_text())
     _end_with(request["parent"])
     # Imported before the limits are set; the working directory changes below.
-    import rounddiag.loaders.tabular.arrow
+    import rounddiag.loaders.arrow
     import rounddiag.text.token_table  # noqa: F401
 
     sys.exit(read_request(folder))

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.json_lines import JsonLines
 from tests.loaders.nemo_rl_writer import small_step, write
 from tests.loaders.refusal import refused
 
 if TYPE_CHECKING:
-    from rounddiag.loaders.tabular.json_lines import Record
+    from rounddiag.loaders.json_lines import Record
 
 PARTS = ("generation_logprobs", "prev_logprobs", "input_lengths")
 
