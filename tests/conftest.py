@@ -37,6 +37,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, None, None]:
+    """Keep the indexes of runs out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROUNDDIAG_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 # These files share a JupyterLab, a page of it and a kernel, which take long to start.
 LAB_FILES = tuple(
     f"tests/browser/test_{name}"
@@ -79,7 +87,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `load(untrusted=True)` fork instead of starting a Python."""
-    from rounddiag.loaders.untrusted import process
+    from rounddiag.loaders.untrusted import guard
     from tests.fuzz.forked import run_forked
 
-    monkeypatch.setattr(process, "run_child", run_forked)
+    monkeypatch.setattr(guard, "run_child", run_forked)

@@ -18,7 +18,7 @@ import rounddiag
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(rounddiag.__file__).parent
 BELOW_STATS = {
-    *("segmentation", "text", "vision", "batch"),
+    *("segmentation", "columns", "text", "vision", "batch"),
     *("core", "checks", "loaders", "capture"),
 }
 LAYERS_WITH = {

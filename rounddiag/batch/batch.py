@@ -17,6 +17,7 @@ from rounddiag.batch.layout import (
     selected_rows,
 )
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
+from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.wording import pluralize
@@ -188,6 +189,11 @@ class Batch:
     def rounds(self) -> Rounds:
         """The table of rounds."""
         return find_rounds(self.response_mask, self.offsets, self.round_ids)
+
+    @property
+    def columns(self) -> Catalogue:
+        """The columns of samples, rounds and tokens: of the file, and of the fields."""
+        return Catalogue(self)
 
     @property
     def num_samples(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rounddiag.columns.sources import array_tensor, build_offsets
 from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
 
@@ -31,17 +32,6 @@ PER_SAMPLE = ("group_ids", "sample_ids", "images", "position_ids", "rollout_ids"
 PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
 
 
-def build_offsets(lengths: Tensor) -> Tensor:
-    """Return where each row starts when rows of these lengths are concatenated.
-
-    Examples
-    --------
-    >>> build_offsets(torch.tensor([3, 0, 2]))
-    tensor([0, 3, 3, 5])
-    """
-    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-
-
 def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or numbers
     """Return a tensor, an array or lists of numbers as a plain tensor.
 
@@ -50,10 +40,9 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or num
     >>> as_tensor("response_ids", [[5, 6]])
     tensor([[5, 6]])
     """
-    if isinstance(value, np.ndarray):  # torch has no other byte orders
-        value = np.require(value, value.dtype.newbyteorder("="), "W")
     try:
-        tensor = torch.as_tensor(value)
+        is_array = isinstance(value, np.ndarray)
+        tensor = array_tensor(value) if is_array else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise BatchError.build(
             key=name,

@@ -13,15 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.capture.writer import Writer, logger
+from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rounddiag.capture.options import Options
 
 
@@ -45,13 +47,17 @@ class Judge:
     """Judges step files one after the other, and says when the verdict changes.
 
     It never raises into the trainer: errors are logged and counted as by the `Writer`.
-    At most two steps wait; others are then not judged.
+    At most two steps wait; of more, the first is then not judged.
     """
 
     def __init__(self, options: Options) -> None:
         self._verdict: str | None = None
         self._options = options
-        self._writer = Writer(done="judged")
+        self._writer = Writer(done="judged", keeps_newest=True)
+        self._child: subprocess.Popen[str] | None = None
+        self._newest: int | None = None  # step that was to be judged
+        self._last: int | None = None  # step that was judged
+        self._is_given_up = False
         self._severity = 0
         self._metrics: dict[str, float] = {}
         self._known: set[tuple[int, int]] = set()
@@ -64,7 +70,7 @@ class Judge:
         return self._writer.errors
 
     def start(self) -> None:
-        """Start the thread, so that the process waits for the step files first."""
+        """Start the thread, if steps are judged."""
         if self._is_on():
             self._writer.start()
 
@@ -97,50 +103,76 @@ class Judge:
 
     def put(self, step: int, file: str, copy: str | None = None) -> None:
         """Judge a step file; or a temporary copy of all samples, which is removed."""
-        self._writer.put(f"step {step}", partial(self._judge, step, file, copy))
+        self._newest = step
+        new = _Step(self._judge, step, file, copy)
+        lost = self._writer.put(f"step {step}", new)
+        if isinstance(lost, _Step):
+            lost.remove_copy()
 
     def take_metrics(self) -> dict[str, float]:
         """Return the metrics of the last judged step, once."""
         metrics, self._metrics = self._metrics, {}
         return metrics
 
-    def close(self) -> None:
-        """Wait for the steps that are not judged yet."""
-        self._writer.close()
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Wait for the steps that are not judged yet; log which one was the last."""
+        if not self._writer.close(timeout, self._give_up):
+            return
+        self._is_given_up = False
+        if self._newest not in (None, self._last):
+            last = "no step was judged"
+            if self._last is not None:
+                last = f"step {self._last} was judged last ({self._verdict})"
+            logger.warning("%s; step %s was not judged", last, self._newest)
+            self._newest = self._last
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        for one in self._writer.drop_pending():
+            if isinstance(one, _Step):
+                one.remove_copy()
+        if self._child is not None:
+            self._child.kill()
 
     def _is_on(self) -> bool:
         return self._options.diagnose is not False and self._options.rank in (None, 0)
 
-    def _judge(self, step: int, file: str, copy: str | None) -> None:
+    def _judge(self, one: _Step) -> None:
         with tempfile.TemporaryDirectory() as folder:
             pickled = Path(folder) / "diagnosis"
             begin = time.monotonic()
+            request = {
+                "file": one.copy or one.file,
+                "before": self._verdict,
+                "diagnosis_file": str(pickled) if self._options.on_verdict else None,
+            }
             try:
-                found = _run_child(
-                    {
-                        "file": copy or file,
-                        "before": self._verdict,
-                        "diagnosis_file": (
-                            str(pickled) if self._options.on_verdict else None
-                        ),
-                    }
-                )
+                found = _run_child(request, self._started)
+            except Exception:
+                if self._is_given_up:
+                    return
+                if self._newest == one.step:  # the error is logged
+                    self._newest = self._last
+                raise
             finally:
-                if copy is not None:
-                    Path(copy).unlink(missing_ok=True)
+                one.remove_copy()
             self._cost = found["cost"]
             seconds = {"rounddiag/seconds": time.monotonic() - begin}
-            now = {"rounddiag/step": float(step)}
+            now = {"rounddiag/step": float(one.step)}
             known = self._metrics_of(now)
             self._metrics = {**known, **now, **found["metrics"], **seconds}
             is_other = found["severity"] != self._severity
             if is_other:
-                self._tell(step, file, found)
+                self._tell(one.step, one.file, found)
             self._verdict, self._severity = found["verdict"], found["severity"]
+            self._last = one.step
             if is_other and self._options.on_verdict is not None:
                 diagnosis = pickle.loads(pickled.read_bytes())  # noqa: S301 our child
-                with self._writer.guard("on_verdict of step", step, done="run"):
-                    self._options.on_verdict(diagnosis, file)
+                with self._writer.guard("on_verdict of step", one.step, done="run"):
+                    self._options.on_verdict(diagnosis, one.file)
+
+    def _started(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
 
     def _tell(self, step: int, file: str, found: dict[str, Any]) -> None:
         """Log the new verdict, in one line."""
@@ -151,20 +183,44 @@ class Judge:
         )
 
 
-def _run_child(request: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Step:
+    """A job: a step file, or a temporary copy of all samples, that is to be judged."""
+
+    judge: Callable[[_Step], None]
+    step: int
+    file: str
+    copy: str | None
+
+    def __call__(self) -> None:
+        self.judge(self)
+
+    def remove_copy(self) -> None:
+        if self.copy is not None:
+            Path(self.copy).unlink(missing_ok=True)
+
+
+def _run_child(
+    request: dict[str, Any], started: Callable[[subprocess.Popen[str]], None]
+) -> dict[str, Any]:
     """Return the answer of `judging.main`; a BatchError says why there is none."""
     search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
-    done = subprocess.run(  # noqa: S603 our own code
+    with subprocess.Popen(  # noqa: S603 our own code
         [sys.executable, "-c", _CODE],
-        input=json.dumps(request),
-        capture_output=True,
-        check=False,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(search)},
         text=True,
-        timeout=_TIMEOUT,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout or "{}")
+    ) as child:
+        started(child)
+        try:
+            text = json.dumps({**request, "parent": os.getpid()})
+            output, errors = child.communicate(text, timeout=_TIMEOUT)
+        finally:
+            child.kill()
+    answer: dict[str, Any] = json.loads(output or "{}")
     if "metrics" in answer:
         return answer
-    end = done.stderr.strip()[-_MAX_OUTPUT:]
-    raise BatchError(answer.get("error") or f"exit code {done.returncode}: {end}")
+    end = errors.strip()[-_MAX_OUTPUT:]
+    raise BatchError(answer.get("error") or f"exit code {child.returncode}: {end}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _MINIMUM = {"every": 1, "images": 0, "prove_samples": 0, "max_samples": 1, "seed": 0}
+COPY = "rounddiag_judged_"  # begins the name of a temporary copy of a step
 _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
 
 
@@ -116,17 +118,31 @@ def absolute_folder(folder: str | os.PathLike[str]) -> str:
     return name if is_url(name) else str(Path(name).absolute())
 
 
-def remove_stale_files(folder: str) -> None:
-    """Remove partial files that a killed training left behind over an hour ago.
+def make_folder(folder: str) -> None:
+    """Make a folder, and those above it, where the system allows it.
 
-    Object storage is left alone.
+    Later only the folder itself is made again: of a disk that is away, its files would
+    end up in another place.
     """
-    if is_url(folder):
-        return
-    with suppress(OSError):
-        for file in Path(folder).glob(".step_*.parquet.*.partial"):
-            if file.stat().st_mtime < time.time() - _STALE_AFTER:
-                file.unlink()
+    if not is_url(folder):
+        with suppress(OSError):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def remove_stale_files(folder: str) -> None:
+    """Remove files that a killed training left behind over an hour ago.
+
+    Partial files in its folder, and copies that were to be judged. Object storage is
+    left alone.
+    """
+    places = [(tempfile.gettempdir(), f"{COPY}*.parquet")]
+    if not is_url(folder):
+        places.append((folder, ".step_*.parquet.*.partial"))
+    for place, pattern in places:
+        for file in Path(place).glob(pattern):
+            with suppress(OSError):
+                if file.stat().st_mtime < time.time() - _STALE_AFTER:
+                    file.unlink()
 
 
 def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed

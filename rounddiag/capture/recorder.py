@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from rounddiag.capture.judge import Judge
 from rounddiag.capture.options import (
     Options,
     absolute_folder,
+    make_folder,
     remove_stale_files,
     tokenizer_name,
 )
@@ -30,7 +33,7 @@ from rounddiag.capture.trainer_batch import (
     fetch_queued_image_inputs,
     read_trainer_batch,
 )
-from rounddiag.capture.writer import Writer, logger
+from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -180,6 +183,9 @@ class Recorder:
         remove_stale_files(options.folder)
         self._writer = Writer()
         self._judge = Judge(options)
+        # Not a method: a recorder that nobody holds any more can be deleted.
+        self._end = partial(_end, self._writer, self._judge)
+        self._process: int | None = None
         self._parts: list[Snapshot] = []
         self._outcome = Outcome(options=options, writer=self._writer)
         self._outcome.warn_early()
@@ -302,13 +308,14 @@ class Recorder:
                 self._finish(fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 
     def close(self) -> None:
-        """Wait until all files are written, 30 s at most.
+        """Wait until all files are written and judged, 30 s at most.
 
         It also runs when the process ends. The recorder can be used again afterwards.
         """
         self._parts = []
-        self._writer.close()
-        self._judge.close()
+        self._process = None
+        atexit.unregister(self._end)
+        self._end()
 
     def _begin(self, step: int) -> bool:
         """Free the copies of another step; return whether this one is recorded."""
@@ -345,8 +352,11 @@ class Recorder:
 
     def _write(self, parts: list[Snapshot]) -> None:
         self._parts = parts
-        # First, because what starts last ends first when the process ends.
-        self._judge.start()
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            make_folder(self._options.folder)
+            atexit.register(self._end)
+        self._judge.start()  # at the exit, where it gets its job, no thread starts
         job = partial(save_step, tuple(parts), self._options, self._judge)
         self._writer.put(f"step {parts[0].step}", job)
 
@@ -355,6 +365,13 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _end(writer: Writer, judge: Judge) -> None:
+    """Write the files that wait, and judge them, in 30 s at most."""
+    end = time.monotonic() + CLOSE_TIMEOUT
+    writer.close()
+    judge.close(max(end - time.monotonic(), 0.0))
 
 
 def _select(inputs: Sequence[Any], samples: Sequence[int]) -> list[Any]:

@@ -20,11 +20,11 @@ from rounddiag.capture.sampling import (
     num_copied_bytes,
     order_samples,
 )
+from rounddiag.columns.sources import Ragged
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import select_plain_columns
 from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.lazy.arrays import Ragged
 from rounddiag.loaders.parquet.columns import to_numpy
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rounddiag.capture.facts import installed_versions, sampling_settings
+from rounddiag.capture.options import COPY
 from rounddiag.capture.sampling import (
     encode_screenshots,
     order_samples,
@@ -223,9 +224,13 @@ def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
 
 def _temporary_copy(batch: Batch) -> str:
     """Write all samples of a batch, without screenshots, to a temporary file."""
-    handle, path = tempfile.mkstemp(prefix="rounddiag_", suffix=".parquet")
+    handle, path = tempfile.mkstemp(prefix=COPY, suffix=".parquet")
     os.close(handle)
-    write_batch(replace(batch, images=None), path)
+    try:
+        write_batch(replace(batch, images=None), path)
+    except BaseException:
+        Path(path).unlink()
+        raise
     return path
 
 
@@ -259,6 +264,7 @@ def _long_texts(
 def save_in(folder: str, name: str, batch: Batch) -> None:
     """Write a batch to a folder or URL; it gets its name only when it is complete."""
     if not is_url(folder):
+        Path(folder).mkdir(exist_ok=True)  # not those above
         write_batch(batch, Path(folder) / name)
         return
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]

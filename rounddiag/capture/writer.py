@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
@@ -23,12 +22,14 @@ logger = logging.getLogger("rounddiag.capture")
 
 _MAX_PENDING = 2  # each pending job holds the columns of a whole step
 CLOSE_TIMEOUT = 30.0  # seconds
+_LAST_TIMEOUT = 1.0  # seconds, for a job that was ended
 
 
 class Writer:
     """Runs jobs one after the other in a daemon thread of this process.
 
-    Log messages say that a job was not `done`, such as "saved".
+    Log messages say that a job was not `done`, such as "saved". Of more than two jobs
+    that wait, the last is refused; with `keeps_newest`, the first is dropped.
 
     The thread starts with the first job. A forked child starts a thread of its own with
     its first job; the jobs that were pending at the fork stay with the parent.
@@ -43,8 +44,9 @@ class Writer:
         Number of jobs that ran without an error.
     """
 
-    def __init__(self, done: str = "saved") -> None:
+    def __init__(self, done: str = "saved", *, keeps_newest: bool = False) -> None:
         self._done = done
+        self._keeps_newest = keeps_newest
         self.errors = 0
         self.first_error = ""
         self.num_done = 0
@@ -59,18 +61,26 @@ class Writer:
         """Number of names whose last job was skipped because the queue was full."""
         return len(self._skipped)
 
-    def put(self, name: str, job: Job) -> None:
-        """Queue a job, in the place of a pending job of the same name."""
+    def put(self, name: str, job: Job) -> Job | None:
+        """Queue a job, in the place of a pending job of the same name.
+
+        Returns the job that will not run for it.
+        """
         self.start()
-        if self._queue.put(name, job):
-            self._skipped.discard(name)
-        else:
-            self._skipped.add(name)
+        self._skipped.discard(name)
+        lost_name, lost = self._queue.put(name, job, keeps_newest=self._keeps_newest)
+        if lost is job or lost_name != name:
+            self._skipped.add(lost_name)
             self._warn_once(
                 "full",
-                f"{name} was not {self._done}: {_MAX_PENDING} other steps are waiting;"
-                " further warnings are suppressed",
+                f"{lost_name} was not {self._done}: {_MAX_PENDING} other steps are"
+                " waiting; further warnings are suppressed",
             )
+        return lost
+
+    def drop_pending(self) -> list[Job]:
+        """Return the pending jobs, none of which will run."""
+        return self._queue.clear()
 
     def guard(
         self,
@@ -95,16 +105,26 @@ class Writer:
             " (further warnings of this type are suppressed)",
         )
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Finish the pending jobs, within `timeout` seconds, and end the thread."""
+    def close(
+        self,
+        timeout: float = CLOSE_TIMEOUT,
+        give_up: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """Finish the pending jobs, within `timeout` seconds, and end the thread.
+
+        `give_up` is called where they take longer, to end the job that runs. False
+        where this process has no thread.
+        """
         if self._process != os.getpid():
-            return
+            return False
         self._process = None
-        atexit.unregister(self.close)
         self._queue.close()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            logger.warning("gave up on the pending steps after %g s", timeout)
+            logger.warning("gave up on the pending steps after %.3g s", timeout)
+            give_up()
+            self._thread.join(_LAST_TIMEOUT)
+        return True
 
     def start(self) -> None:
         """Start the thread, if this process has none."""
@@ -116,7 +136,6 @@ class Writer:
         )
         thread.start()  # raises where the system has no room for another thread
         self._process, self._queue, self._thread = os.getpid(), queue, thread
-        atexit.register(self.close)
 
     def _run(self, queue: _JobQueue) -> None:
         while (item := queue.take()) is not None:
@@ -182,14 +201,25 @@ class _JobQueue:
         self._pending: dict[str, Job] = {}
         self._is_closed = False
 
-    def put(self, name: str, job: Job) -> bool:
-        """Add or replace a job; False where the queue is full."""
+    def put(self, name: str, job: Job, *, keeps_newest: bool) -> tuple[str, Job | None]:
+        """Add or replace a job; return which job was replaced, dropped or refused."""
         with self._changed:
-            if name not in self._pending and len(self._pending) == _MAX_PENDING:
-                return False
+            lost = name, self._pending.get(name)
+            if lost[1] is None and len(self._pending) == _MAX_PENDING:
+                if not keeps_newest:
+                    return name, job
+                oldest = next(iter(self._pending))
+                lost = oldest, self._pending.pop(oldest)
             self._pending[name] = job
             self._changed.notify()
-            return True
+            return lost
+
+    def clear(self) -> list[Job]:
+        """Remove the pending jobs, and return them."""
+        with self._changed:
+            jobs = [*self._pending.values()]
+            self._pending.clear()
+            return jobs
 
     def take(self) -> tuple[str, Job] | None:
         """Wait for a job; None once the queue is closed and empty."""

@@ -1,16 +1,17 @@
 """`rounddiag watch RUN`: a line for each step of a run, while training goes on.
 
 With `--json` each line is a JSON object: `step`, `verdict`, `mean_abs_diff` in nats
-(null where it is not finite), `causes`, `text`, `events` (the facts of the run that
-changed since the step before, and weights that stopped changing), `fail_on`,
-`failed`; or `step` and `error` for a step that cannot be read. `rounddiag check FOLDER
---last 5` prints the same lines.
+(null where it is not finite), `causes` (of facts and reversals), `places`, `updates`
+(wrong ones), `text`, `events` (the facts of the run that changed since the step before,
+and weights that stopped changing), `fail_on`, `failed`; or `step` and `error` for a
+step that cannot be read. `rounddiag check FOLDER --last 5` prints the same lines.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from rounddiag.findings.verdict import is_at_least
 from rounddiag.runs import Run, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rounddiag.findings.verdict import Verdict
 
@@ -41,10 +42,12 @@ def watch_run(
 
     It ends at the first verdict that fails; with `once`, after the steps that exist.
     """
-    run = open_run(path) if once else _wait_for_run(path, every, write)
-    steps = run.steps if once else _all_steps(run, every)
-    options = {"as_json": as_json, "to_the_end": once}
-    return judge_steps(run, steps, fail_on, write=write, **options)
+    if once:
+        run = open_run(path)
+        return judge_steps(run, run.steps, fail_on, as_json=as_json, write=write)
+    run = _wait_for_run(path, every, write)
+    steps = chain(run.steps, run.watch(every=every))
+    return judge_steps(run, steps, fail_on, as_json=as_json, write=write, every=every)
 
 
 def judge_steps(
@@ -54,20 +57,25 @@ def judge_steps(
     *,
     as_json: bool,
     write: Callable[[str], None],
-    to_the_end: bool = True,
+    every: float | None = None,
 ) -> int:
     """Write a line for each step and each event; return the exit code for all.
 
-    It ends at the first step that fails, or at the last one.
+    It ends with the last step; of a run that is watched, at the first that fails.
+    `every` seconds are then between two looks for a folder that is away.
     """
     codes = {PASSED}
     seen: dict[int, None] = {}
     for step in steps:
         seen[step] = None
         row = _judge_step(run, [*seen], fail_on)
+        if every is not None and "error" in row:  # the folder may have been away
+            while _is_away(run):
+                time.sleep(every)
+            row = _judge_step(run, [*seen], fail_on)
         codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
         write(json.dumps(row, allow_nan=False) if as_json else _describe(row))
-        if FAILED in codes and not to_the_end:
+        if FAILED in codes and every is not None:
             break
     return FAILED if FAILED in codes else max(codes)
 
@@ -87,16 +95,24 @@ def _wait_for_run(path: str, every: float, write: Callable[[str], None]) -> Run:
         time.sleep(every)
 
 
-def _all_steps(run: Run, every: float) -> Iterator[int]:
-    yield from run.steps
-    yield from run.watch(every=every)
+def _is_away(run: Run) -> bool:
+    """Return whether the folder is gone, with all its files, as when it is mounted."""
+    try:
+        run.refresh()
+    except LoadError:
+        return True
+    return False
 
 
 def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, Any]:
     """Judge the last of some steps: a verdict holds from one to the next."""
     step = steps[-1]
-    with silence_failed_steps():
-        frame = run.diagnose(steps).frame
+    there = {*run.steps}  # others were deleted since
+    try:
+        with silence_failed_steps():
+            frame = run.diagnose([s for s in steps if s in there or s == step]).frame
+    except LoadError as error:  # no file of the run can be read
+        return {"step": step, "error": str(error)}
     if not (frame["step"] == step).any():
         return {"step": step, "error": run.failed.get(step, "unknown")}
     (found,) = frame[frame["step"] == step].to_dict("records")
@@ -105,11 +121,11 @@ def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, A
         "step": step,
         "verdict": found["verdict"],
         "mean_abs_diff": mean if isfinite(mean) else None,
-        "causes": [*found["causes"]],
+        **{name: [*found[name]] for name in ("causes", "places", "updates")},
         "text": found["text"],
         "events": [one.text for one in run.events() if one.step == step],
         "fail_on": fail_on,
-        "failed": is_at_least(found["verdict"], fail_on),
+        "failed": is_at_least(found["verdict"], fail_on) or len(found["updates"]) > 0,
     }
 
 
@@ -118,7 +134,9 @@ def _describe(row: dict[str, Any]) -> str:
         return f"step {row['step']:>6,}  cannot be read: {row['error']}"
     mean = row["mean_abs_diff"]
     level = "" if mean is None else f"{mean:.4f} nat  "
-    headline = row["text"].partition("\n")[0]
+    headline, _, advice = row["text"].partition("\n")
     lines = [f"step {row['step']:>6,}  {text}" for text in row["events"]]
     lines.append(f"step {row['step']:>6,}  {row['verdict']:<10}  {level}{headline}")
+    if row["causes"] or row["places"]:
+        lines.append(f"{'':13}{advice}")
     return "\n".join(lines)

@@ -1,11 +1,14 @@
 """A named value per sample, round or token, of which some are unknown.
 
 ============  ======================================================================
+`catalogue`   `Catalogue`: the columns of a batch by name; `register` adds one
 `column`      `Column`: values, what is known, codes; its scope and its kind
 `predicates`  conditions on a column, and the rows that meet them
+`sources`     numbers in memory as tensors, and rows of different lengths
 ============  ======================================================================
 """
 
+from rounddiag.columns.catalogue import Catalogue, register
 from rounddiag.columns.column import Column, Kind, Scope, Source
 
-__all__ = ["Column", "Kind", "Scope", "Source"]
+__all__ = ["Catalogue", "Column", "Kind", "Scope", "Source", "register"]

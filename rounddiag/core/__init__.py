@@ -8,9 +8,11 @@
 `round_summary`   counts, means and quantiles of rounds, over all samples
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
-`corrections`     the weights by which a trainer corrects an update, and their effect
+`weights`         the weights by which corrections multiply the advantage of tokens
+`corrections`     what corrections do to an update
 `legs`            the factors of the importance ratio: engine gap, staleness, update
-`images_seen`     how many images a sample had been shown before a token
+`images_seen`     the column `num_images`: images that a sample had been shown before a
+                  token
 `measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers
@@ -18,6 +20,7 @@
 ================  ==================================================================
 """
 
+import rounddiag.core.images_seen  # noqa: F401 registers a column
 from rounddiag.core.columns import token_roles
 from rounddiag.core.frames import (
     round_and_token_frames,

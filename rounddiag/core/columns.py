@@ -2,71 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.columns.column import plain_values, scatter_with_missing
-from rounddiag.core.sums import diffs, pack_tokens, prob_diffs
+from rounddiag.columns import register
+from rounddiag.core.sums import diffs, pack_tokens, prob_diffs, take_runs
+from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
-from rounddiag.schema import TOKENS
+from rounddiag.schema import CORRECTIONS, weight_column
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, roles
-from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     from torch import Tensor
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.columns import Source
     from rounddiag.core.sums import Totals
     from rounddiag.text.role_tagging import Tagger
-
-
-def extra_column_names(batch: Batch) -> list[str]:
-    """Return the extra columns of a batch whose names frames do not use themselves."""
-    names = dict.fromkeys([*batch.round_columns, *batch.sample_columns])
-    own = {column.name for column in TOKENS.columns}
-    return [name for name in names if name not in own]
-
-
-def plain_columns(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Convert extra columns by `plain_values`, under names that a frame can have."""
-    return {encodable(name): plain_values(one) for name, one in columns.items()}
-
-
-def extra_column_values(batch: Batch, name: str) -> Array:
-    """Return an extra column with one value per round; `round_columns` come first."""
-    if name in batch.round_columns:
-        return round_values(batch, name)
-    by_sample = plain_values(batch.sample_columns[name])
-    values: Array = by_sample[to_numpy(batch.rounds.sample)]
-    return values
-
-
-def round_values(batch: Batch, name: str) -> Array:
-    """Return a column of `round_columns` with one value per round of the batch.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> len(round_values(batch, "action")) == batch.num_rounds
-    True
-    """
-    columns = batch.round_columns
-    sample, index = columns["sample"], columns["round"]
-    counts = np.bincount(to_numpy(batch.rounds.sample), minlength=len(batch))
-    known = np.flatnonzero((sample >= 0) & (sample < len(batch)) & (index >= 0))
-    known = known[index[known] < counts[sample[known]]]
-    first = np.cumsum(counts) - counts
-    places = (first[sample[known]] + index[known]).astype(np.int64)
-    values = plain_values(columns[name])[known]
-    return scatter_with_missing(values, places, batch.num_rounds)
 
 
 def token_texts(batch: Batch) -> list[str]:
@@ -135,11 +95,20 @@ _FIELDS = {
     "advantage": "advantages",
     "loss_mask": "loss_mask",
 }
+_OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if c.weight == "update"}
 _NEEDS_IDS = {"token_id", "role", "text"}
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
     *("role", "text"),
 )
+_WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
+
+
+def token_numbers(batch: Batch) -> Array:
+    """Return the number of every generated token in its round, from 0."""
+    num = to_numpy(batch.rounds.num_tokens)
+    count = np.arange(num.max(initial=0), dtype=np.int32)
+    return take_runs(count, np.zeros_like(num), num)
 
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
@@ -151,14 +120,16 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
             found=f"the text {columns!r}",
             advice=f"Pass {[columns]}.",
         )
-    known = [*_ON_REQUEST, *extra_column_names(batch)]
+    known = [*_ON_REQUEST, *batch.columns.extra_names]
     for name in columns:
-        if name not in known:
+        if name not in known and name not in _WEIGHTS:
             raise FrameError.build(
                 expected=f"columns out of {known}",
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
+        if name in _OF_UPDATES and "current" not in batch.scores:
+            raise lacks_update()
         if name in _NEEDS_IDS:
             require_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
@@ -226,28 +197,16 @@ def equal_so_far(batch: Batch) -> Array:
 
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
-    if name in _FIELDS:
-        values = pack_tokens(batch, getattr(batch, _FIELDS[name]))
-        return values.astype(schema.TOKENS[name].dtype, copy=False)
-    made = {
-        "prob_diff": prob_diffs,
-        "equal_so_far": equal_so_far,
-        "importance_weight": _importance_weights,
-        "text": token_texts,
-        "role": token_roles,
-    }
-    if name in made:
-        return made[name](batch)
+    if name in ("text", "role"):
+        return token_texts(batch) if name == "text" else token_roles(batch)
     num = to_numpy(batch.rounds.num_tokens)
     if name == "position":
         return np.repeat(positions(batch), num) + token
-    return np.repeat(extra_column_values(batch, name), num)
-
-
-def _importance_weights(batch: Batch) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        weights: Array = np.exp(diffs(batch))
-    return weights
+    columns = batch.columns
+    column = columns.made(name) if name in (*_ON_REQUEST, *_WEIGHTS) else None
+    if column is not None:
+        return column.filled
+    return np.repeat(columns.at_rounds(columns.of_file(name)).filled, num)
 
 
 def positions(batch: Batch) -> Array:
@@ -262,3 +221,39 @@ def to_numpy(values: Tensor) -> Array:
     """Copy a tensor to the host as an array."""
     array: Array = values.cpu().numpy()
     return array
+
+
+def _importance_weights(batch: Batch) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights: Array = np.exp(diffs(batch))
+    return weights
+
+
+def _pack(name: str, batch: Batch) -> Source | None:
+    values, dtype = getattr(batch, _FIELDS[name]), schema.TOKENS[name].dtype
+    if values is None:
+        return None
+    return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
+
+
+def _roles(batch: Batch) -> Source | None:
+    if batch.tokenizer is None or batch.is_redacted:
+        return None
+    return lambda: np.asarray(token_roles(batch), dtype=object)
+
+
+def _always(read: Callable[[Batch], Array], batch: Batch) -> Source:
+    return partial(read, batch)
+
+
+_READ: dict[str, Callable[[Batch], Array]] = {
+    "token": token_numbers,
+    "importance_weight": _importance_weights,
+    "prob_diff": prob_diffs,
+    "equal_so_far": equal_so_far,
+}
+register("role", "token", "text", _roles)
+for _name in _FIELDS:
+    register(_name, "token", "number", partial(_pack, _name))
+for _name, _read in _READ.items():
+    register(_name, "token", "number", partial(_always, _read))

@@ -14,16 +14,14 @@ from rounddiag.core.columns import (
     aggregates,
     check_columns,
     first_unequal,
-    plain_columns,
     positions,
-    round_values,
     to_numpy,
     token_column,
+    token_numbers,
 )
 from rounddiag.core.scores import select_scores, tag_pair
-from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds, take_runs
+from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds
 from rounddiag.errors import FrameError
-from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +43,10 @@ def token_frame(
     columns : sequence of str
         More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
         `entropy`, `advantage`, `loss_mask`, `importance_weight` (:math:`e^d`),
-        `prob_diff`; `text`, and `role`, which needs a tokenizer; and by name
-        those of the batch's `round_columns` and `sample_columns`, repeated for each
-        token. Rounds without a row in `round_columns` have NaN or None.
+        `prob_diff`; `weight_tis` and those of the other corrections; `text`, and
+        `role`, which needs a tokenizer; and by name those of the batch's
+        `round_columns` and `sample_columns`, repeated for each token. Rounds without a
+        row in `round_columns` have NaN or None.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -229,9 +228,9 @@ def sample_frame(
         first = np.full(batch.num_samples, np.nan)
         np.fmin.at(first, of_sample, first_unequal(batch, diffs(batch)))
         own["first_unequal"] = first
-    open_columns = plain_columns(batch.sample_columns)
-    others = {k: v for k, v in open_columns.items() if k not in own}
-    return tag_pair(pd.DataFrame({**own, **others}), batch)
+    for name, column in batch.columns.samples.items():
+        own.setdefault(name, column.filled)
+    return tag_pair(pd.DataFrame(own), batch)
 
 
 def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
@@ -240,11 +239,10 @@ def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
 
     rounds = batch.rounds
     num = to_numpy(rounds.num_tokens)
-    count = np.arange(num.max(initial=0), dtype=np.int32)
     columns = {
         "sample": np.repeat(to_numpy(rounds.sample).astype(np.int32), num),
         "round": np.repeat(to_numpy(rounds.round).astype(np.int32), num),
-        "token": take_runs(count, np.zeros_like(num), num),
+        "token": token_numbers(batch),
         "diff": diff,
     }
     for name in more:
@@ -262,7 +260,6 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
         "start": positions(batch),
         **aggregates(totals, to_numpy(rounds.num_tokens)),
     }
-    for name in batch.round_columns:
-        if encodable(name) not in columns:
-            columns[encodable(name)] = round_values(batch, name)
+    for name, column in batch.columns.rounds.items():
+        columns.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.core.columns import round_values, to_numpy
+from rounddiag.columns import register
+from rounddiag.core.columns import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.columns import Source
     from rounddiag.vision import Screenshot
 
 
@@ -26,16 +28,17 @@ _MAX_SEARCHED = 4_000_000
 def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
     """Return the number of images before tokens, each with its round and position.
 
-    `index` is that of the round in `batch.rounds`. None if the batch does not tell.
-    The numbers are those of the round column `num_images` if there is one. Else the
-    screenshots of each sample count and, in a sample that has none, the image tokens:
-    a Recorder keeps the screenshots of some samples only.
+    `index` is that of the round in `batch.rounds`. None if the batch does not record
+    it; NaN for a token where it does not. The numbers are those of the round column
+    `num_images` if there is one. Else the screenshots of each sample count and, in a
+    sample that has none, the image tokens: a Recorder keeps the screenshots of some
+    samples only.
     """
-    if {"sample", "round", "num_images"} <= {*batch.round_columns}:
-        known = round_values(batch, "num_images")
-        if known.dtype.kind in "iuf":
-            counted: Array = np.nan_to_num(known[index]).astype(np.int64)
-            return counted
+    recorded = batch.columns.rounds.get("num_images")
+    if recorded is not None and recorded.kind == "number":
+        if recorded.is_known().all():
+            return recorded.filled[index].astype(np.int64)
+        return recorded.filled[index].astype(np.float64)
     shown = _positions(batch)
     if shown is None:
         return None
@@ -107,3 +110,14 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
     # The prompt usually has one too, which the first round sees.
     return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]
+
+
+def _before_rounds(batch: Batch) -> Source | None:
+    """Count the images before the first token of each round."""
+    rounds = batch.rounds
+    start = to_numpy(rounds.start - batch.offsets[rounds.sample])
+    found = images_before(batch, np.arange(batch.num_rounds), start)
+    return None if found is None else lambda: found
+
+
+register("num_images", "round", "number", _before_rounds)

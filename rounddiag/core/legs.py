@@ -78,13 +78,17 @@ def legs(
     finite = np.isfinite(whole)
     column = _column(batch, by)[finite]
     code, values = number_values(by, column)
-    rows = []
-    for name, log_ratio in {**parts, WHOLE: whole}.items():
-        rows.append(_measure(log_ratio[finite], code, len(values)).assign(leg=name))
-        rows[-1].insert(0, by, values)
+    whole_and_parts = {**parts, WHOLE: whole}
+    rows = [
+        _measure(log_ratio[finite], code, len(values)).assign(leg=name)
+        for name, log_ratio in whole_and_parts.items()
+    ]
+    # The legs of a value stand together, values in order.
+    place = np.tile(np.arange(len(values)), len(rows)).argsort(kind="stable")
     frame = pd.concat(rows, ignore_index=True)
-    frame = frame.sort_values(by, kind="stable", ignore_index=True)
-    frame = frame[[by, "leg", *(n for n in frame if n not in (by, "leg"))]]
+    frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
+    frame.insert(1, "leg", frame.pop("leg"))
+    frame = frame.iloc[place].reset_index(drop=True)
     frame.attrs["num_nonfinite"] = int((~finite).sum())
     return frame
 

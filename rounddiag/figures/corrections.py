@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.core.corrections import corrections
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text
+from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text, wrap
 from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS
 from rounddiag.stats.inputs import measure
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rounddiag.stats.inputs import Data
 
 _TITLE = "What corrections do to the update"
-_ROW, _BOTTOM = 24, 52  # pixels
+_ROW, _BOTTOM = 24, 84  # pixels
+_TITLE_WIDTH, _LINE = 15, 56  # characters of a line of an axis title; under the title
 # The panels, from left to right, and the part of the width of each.
 _PANELS = ("tokens_kept", "effective_sample_size", "cosine")
 _GAP = 0.06
@@ -84,7 +85,10 @@ def plot_corrections(
     if not rows["num_tokens"].any():
         return empty_figure(_TITLE, NO_TOKENS, colors)
     ratio = inputs.pair.fill("{a} / {b} ratio")
-    lines = [*note_unknown_rounds(inputs), f"weights of the {ratio}; dotted: no change"]
+    lines = [
+        *note_unknown_rounds(inputs),
+        wrap(f"weights of the {ratio}; dotted: no change", _LINE),
+    ]
     height = TOP + _ROW * len(rows) + _BOTTOM
     figure = new_figure(_TITLE, lines, colors, height=height, bottom=_BOTTOM)
     width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
@@ -96,7 +100,7 @@ def plot_corrections(
         left = index * (width + _GAP)
         figure.layout[axis.replace("x", "xaxis")] = {
             "domain": [left, left + width],
-            "title": {"text": CORRECTION_ROWS[name].meaning},
+            "title": {"text": wrap(CORRECTION_ROWS[name].meaning, _TITLE_WIDTH)},
             "range": [-0.04, 1.06],
             "tickvals": [0, 0.5, 1],
             "showgrid": True,

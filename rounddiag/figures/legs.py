@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from rounddiag.core.legs import ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE, WHOLE
 from rounddiag.core.legs import legs as compute_legs
+from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import (
     TOP,
     colorize,
@@ -14,7 +17,12 @@ from rounddiag.figures._parts.canvas import (
     theme_of,
 )
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import NO_TOKENS, count_nonfinite, hover_text
+from rounddiag.figures._parts.labels import (
+    NO_TOKENS,
+    count_nonfinite,
+    shorten_name,
+    shorten_value,
+)
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import measure
 
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
 _BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
+_LONGEST, _MOST_NAMES = 12, 24  # characters of a name under the axis; how many
 _ORDER = (ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE)
 
 
@@ -81,7 +90,7 @@ def plot_legs(
     if frame is None:
         frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)
     LEGS.require(frame.columns, by, *(column.name for column in LEGS.columns))
-    colors = theme_of(theme)
+    colors, frame = theme_of(theme), _place(frame, by)
     if frame.empty:
         return empty_figure(_TITLE, NO_TOKENS, colors)
     names = [one for one in _ORDER if one in set(frame["leg"])]
@@ -99,11 +108,11 @@ def plot_legs(
         bottom=_BOTTOM,
     )
     for name, color in keys.items():
-        _add_leg(figure, frame[frame["leg"] == name], by, color)
-    _add_whole(figure, frame[frame["leg"] == WHOLE], by, colors)
+        _add_leg(figure, frame[frame["leg"] == name], color)
+    _add_whole(figure, frame[frame["leg"] == WHOLE], colors)
     figure.update_layout(
         barmode="relative",
-        xaxis={"title": {"text": hover_text(by)}, "anchor": "y2"},
+        xaxis={"title": {"text": shorten_name(by)}, "anchor": "y2", **_ticks(frame)},
         yaxis={"domain": _BARS, "title": {"text": LEGS["mean_log_ratio"].label}},
         yaxis2={
             "domain": _SIZE,
@@ -112,6 +121,25 @@ def plot_legs(
         },
     )
     return figure
+
+
+def _place(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Place numbers on the axis as they are, and names beside each other."""
+    if is_numeric_dtype(frame[by]) and not is_bool_dtype(frame[by]):
+        return frame.assign(place=frame[by])
+    code, names = number_values(by, frame[by].to_numpy())
+    labels = [shorten_value(name, _LONGEST) for name in names]
+    return frame.assign(place=code, label=[labels[one] for one in code])
+
+
+def _ticks(frame: pd.DataFrame) -> dict[str, Any]:
+    if "label" not in frame:
+        return {}
+    known = frame.drop_duplicates("place")
+    every = -(-len(known) // _MOST_NAMES)
+    shown = known.iloc[::every]
+    ticks = {"tickvals": [*shown["place"]], "ticktext": [*shown["label"]]}
+    return {**ticks, "tickangle": -90, "automargin": True}
 
 
 def _explain(frame: pd.DataFrame) -> list[str]:
@@ -124,11 +152,11 @@ def _explain(frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _add_leg(figure: go.Figure, rows: pd.DataFrame, by: str, color: str) -> None:
+def _add_leg(figure: go.Figure, rows: pd.DataFrame, color: str) -> None:
     name = str(rows["leg"].iloc[0])
     data = rows[["k3", "effective_sample_size", "num_tokens"]].to_numpy()
     figure.add_bar(
-        x=rows[by],
+        x=rows["place"],
         y=rows["mean_log_ratio"],
         name=name,
         marker={"color": color},
@@ -138,7 +166,7 @@ def _add_leg(figure: go.Figure, rows: pd.DataFrame, by: str, color: str) -> None
         " %{customdata[1]:.3f}<br>%{customdata[2]:,} tokens<extra></extra>",
     )
     figure.add_scatter(
-        x=rows[by],
+        x=rows["place"],
         y=rows["effective_sample_size"],
         yaxis="y2",
         mode="lines+markers",
@@ -149,10 +177,10 @@ def _add_leg(figure: go.Figure, rows: pd.DataFrame, by: str, color: str) -> None
     )
 
 
-def _add_whole(figure: go.Figure, rows: pd.DataFrame, by: str, theme: Theme) -> None:
+def _add_whole(figure: go.Figure, rows: pd.DataFrame, theme: Theme) -> None:
     marker = {"symbol": "diamond", "size": 8, "color": theme.text}
     figure.add_scatter(
-        x=rows[by],
+        x=rows["place"],
         y=rows["mean_log_ratio"],
         name="whole ratio",
         mode="markers",

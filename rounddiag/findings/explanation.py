@@ -83,7 +83,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
             kind, evidence = best
             one, left = _undo(left, kind, evidence, total)
             found.append(replace(one, indices=indices[one.indices]))
-            if evidence.effect is None:
+            if evidence.effect is None and evidence.severity == "bug":
                 indices = indices[~evidence.tokens]
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
@@ -106,7 +106,7 @@ def _undo(
         left = view.without(evidence.effect(view))
         part = float((view.abs_diff - left.abs_diff)[chosen].sum())
     else:
-        left = view.keep(~chosen)
+        left = view.keep(~chosen) if evidence.severity == "bug" else view
         part = float(view.abs_diff[chosen].sum()) * evidence.adds_mismatch
     one = Explained(
         kind=kind,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.place import Place
     from rounddiag.findings.view import View
 
-_ROUNDS = frozenset({"round", "last_round", "images_seen", "num_rounds"})
+_ROUNDS = frozenset({"round", "last_round", "images_seen"})
 _STEPS = {"decoding_step": "step", "since_image": "step", "context_length": "length"}
 _SAMPLES = frozenset({"some", "worker", "version", "cached", "nth", "pack"})
 _FEW = 8  # first and last tokens of a sample

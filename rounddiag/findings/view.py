@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import (
-    plain_columns,
-    round_values,
-    sample_clusters,
-    to_numpy,
-)
+from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import Measured
 from rounddiag.findings.bins import distinct
@@ -258,8 +253,12 @@ class Facts:
             group=group,
             prompt=prompt if group is None else group,
             prompt_length=prompt_length,
-            sample_columns=plain_columns(batch.sample_columns),
-            round_columns=_round_columns(batch),
+            sample_columns={
+                name: column.filled for name, column in batch.columns.samples.items()
+            },
+            round_columns={
+                name: column.filled for name, column in batch.columns.rounds.items()
+            },
         )
 
 
@@ -292,12 +291,3 @@ def _tokens(num: Array) -> tuple[Array, Array, bool]:
     segment = np.repeat(owner, size)
     token = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
     return token + np.repeat(begin, size), segment, True
-
-
-def _round_columns(batch: Batch) -> dict[str, Array]:
-    """Return the values of each round column in the order of `batch.rounds`."""
-    columns = batch.round_columns
-    if "sample" not in columns or "round" not in columns:
-        return {}
-    names = [name for name in columns if name not in ("sample", "round")]
-    return {name: round_values(batch, name) for name in names}

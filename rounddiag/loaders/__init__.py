@@ -5,16 +5,20 @@
 `paths`             the files of a path, folder or glob; a file inside a folder
 `json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
-`detection`         the content of a file, the list of formats, and the match
+`containers`        the content of a file: torch, pickle, npz, safetensors, and others
+`detection`         the list of formats, and the one that a file has
 `column_mapping`    the `columns` argument: columns under the user's own names
-`unsupported`       messages for files that cannot be loaded
 `format`            `Format`: names, file patterns, keys, reader
 `source`            a file from which parts are read on request
-`fields`            fields under verl's names become a Batch, for all formats
-`frameworks`        the files of each framework; each module ends in its `Format`
+`stored`            tensors and arrays that stay in the file until they are read
+`torch_file`        files of `torch.save`
 `pickle`            a pickle interpreter that builds plain data and calls nothing
-`lazy`              tensors and arrays that stay in the file until they are read
-`tabular`           tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
+`arrow`             tables of Arrow: foreign Parquet, and Arrow files
+`json_lines`        JSON text with one record per line
+`in_memory`         mappings, lists of rows, frames and data sets as a table
+`tables`            rows of any of these, and of memory, as columns; to a Batch
+`fields`            columns under verl's names become the fields of a Batch
+`frameworks`        the files of each framework, and their `Format`
 `assembly`          joining files and rows, splitting rounds, placing screenshots
 `parquet`           rounddiag's own file
 `rescoring`         scores of another engine: samples written for it, `attach`

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch.layout import REQUIRED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.source import format_names
-from rounddiag.loaders.tabular.in_memory import table_from_lines
-from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import LazyFields, Table
+from rounddiag.loaders.tables import LazyFields, Table, as_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -62,7 +62,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     """Return the content of a file with its columns under verl's or our names."""
     if not columns:
         return root
-    root = table_from_lines(root) if isinstance(root, JsonLines) else root
+    root = as_table(root, source) if isinstance(root, JsonLines) else root
     is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"
@@ -224,3 +224,32 @@ def _describe_values(values: Any) -> str:  # noqa: ANN401 an array, or a list of
     if any(isinstance(value, list | dict | np.ndarray | np.void) for value in first):
         return "nested values"
     return "one value per sample"
+
+
+def missing_columns_error(
+    source: Source, root: object, columns: Mapping[str, str]
+) -> LoadError:
+    """Return the error for a table that lacks required columns."""
+    names = content_names(root)
+    known = {*map(our_name, columns), *map(our_name, names)}
+    missing = [f"`{name}`" for name in REQUIRED if name not in known]
+    verb = "is" if len(missing) == 1 else "are"
+    return source.error(
+        expected=f"a table with {', '.join(REQUIRED)}",
+        found=f"that {' and '.join(missing)} {verb} missing,"
+        f" where the columns are {format_names(names)}",
+        advice=columns_example(known),
+    )
+
+
+def columns_example(known: Collection[str]) -> str:
+    """Return an example of `columns=` for a message.
+
+    Examples
+    --------
+    >>> columns_example(["response_ids", "response_mask", "rollout_log_probs", "lp"])
+    'Name the columns: `columns={"old_log_probs": "..."}`.'
+    """
+    ours = {*map(our_name, known)}
+    pairs = ", ".join(f'"{name}": "..."' for name in REQUIRED if name not in ours)
+    return f"Name the columns: `columns={{{pairs}}}`."

@@ -1,49 +1,38 @@
-"""Detect what a file holds and its format, from the content and not from the name.
+"""The formats that `load` opens, and which one a file has: by the names in it.
 
 =================  ==================================================================
-`open_container`   open the content of a file, recognised by its first bytes
-`content_names`    the names in it that identify the format
+`content_names`    the names in a file that identify its format
 `FORMATS`          every format that `load` opens, in the order of trying
 `find_format`      the first format whose keys are all present
 `formats`          the formats as a table
 =================  ==================================================================
+
+A framework's formats are the `Format` objects of its module in `frameworks`. Another
+package adds its own by an entry point of the group `rounddiag.formats`.
 """
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.columns.sources import describe_kind
+from rounddiag.errors import LoadError
+from rounddiag.loaders import frameworks
+from rounddiag.loaders.containers import JSON_LINES, UnknownContent
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
-from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
-from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
-from rounddiag.loaders.frameworks.slime import RANK, RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.frameworks.trainer_fields import AREAL, OPENRLHF, TRL
-from rounddiag.loaders.frameworks.verifiers_traces import EPISODES, PRIME_RL_TRACES
-from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_VARIANTS, PAYLOAD
-from rounddiag.loaders.lazy.tensors import read_tensordict
-from rounddiag.loaders.lazy.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
-from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import describe_kind, format_names
-from rounddiag.loaders.tabular.arrays import (
-    DATASET,
-    TENSORS,
-    npz_root,
-    safetensors_root,
-)
-from rounddiag.loaders.tabular.in_memory import columns_from_records
-from rounddiag.loaders.tabular.json_lines import ZSTD, JsonLines
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.source import format_names
+from rounddiag.loaders.tables import Table, as_table, batch_from_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     import pandas as pd
 
@@ -53,62 +42,8 @@ if TYPE_CHECKING:
 
 _TENSOR = "torch._utils._rebuild_tensor"
 _ARRAYS = ("multiarray._reconstruct", "numeric._frombuffer")
-_START = 1 << 16  # bytes of a file that are searched for names and signatures
 _MIN_LISTS = 3  # columns of lists; a record may have one or two lists of its own
-_FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
-_SIGNATURES = (
-    (b"<", "HTML or XML text"),
-    (b"\x1f\x8b", "a gzip file"),
-    (ZSTD, "a zstd file"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x89PNG", "a PNG picture"),
-    (b"\x93NUMPY", "a single numpy array"),
-    (b"%PDF", "a PDF"),
-)
-_CSV = re.compile(rb"[\x20-\x5a\x5c-\x7e]+,[^\r\n\0]*\r?\n[^\r\n\0]*,")
-_NO_CSV = (
-    "Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt` or"
-    " `.pkl`. "
-)
-_LINES = (
-    "Write JSON lines, with one row per line, or pass what `json.load` makes of the"
-    " file. "
-)
-
-
-@dataclass(frozen=True)
-class UnknownContent:
-    """Content that no loader reads.
-
-    Attributes
-    ----------
-    description : str
-        What it looks like.
-    names : tuple of str
-        Its first keys, where it has any.
-    advice : str
-        What to do about it.
-    """
-
-    description: str
-    names: tuple[str, ...] = ()
-    advice: str = ""
-
-
-def open_container(source: Source) -> object:
-    """Open the content of a file; large tensors stay in the file."""
-    head = source.whole().part(0, min(16, source.size)).read()
-    # safetensors goes first: a file of it starts with a length, which can be any bytes.
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
-        return safetensors_root(source)
-    for signature, read in _READERS:
-        if head.startswith(signature):
-            return read(source)
-    if head.startswith(ZSTD) and ".jsonl" in source.path.suffixes:
-        return JsonLines(source)
-    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return _json_document(source) or JsonLines(source)
-    return _describe_unknown(source)
+_GROUP = "rounddiag.formats"
 
 
 def content_names(root: object) -> list[str]:
@@ -170,90 +105,20 @@ def columns_in_one_line(lines: JsonLines) -> UnknownContent | None:
     if len(columns) < _MIN_LISTS:
         return None
     names = tuple(lines.first)
-    return UnknownContent(f"one JSON object of {format_names(names)}", names, _LINES)
+    return UnknownContent(
+        f"one JSON object of {format_names(names)}", names, JSON_LINES
+    )
 
 
 def _is_column(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(row, np.ndarray) for row in value)
 
 
-def _json_document(source: Source) -> UnknownContent | None:
-    """Return the first keys of one JSON document over many lines; else None."""
-    start = source.whole().part(0, min(_START, source.size)).read()
-    first = _FIRST_KEY.match(start)
-    if first is None:
-        return None
-    key = rb'^%s"([^"\\]{1,80})"\s*:' % first[1]
-    keys = re.findall(key, start, re.MULTILINE)
-    names = tuple(name.decode(errors="replace") for name in keys)
-    return UnknownContent(f"one JSON object of {format_names(names)}", names, _LINES)
-
-
-def _describe_unknown(source: Source) -> UnknownContent:
-    """Describe content by its first bytes."""
-    start = source.whole().part(0, min(_START, source.size)).read()
-    for signature, kind in _SIGNATURES:
-        if start.startswith(signature):
-            is_packed = kind in {"a gzip file", "a zstd file"}
-            return UnknownContent(kind, advice="Unpack it first. " * is_packed)
-    if _CSV.match(start):
-        return UnknownContent("text with commas, as in a CSV file", advice=_NO_CSV)
-    if start.lstrip().startswith(b"["):
-        return UnknownContent("one JSON list", advice=_LINES)
-    if not start:
-        return UnknownContent("an empty file")
-    return UnknownContent(f"bytes that start with {start[:8]!r}")
-
-
-def _parquet(source: Source) -> object:
-    """Return the names in one of our files, or a table of any other Parquet file."""
-    from rounddiag.loaders.parquet.reader import parquet_names
-    from rounddiag.loaders.tabular.arrow import parquet_table
-
-    names = parquet_names(source)
-    return names if "rounddiag" in names else parquet_table(source)
-
-
-def _arrow(source: Source) -> object:
-    from rounddiag.loaders.tabular.arrow import arrow_table
-
-    return arrow_table(source)
-
-
-def _zip(source: Source) -> object:
-    entries = zip_entries(source.whole())
-    if any(name.endswith("/data.pkl") for name in entries):
-        return _fields_or_columns(read_torch(source.whole()), source)
-    if entries and all(name.endswith(".npy") for name in entries):
-        return npz_root(entries)
-    return UnknownContent(f"a zip of {format_names(entries)}")
-
-
-def _pickle(source: Source) -> object:
-    """Read a pickle, or the older format of torch, which starts with a magic number."""
-    span = source.whole()
-    with span.open() as stream:
-        root = PickleMachine(span, stream).run()
-    root = read_torch(span) if root == LEGACY_MAGIC else root
-    return _fields_or_columns(root, source)
-
-
-def _fields_or_columns(root: object, source: Source) -> object:
-    """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
-    fields = read_tensordict(root, source)
-    return columns_from_records(root) if fields is None else fields
-
-
-_READERS = (
-    (b"PK\x03\x04", _zip),
-    (b"\x80", _pickle),
-    (b"PAR1", _parquet),
-    (b"ARROW1", _arrow),
-    (b"\xff\xff\xff\xff", _arrow),  # the stream form
-)
-
-
-_WRITTEN = "written by rounddiag"
+def read_tensors(
+    root: Table | JsonLines | Mapping[Any, object], source: Source
+) -> Batch:
+    """Build a batch from fields under verl's names or ours."""
+    return batch_from_table(as_table(root, source), source)
 
 
 def _read_own(_: object, source: Source) -> Batch:
@@ -268,7 +133,7 @@ OWN = Format(
     files=("*.parquet",),
     keys=("rounddiag",),
     read=_read_own,
-    verified=_WRITTEN,
+    verified="written by rounddiag",
 )
 OWN_RANKS = Format(
     name="rounddiag's Parquet, one file per rank",
@@ -276,40 +141,65 @@ OWN_RANKS = Format(
     files=("*_rank_*.parquet",),
     keys=OWN.keys,
     read=_read_own,
-    verified=_WRITTEN,
+    verified="written by rounddiag",
     in_parts=True,
 )
 
 
-UNVERIFIED = "unverified: laid out from its source"
-# Specific formats come first: the first one whose keys are all present is used.
-FORMATS: tuple[Format, ...] = (
-    OWN,
-    OWN_RANKS,
-    RANK,
-    RANK_COLUMNS,
-    SAMPLES,
-    ROLLOUTS,
-    DATA_PROTO,
-    DATA_PROTO_VARIANTS,
-    PAYLOAD,
-    NEMO_RL,
-    PRIME_RL,
-    PRIME_RL_TRACES,
-    EPISODES,
-    SKYRL,
-    SKYRL_0_1,
-    TRL,
-    OPENRLHF,
-    AREAL,
-    TENSORS,
-    DATASET,
+TENSORS = Format(
+    name="tensors under verl's names",
+    framework="any",
+    files=("*.pt", "*.pth", "*.npz", "*.safetensors", "*.jsonl", "*.feather"),
+    keys=("rollout_log_probs", "old_log_probs"),
+    read=read_tensors,
+    verified="written by torch, numpy, safetensors, pyarrow and pandas",
+)
+DATASET = Format(
+    name="a data set under verl's names, or others with `columns=`",
+    framework="Hugging Face datasets",
+    files=("data-*-of-*.arrow",),
+    keys=("huggingface",),
+    read=read_tensors,
+    verified="written by datasets 5.2.0",
+    in_parts=True,
 )
 
 
+def _discovered() -> Iterator[Format]:
+    """Yield the formats of frameworks, and those of other packages."""
+    for module in iter_modules(frameworks.__path__, f"{frameworks.__name__}."):
+        values = vars(import_module(module.name)).values()
+        yield from (value for value in values if isinstance(value, Format))
+    for point in entry_points(group=_GROUP):
+        form = point.load()
+        if not isinstance(form, Format):
+            raise LoadError.build(
+                key=_GROUP,
+                expected="an entry point that is a `rounddiag.loaders.format.Format`",
+                found=f"{point.value}, {describe_kind(form)}",
+                advice="Correct the package that has it, or uninstall it.",
+            )
+        yield form
+
+
+def find_all() -> tuple[Format, ...]:
+    """Return all formats, those that need more keys first, and ours around them."""
+    found = sorted(_discovered(), key=lambda form: -len(form.keys))
+    return (OWN, OWN_RANKS, *dict.fromkeys(found), TENSORS, DATASET)
+
+
+UNVERIFIED = "unverified: laid out from its source"
+ALL = find_all()
+FORMATS = tuple(form for form in ALL if not form.reason)
+
+
 def find_format(names: Collection[str]) -> Format | None:
-    """Return the first format whose keys are all among `names`."""
-    return next((form for form in FORMATS if not form.missing_keys(names)), None)
+    """Return the first format whose keys are all among `names`.
+
+    Files that hold no batch come last.
+    """
+    fitting = [form for form in ALL if not form.missing_keys(names)]
+    return min(fitting, key=lambda form: bool(form.reason), default=None)
 
 
 def formats() -> pd.DataFrame:
@@ -331,13 +221,15 @@ def formats() -> pd.DataFrame:
     """
     import pandas as pd
 
-    from rounddiag.loaders.unsupported import UNSUPPORTED_FILES
-
     rows = [
-        (form.name, form.framework, ", ".join(form.files), form.verified or UNVERIFIED)
-        for form in FORMATS
+        (
+            form.name,
+            form.framework,
+            ", ".join(form.files),
+            form.verified or UNVERIFIED
+            if not form.reason
+            else f"cannot be opened: {form.reason}",
+        )
+        for form in sorted(ALL, key=lambda form: bool(form.reason))
     ]
-    for file in UNSUPPORTED_FILES:
-        name, _, reason = file.description.partition(": ")
-        rows.append((name, file.framework, file.files, f"cannot be opened: {reason}"))
     return pd.DataFrame(rows, columns=["format", "framework", "files", "checked on"])

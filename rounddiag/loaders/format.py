@@ -34,6 +34,8 @@ class Format:
         made from the writer's source code.
     in_parts : bool
         Whether one step may be split over several files.
+    reason : str
+        What a file of it lacks, if it cannot be opened; `read` raises that error.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Format:
     read: Callable[[Any, Source], Batch]
     verified: str = ""
     in_parts: bool = False
+    reason: str = ""
 
     def missing_keys(self, names: Collection[str]) -> list[str]:
         """Return the keys that are not among `names`."""

@@ -8,6 +8,7 @@ runs all of this in a child process.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,27 +31,30 @@ from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
 from rounddiag.loaders.column_mapping import (
     check_kinds,
     check_used,
+    columns_example,
+    missing_columns_error,
     rename_columns,
     response_column,
 )
+from rounddiag.loaders.containers import UnknownContent, open_container
 from rounddiag.loaders.detection import (
     columns_in_one_line,
     content_names,
     describe_content,
     find_format,
-    open_container,
+    is_weights,
+    read_tensors,
 )
+from rounddiag.loaders.in_memory import in_memory
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.paths import resolve_paths
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.arrays import as_table, read_tensors
-from rounddiag.loaders.tabular.in_memory import in_memory
-from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.unsupported import missing_columns_error, unsupported_error
+from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.loaders.format import Format
@@ -151,7 +155,7 @@ def _read(
     table: Any = rename_columns(root, columns, source)
     form = find_format(content_names(table))
     if form is None and not columns:
-        raise unsupported_error(source, table)
+        raise _unknown_error(source, table)
     is_generic = form is not None and form.read is read_tensors
     responses = response_column(content_names(table)) if is_generic else {}
     if form is None or (is_generic and not responses):
@@ -183,7 +187,19 @@ def _require_rows(root: object, source: Source) -> None:
     if columns is not None:
         form = find_format(content_names(root))
         if form is None or form.read is read_tensors:
-            raise unsupported_error(source, columns)
+            raise _unknown_error(source, columns)
+
+
+def _unknown_error(source: Source, root: object) -> LoadError:
+    """Return the error for content of no known format."""
+    advice = root.advice if isinstance(root, UnknownContent) else ""
+    advice += "`rounddiag.formats()` lists what can be opened."
+    is_table = isinstance(root, Table | JsonLines) or (
+        isinstance(root, Mapping) and not is_weights(root)
+    )
+    if is_table and content_names(root):
+        advice += f" {columns_example(content_names(root))}"
+    return source.error("a saved batch", describe_content(root), advice)
 
 
 def load(  # noqa: PLR0913 all but the path by keyword
@@ -263,8 +279,8 @@ def load(  # noqa: PLR0913 all but the path by keyword
         people you do not know. It starts in about 3 s.
 
         - Reaching a limit, and a crash inside a library, are a LoadError.
-        - This process grows by at most the batch, four times the size of the file, and
-          300 MB. The batch may take a quarter of `memory_limit`.
+        - This process grows by at most `memory_limit`, of which the batch may take a
+          quarter.
         - It returns within `time_limit` and 15 s.
         - Screenshots become JPEGs of at most 768 pixels, all in memory.
         - The file's tokenizer is used in the child only. The batch has the text of the

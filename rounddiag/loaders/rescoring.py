@@ -15,14 +15,15 @@ from tqdm.auto import tqdm
 from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
-from rounddiag.loaders.detection import describe_content, open_container
+from rounddiag.loaders.containers import open_container
+from rounddiag.loaders.detection import describe_content
+from rounddiag.loaders.in_memory import in_memory
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.loaders.score_files import read_entries
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.in_memory import in_memory, table_from_lines
-from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.trajectory_files import attach_trajectories
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def _read_table(path: Path) -> Table:
     source = Source.of_file(path)
     root = open_container(source)
     if isinstance(root, JsonLines):
-        return table_from_lines(root)
+        return as_table(root, source)
     if isinstance(root, Table):
         return root
     raise source.error(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.columns.sources import as_ragged
 from rounddiag.errors import BatchError
-from rounddiag.loaders.lazy.arrays import as_ragged
 from rounddiag.loaders.parquet.columns import to_numpy
 from rounddiag.loaders.source import format_names
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.loaders.tabular.table import Table
+    from rounddiag.loaders.tables import Table
 
 
 _CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)

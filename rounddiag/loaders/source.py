@@ -1,6 +1,6 @@
 """Parts of a file: located while loading, read on request.
 
-Also short descriptions of values and of names, for messages.
+Also short lists of names, for messages.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ import io
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import numpy as np
-import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.wording import join_names
@@ -182,29 +179,6 @@ def left_out_entry(names: Collection[str]) -> dict[str, list[str]]:
     ({'left_out': ['chat', 'kl']}, {})
     """
     return {"left_out": sorted(names)} if names else {}
-
-
-_KINDS = (
-    (type(None), "nothing"),
-    (int | float, "a number"),
-    (str, "text"),
-    (bytes, "bytes"),
-    (list | tuple, "a list"),
-    (torch.Tensor, "a single tensor"),
-    (np.ndarray, "a single numpy array"),
-)
-
-
-def describe_kind(value: object) -> str:
-    """Describe the kind of a value, for a message.
-
-    Examples
-    --------
-    >>> describe_kind(None), describe_kind([5]), describe_kind({5})
-    ('nothing', 'a list', 'a value of type set')
-    """
-    names = [name for kind, name in _KINDS if isinstance(value, kind)]
-    return names[0] if names else f"a value of type {type(value).__name__}"
 
 
 def format_names(names: Iterable[object]) -> str:

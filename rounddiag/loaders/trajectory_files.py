@@ -15,10 +15,10 @@ import numpy as np
 
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
+from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.paths import inside
 from rounddiag.loaders.source import Source, format_names
-from rounddiag.loaders.tabular.json_lines import JsonLines, objects_in
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

@@ -15,40 +15,41 @@ from rounddiag.errors import RounddiagError
 from rounddiag.findings import diagnose
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
+from rounddiag.proof.base import find_base
+from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.caches import kept_rounds
-from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
+from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,
     order_families,
-)
-from rounddiag.proof.hypotheses.weights import (
-    adapter_hypotheses,
-    weight_hypotheses,
-    weights_by_sample,
 )
 from rounddiag.proof.judge import (
     LEVEL,
     base_opinion,
     correlate_changes,
     judge,
-    reference_floor,
+    noise_floor,
 )
-from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.samples import choose_samples
-from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
+from rounddiag.proof.scorer import STANDARD, Scorer, StoppedError
 from rounddiag.proof.verdict import EngineResult, decide
+from rounddiag.proof.weights import (
+    adapter_hypotheses,
+    weight_hypotheses,
+    weights_by_sample,
+)
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ KEPT = 5  # hypotheses of each engine that are scored on more samples
 ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
 EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
 FAR = 0.003  # share of tokens that may be far off even so
-GATE = 10.0  # times the noise, for the base where the engines agree
 BEAM = 3  # hypotheses on top of which others are tried
 MOST_FAILURES = 3  # of a server, one after the other
 
@@ -83,6 +83,7 @@ class Experiment:
     bar: Any
     most: int
     checkpoints: tuple[Hypothesis, ...] = ()
+    numbered: Sequence[Numbered] = NUMBERED
     not_tested: dict[str, str] = field(default_factory=dict)
     chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
 
@@ -117,6 +118,19 @@ class Experiment:
             }
         return results or self._judge(first, tested)
 
+    def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
+        """Return how well unchanged inputs reproduce each engine."""
+        table = self.scorer.table(samples)
+        return [
+            EngineResult(
+                engine=engine,
+                base=base_opinion(table, engine, noise_floor(table, engine)),
+                num_hypotheses=0,
+                samples=samples,
+            )
+            for engine in self.scorer.engines
+        ]
+
     def _stop(self, error: BaseException) -> None:
         self.scorer.is_stopped = True
         why = _first_sentence(error) if str(error) else "it was interrupted"
@@ -125,7 +139,6 @@ class Experiment:
     def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
         """Score all hypotheses on few samples; return the best of each engine."""
         table = self.scorer.table(samples)
-        floor = reference_floor(table)
         usable = []
         failures = 0
         for one in self.known:
@@ -158,7 +171,9 @@ class Experiment:
             else:
                 usable.append((one, scores))
         best = {}
-        for engine in ENGINES:
+        for engine in self.scorer.engines:
+            floor = noise_floor(table, engine)
+            usable += self._fit_numbered(table, engine, floor, samples)
             worth = {
                 one: _opinion(table, engine, one, scores, floor).evidence
                 for one, scores in usable
@@ -170,6 +185,39 @@ class Experiment:
             kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
             best[engine] = list(dict.fromkeys(kept))
         return best
+
+    def _fit_numbered(
+        self, table: ScoreTable, engine: str, floor: float, samples: Sequence[int]
+    ) -> list[tuple[Hypothesis, Array]]:
+        """Fit whole numbers to an engine that unchanged inputs do not reproduce."""
+        base = base_opinion(table, engine, floor)
+        if base.residual_to_noise <= EXACT and base.harmed <= FAR:
+            return []
+        found = []
+        for family in self.numbered:
+            late = time.perf_counter() > self.deadline or self.scorer.is_stopped
+            if late or self.scorer.lacks(family.at(family.grid[0])):
+                continue
+            try:
+                one = fit_family(
+                    family,
+                    table,
+                    engine,
+                    lambda each: np.where(
+                        np.isnan(scores := self.scorer.column((each,), samples)),
+                        table.base,
+                        scores,
+                    ),
+                )
+                scores = self.scorer.column((one,), samples)
+            except (RounddiagError, StoppedError) as error:
+                self.not_tested[family.name] = _first_sentence(error)
+                continue
+            is_new = all(one.name != each.name for each in self.known)
+            if is_new and not np.isnan(scores).all():
+                self.known.append(one)
+                found.append((one, scores))
+        return found
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""
@@ -188,14 +236,19 @@ class Experiment:
         self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
     ) -> list[EngineResult]:
         table = self.scorer.table(samples)
-        floor = reference_floor(table)
         found = []
-        for engine in ENGINES:
+        for engine in self.scorer.engines:
+            floor = noise_floor(table, engine)
             base = base_opinion(table, engine, floor)
             number = len(self.known) + len(FAMILIES)
             if base.residual_to_noise <= EXACT and base.harmed <= FAR:
                 found.append(
-                    EngineResult(engine=engine, base=base, num_hypotheses=number)
+                    EngineResult(
+                        engine=engine,
+                        base=base,
+                        num_hypotheses=number,
+                        samples=samples,
+                    )
                 )
                 continue
             first = self._rank(table, engine, (), samples, tested[engine], floor)
@@ -208,6 +261,7 @@ class Experiment:
                     chain=chain,
                     last=last,
                     num_hypotheses=number,
+                    samples=samples,
                 )
             )
         return found
@@ -336,7 +390,8 @@ class Experiment:
             if mixed is not None:
                 one, scores = mixed
                 found.append((one, _opinion(table, engine, one, scores, floor)))
-            for one in kept_rounds(list(found)):
+            places = [(one, opinion.where) for one, opinion in found]
+            for one in kept_rounds(places):
                 with suppress(StoppedError):
                     scores = self.scorer.column((one,), samples)
                     found.append((one, _opinion(table, engine, one, scores, floor)))
@@ -346,7 +401,15 @@ class Experiment:
 def _opinion(
     table: ScoreTable, engine: str, one: Hypothesis, scores: Array, floor: float
 ) -> Opinion:
-    return judge(table, engine, one.name, scores, floor, is_whole=one.is_whole)
+    return judge(
+        table,
+        engine,
+        one.name,
+        scores,
+        floor,
+        is_whole=one.is_whole,
+        excludes=one.excludes,
+    )
 
 
 def _first_sentence(error: BaseException) -> str:
@@ -356,24 +419,6 @@ def _first_sentence(error: BaseException) -> str:
 def _rank_key(opinion: Opinion) -> tuple[bool, float]:
     """Put what reproduces the engine before what is only better than the base."""
     return not opinion.reproduces, -opinion.evidence
-
-
-def passes_gate(table: ScoreTable) -> bool:
-    """Return whether the scorer reproduces an engine where the two engines agree."""
-    names = list(table.engines)
-    apart = np.abs(
-        scale_residuals(table.engines[names[0]] - table.engines[names[1]], table.spread)
-    )
-    finite = np.isfinite(apart)
-    if not finite.any():
-        return False
-    limit = max(4 * table.floor, float(np.median(apart[finite])))
-    agree = finite & (apart <= limit)
-    scales = [
-        fit_scale(table.residual(name, table.base)[agree & table.is_informative])
-        for name in names
-    ]
-    return min(scales) <= GATE * table.floor
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -437,15 +482,24 @@ def prove(  # noqa: PLR0913 keywords only
     """
     require_contexts(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    known = select_hypotheses(
-        all_registered(), hypotheses, {*PROVABLE, *(one.name for one in FAMILIES)}
-    )
+    names = None if hypotheses is None else [*hypotheses]
+    families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
+    known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
+    numbered = [
+        one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
+    ]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
     scorer = Scorer(batch, opened.engine, opened.low_precision)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
-        scorer, known, other, samples=samples, begin=begin, budget_s=budget_s
+        scorer,
+        known,
+        other,
+        samples=samples,
+        numbered=numbered,
+        begin=begin,
+        budget_s=budget_s,
     )
 
 
@@ -455,43 +509,50 @@ def prove_with(
     other: Sequence[Hypothesis] = (),
     *,
     samples: int | Sequence[int] | None = None,
+    numbered: Sequence[Numbered] = NUMBERED,
     begin: float,
     budget_s: float,
 ) -> Proof:
     """Prove with a scorer that is open; `other` are hypotheses about weights."""
+    order = choose_samples(scorer, samples)
+    found = find_base(scorer, order, other)
+    scorer, other = found.scorer, found.others
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    known = _first_the_likely([*known, *other], scorer.batch)
+    known = _first_the_likely([*known, *other], scorer)
     older = tuple(one for one in other if one.cause == "stale_weights")
-    order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
         experiment = Experiment(
-            scorer, known, order, begin + budget_s, bar, most, older
+            scorer, known, order, begin + budget_s, bar, most, older, numbered
         )
         first = order[: min(FIRST, most)]
-        table = scorer.table(first)
-        passed = passes_gate(table)
-        further = order[len(first) : min(SECOND, most)]
-        number = len(ENGINES) * KEPT
-        plan = plan_proof(scorer, known, first, further, num_kept=number)
-        tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
-        results = experiment.run()
+        plan = None
+        if found.gate.passes:
+            further = order[len(first) : min(SECOND, most)]
+            number = len(scorer.engines) * KEPT
+            plan = plan_proof(scorer, known, first, further, num_kept=number)
+            tqdm.write(announce(plan, scorer.engine.name), file=sys.stderr)
+            results = experiment.run()
+        else:
+            results = experiment.judge_base(first)
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
         scorer,
         results,
-        passed=passed,
+        gate=found.gate,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )
     return replace(proof, plan=plan)
 
 
-def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]:
-    """Put the causes that `diagnose` considers first."""
-    diagnosis = diagnose(batch)
+def _first_the_likely(known: list[Hypothesis], scorer: Scorer) -> list[Hypothesis]:
+    """Put the causes that `diagnose` considers first; it compares two engines."""
+    if scorer.engines[:2] != STANDARD:
+        return known
+    diagnosis = diagnose(scorer.batch)
     likely: dict[str, int] = {}
     for finding in diagnosis:
         causes = [finding.cause, *(other.cause for other in finding.candidates)]

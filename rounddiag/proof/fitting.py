@@ -36,6 +36,11 @@ class OneNumber(Protocol):
         """Whether the number is refined between the values of the grid."""
         ...
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether whole numbers between those of the grid are tried."""
+        ...
+
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""
         ...
@@ -60,7 +65,29 @@ def fit_family(
     before = _fitness(table, table.residual(engine, table.base))
     if family.is_continuous and found > before - WORSE:
         value, found = _refine(family.grid, best, found, fitness)
+    elif family.is_ordered and found > before:
+        value = _climb(family.grid, best, found, fitness)
     return family.at(value)
+
+
+def _climb(
+    grid: Sequence[float], best: int, found: float, fitness: Callable[[float], float]
+) -> float:
+    """Search whole numbers between the neighbours of the best, by halved steps."""
+    value = grid[best]
+    around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    step = int(max(abs(each - value) for each in around)) // 2
+    while step:
+        tried = {
+            each: fitness(each)
+            for each in (value - step, value + step)
+            if around[0] < each < around[1]
+        }
+        for each, worth in tried.items():
+            if worth > found:
+                value, found = each, worth
+        step //= 2
+    return value
 
 
 def _fitness(table: ScoreTable, residual: Array) -> float:

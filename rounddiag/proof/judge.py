@@ -4,24 +4,26 @@ An engine's log-probs are compared with those that a scorer computes under each
 hypothesis, on the scale of logits (`noise`). A hypothesis is proved for an engine only
 if all of these hold:
 
-- *better*: its e-value against the base, a product over samples of tempered likelihood
-  ratios, is 20 times the number of hypotheses or more;
+- *better*: its tempered likelihood ratio against the base is 20 times the number of
+  hypotheses or more; the scales are fitted to the same tokens, so it is no e-value;
 - *reproduces*: what it leaves is at most some times the noise, on the tokens that it or
   the engine changes;
 - *explains*: at least 0.8 of what the base leaves beyond noise is gone;
 - *specific*: where the base reproduces the engine, it does too;
-- *powered*: it changes enough tokens by more than noise;
+- *powered*: it changes enough tokens by more than noise; one that excludes tokens also
+  needs some that it must exclude;
 - *distinct*: no hypothesis of another cause does as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.noise import (
     LEAST_SPREAD,
     fit_scale,
@@ -44,6 +46,8 @@ LEAST_GAIN = 2.0  # base's residual over the hypothesis's, on the tokens that ma
 MOST_HARMED = 0.1
 LEAST_TOKENS = 6
 LEVEL = 20.0
+SAMPLER = "rollout"  # the engine that drew the tokens
+_MOST_NATS = 1.0  # of one token, in a share: none decides it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,7 +61,7 @@ class Opinion:
     where : str
         `all`, or the part of the batch in which it holds.
     evidence : float
-        The logarithm of the e-value against the base.
+        The tempered log-likelihood ratio against the base, in nats.
     residual_to_noise : float
         What is left on the affected tokens, in units of the noise floor.
     residual, before : float
@@ -109,20 +113,30 @@ class Opinion:
         )
 
     def is_proof(self, num_hypotheses: int) -> bool:
-        """Whether it reproduces the engine, and its e-value pays for the search."""
-        return self.reproduces and self.evidence >= np.log(LEVEL * num_hypotheses)
+        """Whether it reproduces the engine, and its likelihood pays for the search."""
+        least = np.log(LEVEL * num_hypotheses)
+        return self.reproduces and self.evidence >= least
 
 
-def reference_floor(table: ScoreTable) -> float:
-    """Return the floor of noise against engines: the scorer's, or a larger one.
+def noise_floor(table: ScoreTable, engine: str) -> float:
+    """Return the scale of the noise of one engine, in nats of logits.
 
-    The engine that the base reproduces best shows how large the noise between engines
-    is; no more than ten times the scorer's own is believed to be noise.
+    It is what the base leaves of the engine outside all places; where nothing is
+    outside, or all is, of the engine that it reproduces best, so that a fault of all
+    tokens is no noise. It is at least the scorer's own and at most twice the larger of
+    that and the best engine's, as at the gate.
     """
-    scales = [
-        table.scale(table.residual(engine, table.base)) for engine in table.engines
-    ]
-    return float(np.clip(min(scales), table.floor, 10 * table.floor))
+    outside = table.is_outside & table.is_informative
+    inside = outside if outside.any() else table.is_informative
+    scales = {
+        name: fit_scale(table.residual(name, table.base)[inside])
+        for name in table.engines
+    }
+    best = min(scales.values())
+    is_part = outside.any() and not table.is_outside.all()
+    own = scales[engine] if is_part else best
+    floor = max(table.floor, min(best, MOST_OF_USUAL * table.floor))
+    return float(np.clip(own, table.floor, MOST_OF_USUAL * floor))
 
 
 def correlate_changes(table: ScoreTable, engine: str, scores: Array) -> float:
@@ -143,10 +157,12 @@ def judge(
     floor: float,
     *,
     is_whole: bool = False,
+    excludes: bool = False,
 ) -> Opinion:
     """Judge one hypothesis against the base, in the part of the batch it fits best.
 
-    Or in all of it.
+    Or in all of it, for one that `is_whole`. One that `excludes` tokens is proved only
+    with tokens that it must exclude.
     """
     whole = np.where(np.isnan(scores), table.base, scores)
     base = table.residual(engine, table.base)
@@ -158,7 +174,25 @@ def judge(
         if best is None or value > best[0] + (price > 0):
             best = value, where, part
     assert best is not None  # noqa: S101 the first part is all
-    return _measure(table, engine, name, best, floor)
+    found = _measure(table, engine, name, best, floor)
+    if excludes and not _has_excluded(table, engine, found.scores):
+        return replace(found, is_powered=False)
+    return found
+
+
+def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
+    """Return whether tokens show that an engine left others out.
+
+    The sampler: a token drawn among those that are kept is likelier by the factor of
+    what is left out; without truncation such draws have a probability of 1/20 or less.
+    Another engine: it gives none to tokens that were drawn and that it must leave out.
+    """
+    if engine == SAMPLER:
+        kept = scores > -np.inf
+        gained = float(np.nansum((scores - table.base)[kept]))
+        return bool(gained >= np.log(LEVEL))
+    gone = (scores == -np.inf) & ~np.isfinite(table.engines[engine])
+    return int(gone.sum()) >= LEAST_TOKENS
 
 
 def _parts(
@@ -185,10 +219,7 @@ def _parts(
 
 
 def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> float:
-    """Return the logarithm of the e-value of a hypothesis against the base.
-
-    It is the product over samples of tempered likelihood ratios.
-    """
+    """Return the tempered log-likelihood ratio of a hypothesis against the base."""
     least = 0.25 * floor
     new, old = table.scale(changed, least), table.scale(base, least)
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)
@@ -212,7 +243,9 @@ def _measure(
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
     if not matters.any():
         matters = np.isfinite(base)
-    left, before = np.abs(changed * spread), np.abs(base * spread)
+    left, before = (
+        np.minimum(np.abs(one * spread), _MOST_NATS) for one in (changed, base)
+    )
     noise = np.abs(table.low_precision - table.base) * floor / table.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
     gone = np.nansum(before[matters]) - np.nansum(left[matters])
@@ -262,7 +295,11 @@ def base_opinion(table: ScoreTable, engine: str, floor: float) -> Opinion:
         engine=engine,
         where="all",
         evidence=0.0,
-        residual_to_noise=table.scale(residual, 0.01 * floor) / floor,
+        residual_to_noise=(
+            table.scale(residual, 0.01 * floor) / floor
+            if np.isfinite(residual).any()
+            else np.nan
+        ),
         residual=_median(left[table.is_informative]),
         before=_median(left[table.is_informative]),
         noise=_median(noise[table.is_informative]),

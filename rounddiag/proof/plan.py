@@ -13,7 +13,6 @@ from rounddiag.proof.engines.engine import CHUNK
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.fitting import REFINED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
-from rounddiag.proof.scorer import ENGINES
 from rounddiag.proof.trajectory import Request
 from rounddiag.wording import printable
 
@@ -127,7 +126,7 @@ def _measure_fits(scorer: Scorer, samples: Sequence[int]) -> float:
         scorer.scores((family.at(family.grid[0]),), samples[0])
     spent = (time.perf_counter() - begin) / len(FAMILIES)
     tries = sum(len(one.grid) + one.is_continuous * REFINED for one in FAMILIES)
-    return spent * tries * len(samples) * len(ENGINES)
+    return spent * tries * len(samples) * len(scorer.engines)
 
 
 def _memory(scorer: Scorer) -> int | None:

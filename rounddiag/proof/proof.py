@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     from rounddiag.proof.plan import Plan
 
 Verdict: TypeAlias = Literal[
-    "proved", "partly", "none_of_these", "scorer_differs", "nothing_to_prove"
+    "proved",
+    "partly",
+    "none_of_these",
+    "scorer_differs",
+    "nothing_to_prove",
+    "not_measurable",
 ]
 NOTHING_CHANGED = "changes nothing in these samples"
 NOT_APPLICABLE = {NOTHING_CHANGED, f"needs {NEEDS['experts']}"}
 ENGINE_NAMES = {"old": "the training engine", "rollout": "the sampling engine"}
+ONLY = "the only engine"
+_MOST_VARIANTS = 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,7 +44,7 @@ class Conclusion:
     Attributes
     ----------
     engine : str
-        `old` or `rollout`.
+        `old`, `rollout`, or another score of the batch.
     says : tuple of str
         What reproduces it, in the order in which it was found.
     causes : tuple of str
@@ -53,6 +60,11 @@ class Conclusion:
     opinions: tuple[Opinion, ...]
     rivals: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of its score in `Proof.batch`."""
+        return " + ".join(one.name for one in self.opinions)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Proof:
@@ -61,30 +73,36 @@ class Proof:
     Attributes
     ----------
     verdict : {"proved", "partly", "none_of_these", "scorer_differs", \
-"nothing_to_prove"}
+"nothing_to_prove", "not_measurable"}
     side : str or None
-        The engine that was wrong: `old` or `rollout`; `both` if each was.
+        The engine that was wrong, such as `old` or `rollout`; `both` if each of two
+        was; `the only engine` if the batch has one.
     cause : str or None
         A name of `rounddiag.findings.CAUSES`.
     causes : tuple of str
         All proved causes, the one that explains most first.
     frame : DataFrame
         One row per hypothesis and engine: `hypothesis, cause, engine, where, residual,
-        noise, before, residual_to_noise, residual_to_noise_before, share, e_value,
-        num_tokens, num_samples, num_nearer, is_proved, seconds`. `residual`, `noise`
-        and `before` are medians in nats of the tokens that the hypothesis or the engine
-        changes; `e_value` is its natural logarithm. `residual_to_noise` and
+        noise, before, residual_to_noise, residual_to_noise_before, share,
+        log_likelihood_ratio, num_tokens, num_samples, num_nearer, is_proved, seconds`.
+        `residual`, `noise` and `before` are medians in nats of the tokens that the
+        hypothesis or the engine changes. `residual_to_noise` and
         `residual_to_noise_before` are residuals on the scale of logits, in multiples of
-        the noise.
+        the noise. `log_likelihood_ratio` is against the base, tempered, in nats; it is
+        no e-value.
     batch : Batch
-        The scored samples, with a score for `base` and for each hypothesis that was
-        scored for all of them.
+        The scored samples, with a score for `base` and for what was found: of two
+        changes together `a + b`, where it holds in a part, and the base elsewhere.
     not_tested : mapping of str to str
         Hypotheses, causes and samples that could not be tested, and why; those that do
         not apply too, which are not printed.
     next_step : str
     scorer : str
         What scored.
+    refuted : tuple of str
+        Variants that were tested and reproduce nothing. Others of the same cause may.
+    note : str
+        Which checkpoint is the base, where it is not the model that was given.
     num_sent : int
         How many pictures were sent to a server.
     seconds : float
@@ -104,7 +122,8 @@ class Proof:
     scorer: str
     seconds: float
     base: Mapping[str, Opinion] = field(repr=False)
-    excluded: tuple[str, ...] = ()
+    refuted: tuple[str, ...] = ()
+    note: str = ""
     num_sent: int = 0
     plan: Plan | None = None
 
@@ -112,9 +131,12 @@ class Proof:
         lines = [f"{self.verdict}: {self._headline()}"]
         lines += [_describe(one) for one in self.conclusions]
         lines += [_describe_base(self.base[name]) for name in self._sound()]
-        if self.excluded:
-            names = join_names(self.excluded, len(self.excluded), most=6)
-            lines.append(f"Excluded: {names}.")
+        if self.note:
+            lines.append(self.note)
+        if self.refuted:
+            more = len(self.refuted) - _MOST_VARIANTS
+            parts = [*self.refuted[:_MOST_VARIANTS], *([f"{more} more"] * (more > 0))]
+            lines.append(f"Not this variant: {'; '.join(parts)}.")
         parts = [
             f"{name} ({why})"
             for name, why in self.not_tested.items()
@@ -144,10 +166,10 @@ class Proof:
     def pair(self) -> tuple[str, str]:
         """What `explore(proof)` compares: the best hypothesis, and the engine."""
         for one in self.conclusions:
-            for opinion in reversed(one.opinions):
-                if opinion.name in self.batch.scores:
-                    return opinion.name, one.engine
-        return "base", self.side if self.side in {"old", "rollout"} else "old"
+            if one.name in self.batch.scores:
+                return one.name, one.engine
+        odd = self.side if self.side in self.base else next(iter(self.base), "old")
+        return "base", str(odd)
 
     def _sound(self) -> list[str]:
         found = {one.engine for one in self.conclusions}
@@ -155,18 +177,24 @@ class Proof:
 
     def _headline(self) -> str:
         if self.verdict == "scorer_differs":
-            return f"{self.scorer} reproduces neither engine where the two agree."
+            return f"{self.scorer} is not a sound engine of this batch."
+        if self.verdict == "not_measurable":
+            return "no engine has finite log-probs in the scored samples."
         if self.verdict == "nothing_to_prove":
-            return f"{self.scorer} reproduces both engines, as far as noise allows."
+            who = {1: ONLY, 2: "both engines"}.get(len(self.base), "all engines")
+            return f"{self.scorer} reproduces {who}, as far as noise allows."
         if self.verdict == "none_of_these":
-            who = ENGINE_NAMES.get(self.side or "", "one of the engines")
+            who = self._call(self.side or "") if self.side else "one of the engines"
             return f"no hypothesis reproduces {who}."
         by_engine = [
-            f"{ENGINE_NAMES[one.engine]} ({one.engine}): {' and '.join(one.causes)}"
+            f"{self._call(one.engine)} ({one.engine}): {' and '.join(one.causes)}"
             for one in self.conclusions
         ]
         rest = " explains a part" if self.verdict == "partly" else ""
         return f"{'; '.join(by_engine)}{rest}."
+
+    def _call(self, engine: str) -> str:
+        return ONLY if len(self.base) == 1 else ENGINE_NAMES.get(engine, engine)
 
 
 def _describe(one: Conclusion) -> str:
@@ -177,20 +205,22 @@ def _describe(one: Conclusion) -> str:
     if one.rivals:
         rivals = f" As good: {join_names(one.rivals, len(one.rivals))}."
     share = f", {max(last.share, 0):.0%} explained" if last is first else ""
-    evidence = min(sum(each.evidence for each in one.opinions), 700.0)
+    evidence = sum(each.evidence for each in one.opinions)
     return (
         f"{one.engine}: {' and '.join(one.says)}{where}."
         f" {pluralize(first.num_tokens, 'token')} of"
         f" {pluralize(first.num_samples, 'sample')}, residual {last.residual:.2g} nat"
         f" (noise {last.noise:.2g}), before {first.before:.2g}{share}; nearer in"
-        f" {first.num_nearer} of {first.num_samples} samples; e-value"
-        f" {_power(evidence)}.{rivals}"
+        f" {first.num_nearer} of {first.num_samples} samples; log-likelihood ratio"
+        f" {evidence:.0f}.{rivals}"
     )
 
 
 def _describe_base(one: Opinion) -> str:
+    if not np.isfinite(one.residual):
+        return f"{one.engine}: not measurable, without finite log-probs."
     fits = (
-        "as the batch says"
+        "reproduced without any change"
         if one.residual_to_noise <= MOST_RESIDUAL_TO_NOISE
         else "not reproduced"
     )
@@ -198,15 +228,3 @@ def _describe_base(one: Opinion) -> str:
         f"{one.engine}: {fits} (residual {one.residual:.2g} nat,"
         f" {one.residual_to_noise:.1f} times the noise)."
     )
-
-
-def _power(log_value: float) -> str:
-    """Write an e-value given by its logarithm.
-
-    Examples
-    --------
-    >>> _power(np.log(613.0)), _power(100.0)
-    ('613', '2.7e+43')
-    """
-    value = float(np.exp(log_value))
-    return f"{value:.0f}" if value < 1e4 else f"{value:.2g}"  # noqa: PLR2004 digits that are read

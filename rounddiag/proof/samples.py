@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.errors import BatchError
+from rounddiag.proof.scorer import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +26,18 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     """Return the samples to score, in the order in which they are needed.
 
     Two thirds are those with the largest mean |diff|, of different groups first; one
-    third are those with the smallest, as controls.
+    third are those with the smallest, as controls. With one engine there is no diff:
+    the samples of different groups come first.
     """
-    if samples is not None and not isinstance(samples, int):
-        wanted = [int(one) for one in samples]
+    try:
+        most = MOST if samples is None else index(samples)  # type: ignore[arg-type]
+        wanted = _interleave(scorer)
+    except TypeError:
+        wanted = _require_samples(scorer.batch, samples)  # type: ignore[arg-type]
         most = len(wanted)
-    else:
-        wanted = _interleave(scorer.batch)
-        most = MOST if samples is None else samples
     found: list[int] = []
     for sample in wanted:
-        if len(found) == most:
+        if len(found) >= most:
             break
         if scorer.can_score(sample):
             found.append(sample)
@@ -48,22 +51,40 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     return found
 
 
-def _interleave(batch: Batch) -> list[int]:
+def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
+    """Return different samples of the batch, in the order in which they are named."""
+    try:
+        found = [index(one) for one in samples]
+        wrong = [one for one in found if not 0 <= one < batch.num_samples]
+    except TypeError:
+        found, wrong = [], [samples]  # type: ignore[list-item]
+    if wrong:
+        raise BatchError.build(
+            key="samples",
+            expected=f"indices from 0 to {batch.num_samples - 1}, or their number",
+            found=repr(wrong[0]),
+            advice="Name samples as the batch numbers them.",
+        )
+    return list(dict.fromkeys(found))
+
+
+def _interleave(scorer: Scorer) -> list[int]:
+    """Return two with a large mean |diff|, then one with a small one, and so on."""
+    batch = scorer.batch
+    if scorer.engines[:2] != STANDARD:
+        return _spread_groups(batch, np.arange(batch.num_samples))
     size = _mean_abs_diff(batch)
     known = np.flatnonzero(np.isfinite(size))
-    worst = _spread_groups(batch, known[np.argsort(-size[known], kind="stable")])
-    best = known[np.argsort(size[known], kind="stable")].tolist()
-    order: list[int] = []
-    while worst and len(order) < len(known):
+    rising = known[np.argsort(size[known], kind="stable")]
+    worst = iter(_spread_groups(batch, known[np.argsort(-size[known], kind="stable")]))
+    best = iter(rising.tolist())
+    order: dict[int, None] = {}
+    while len(order) < len(known):
         is_control = len(order) % _EVERY == _EVERY - 1
         source = best if is_control else worst
-        while source and source[0] in order:
-            source.pop(0)
-        if source:
-            order.append(source.pop(0))
-        else:
-            break
-    return order
+        sample = next(one for one in source if one not in order)
+        order[sample] = None
+    return list(order)
 
 
 def _spread_groups(batch: Batch, ordered: Array) -> list[int]:

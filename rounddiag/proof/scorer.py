@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.proof.hypotheses.hypothesis import NEEDS, Hypothesis
+from rounddiag.findings import diagnose
+from rounddiag.proof.gate import Reference
+from rounddiag.proof.hypotheses.hypothesis import (
+    NEEDS,
+    Hypothesis,
+    registered_names,
+)
 from rounddiag.proof.scores import ScoreTable, check_log_probs
 from rounddiag.proof.trajectory import (
     Request,
@@ -26,7 +33,9 @@ if TYPE_CHECKING:
     from rounddiag.proof.engines import Engine, Readout
     from rounddiag.proof.fitting import OneNumber
 
-ENGINES = ("old", "rollout")
+STANDARD = ("old", "rollout")
+# Scores of other weights, and those of a scorer: no engines of this step.
+_NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
 
 
 class StoppedError(Exception):
@@ -69,6 +78,29 @@ class Scorer:
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
         self.samples = Samples(self.batch, own.prepare, chat, count)
+
+    @cached_property
+    def engines(self) -> tuple[str, ...]:
+        """The engines of the batch; a score that `rescore` or `prove` made is none."""
+        made = _NO_ENGINES | {*registered_names()}
+        others = [
+            name
+            for name in self.batch.scores
+            if name not in made and "/" not in name and " + " not in name
+        ]
+        inside = self.batch.response_mask != 0
+        return tuple(
+            name
+            for name in (*STANDARD, *others)
+            if bool(self.batch.log_probs(name)[inside].isfinite().any())
+        )
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """The tokens outside all places; None without two engines, or such tokens."""
+        if self.engines[:2] != STANDARD:
+            return None
+        return Reference.of_batch(self.batch, diagnose(self.batch))
 
     def can_score(self, sample: int) -> bool:
         """Return whether a sample has all that a pass needs; else remember why not."""
@@ -252,7 +284,7 @@ class Scorer:
                     for sample in samples
                 ]
             )
-            for name in ENGINES
+            for name in self.engines
         }
         sizes = [len(self.samples[sample].targets) for sample in samples]
         return ScoreTable(
@@ -264,7 +296,19 @@ class Scorer:
             round=np.concatenate(
                 [self.samples[sample].target_rounds for sample in samples]
             ),
+            usual=self._usual(samples),
         )
+
+    def _usual(self, samples: Sequence[int]) -> Array | None:
+        """Return how far the engines are apart where no place is."""
+        if self.reference is None:
+            return None
+        parts = []
+        for sample in samples:
+            one = self.samples[sample]
+            at = one.targets - one.start + int(self.batch.offsets[sample])
+            parts.append(self.reference.usual(at))
+        return np.concatenate(parts)
 
     def _low_precision_column(self, samples: Sequence[int]) -> Array | None:
         """Return the scores in other numerics; None if there are none."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 MATTERS = 4.0  # times the noise
+FAR = -50.0  # nats: in place of what is impossible
 _ROUNDING = 2.0**-8  # nats above 0: one unit of bfloat16 at 1
 _MOST_IMPOSSIBLE = 0.01  # share of -inf; float32 gives none where the id has a logit
 
@@ -52,14 +53,19 @@ def check_log_probs(
     return found
 
 
+def clip_log_probs(values: Array) -> Array:
+    """Return log-probs with -50 in place of less, and of -inf; NaN stays."""
+    return np.maximum(values, FAR)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreTable:
-    """The scores of the same tokens: two engines and a scorer.
+    """The scores of the same tokens: of the batch's engines and of a scorer.
 
     Attributes
     ----------
     engines : mapping of str to float array
-        `old` and `rollout`: the log-probs of the batch.
+        The log-probs of the batch, such as `old` and `rollout`.
     base : float array
         The scorer's log-probs of unchanged inputs.
     low_precision : float array
@@ -69,6 +75,9 @@ class ScoreTable:
         See `Readout.spread`.
     sample, round : int arrays
         Where the tokens are.
+    usual : float array, optional
+        How far the batch's engines are apart at tokens as likely, in nats, outside all
+        places of the diagnosis; NaN inside.
     """
 
     engines: Mapping[str, Array]
@@ -77,9 +86,18 @@ class ScoreTable:
     spread: Array
     sample: Array
     round: Array
+    usual: Array | None = None
 
     def __len__(self) -> int:
         return len(self.base)
+
+    @cached_property
+    def is_outside(self) -> Array:
+        """Tokens outside all places of the diagnosis."""
+        if self.usual is None:
+            return np.zeros(len(self), dtype=bool)
+        found: Array = np.isfinite(self.usual)
+        return found
 
     @cached_property
     def floor(self) -> float:
@@ -110,7 +128,8 @@ class ScoreTable:
         The engine's own numerics are those of `base` or of `low_precision`, whichever
         is nearer: the difference is added to the scores.
         """
-        truth, spread = self.engines[engine], self.spread_of(engine)
+        truth, spread = clip_log_probs(self.engines[engine]), self.spread_of(engine)
+        scores = clip_log_probs(scores)
         plain = scale_residuals(scores - truth, spread)
         low_precision = scale_residuals(
             scores + self.low_precision - self.base - truth, spread
@@ -140,6 +159,7 @@ class ScoreTable:
             spread=self.spread[tokens],
             sample=self.sample[tokens],
             round=self.round[tokens],
+            usual=None if self.usual is None else self.usual[tokens],
         )
 
     def rebase(self, engine: str, scores: Array) -> ScoreTable:

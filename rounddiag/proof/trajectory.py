@@ -20,10 +20,23 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.proof.engines.chat import Chat
+    from rounddiag.proof.chat import Chat
     from rounddiag.vision import Screenshot
 
-Look: TypeAlias = Literal["seen", "grey", "white", "black", "coarse", "pad", "zeros"]
+Look: TypeAlias = Literal[
+    "seen",
+    "grey",
+    "white",
+    "black",
+    "pad",
+    "zeros",
+    "coarse_2",
+    "coarse_3",
+    "coarse_4",
+    "blurred_1",
+    "blurred_2",
+    "blurred_4",
+]
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
 
@@ -36,10 +49,11 @@ class Picture:
     ----------
     sample, index : int
         The sample of the batch that has it, and its number there.
-    look : {"seen", "grey", "white", "black", "coarse", "pad", "zeros"}
-        As it is; one colour, of the same size; reduced to half its width and
-        height and enlarged again, so that it has as many image tokens; no pixels, so
-        that the embeddings of the image tokens stand in; features of zeros.
+    look : str
+        `seen`, as it is; `grey`, `white` or `black`, of the same size; `coarse_2`,
+        reduced to half its width and height and enlarged again, so that it has as many
+        image tokens; `blurred_1`, by a Gaussian of 1 pixel; `pad`, no pixels, so that
+        the embeddings of the image tokens stand in; `zeros`, features of zeros.
     scale : float
         How many times as many pixels as the model saw.
     most : int

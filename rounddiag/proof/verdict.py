@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.proof.hypotheses.weights import WEIGHTS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
-from rounddiag.proof.proof import NOT_APPLICABLE, Conclusion, Proof
-from rounddiag.proof.scorer import ENGINES
+from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
+from rounddiag.proof.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torch import Tensor
+
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.proof.gate import Gate
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
     from rounddiag.proof.judge import Opinion
     from rounddiag.proof.scorer import Scorer
@@ -49,6 +52,8 @@ class EngineResult:
         What was accepted, one after the other.
     last : sequence of (Hypothesis, Opinion)
         The ranking in which the last of the chain won.
+    samples : sequence of int
+        Those that were judged, in the order of the scores of an opinion.
     """
 
     engine: str
@@ -57,6 +62,7 @@ class EngineResult:
     ranking: Sequence[tuple[Hypothesis, Opinion]] = ()
     chain: Sequence[tuple[Hypothesis, Opinion]] = ()
     last: Sequence[tuple[Hypothesis, Opinion]] = ()
+    samples: Sequence[int] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -101,13 +107,13 @@ def decide(
     scorer: Scorer,
     results: Sequence[EngineResult],
     *,
-    passed: bool,
+    gate: Gate,
     not_tested: Mapping[str, str],
     seconds: float,
 ) -> Proof:
     """Return the proof that follows from what was found about each engine."""
-    verdict, side, chosen = _verdict(results, passed=passed)
-    step = _next_step(verdict, side, results) + _other_version(verdict, scorer)
+    verdict, side, chosen = _verdict(results, gate)
+    step = _next_step(verdict, side, results, gate) + _other_version(verdict, scorer)
     skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(one) for one in chosen)
     causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
@@ -124,37 +130,48 @@ def decide(
         scorer=scorer.engine.name,
         seconds=seconds,
         base={one.engine: one.base for one in results},
-        excluded=_name_excluded(results, chosen),
+        refuted=_name_refuted(results, chosen),
+        note=gate.note,
         num_sent=len(getattr(scorer.engine, "sent", ())),
     )
 
 
 def _verdict(
-    results: Sequence[EngineResult], *, passed: bool
+    results: Sequence[EngineResult], gate: Gate
 ) -> tuple[str, str | None, list[EngineResult]]:
+    results = [one for one in results if np.isfinite(one.base.residual)]
+    if not results:
+        return "not_measurable", None, []
+    if not gate.passes:
+        return "scorer_differs", None, []
     proved = [one for one in results if one.is_proved]
-    if len(proved) == len(ENGINES):
+    if len(proved) == len(results) > 1:
         names = {one.chain[-1][0].name for one in proved}
         if len(names) == 1 and len(proved[0].chain) == 1:
             # Both engines have it, so the model given is the one that differs.
             return "scorer_differs", None, proved
-    elif not passed:
-        return "scorer_differs", None, []
     odd = [one for one in results if not one.is_sound]
     if proved:
         rest = [one for one in odd if one not in proved]
         clear = not rest and not any(one.rivals for one in proved)
-        name = proved[0].engine if len(proved) == 1 else "both"
-        return ("proved" if clear else "partly"), name, proved
+        return ("proved" if clear else "partly"), _side(proved, results), proved
     if not odd:
         return "nothing_to_prove", None, []
-    side = odd[0].engine if len(odd) == 1 else None
+    side = _side(odd, results) if len(odd) == 1 else None
     part = [
         one
         for one in odd
         if one.chain and one.chain[0][1].share >= PART and len(odd) == 1
     ]
     return ("partly" if part else "none_of_these"), side, part
+
+
+def _side(odd: Sequence[EngineResult], results: Sequence[EngineResult]) -> str:
+    if len(results) == 1:
+        return ONLY
+    if len(odd) == len(results) == 2:  # noqa: PLR2004 both of two
+        return "both"
+    return " and ".join(one.engine for one in odd)
 
 
 def _conclude(one: EngineResult) -> Conclusion:
@@ -210,7 +227,7 @@ def _row(
         "residual_to_noise": opinion.residual_to_noise,
         "residual_to_noise_before": opinion.residual_to_noise * opinion.gain,
         "share": opinion.share,
-        "e_value": opinion.evidence,
+        "log_likelihood_ratio": opinion.evidence,
         "num_tokens": opinion.num_tokens,
         "num_samples": opinion.num_samples,
         "num_nearer": opinion.num_nearer,
@@ -221,41 +238,54 @@ def _row(
 
 def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
     """Return the scored samples with the scores of the base and of what was found."""
-    import torch
-
     samples = scorer.scored_samples
     small = scorer.batch[samples]
-    wanted: dict[str, tuple[Hypothesis, ...]] = {"base": ()}
-    for one in results:
-        for each, _ in one.chain:
-            wanted[each.name] = (each,)
+    base = [scorer.scores((), sample) for sample in samples]
     scores = dict(small.scores)
-    for name, chain in wanted.items():
-        if chain and chain[0].is_column:
+    scores["base"] = _spread_out(scorer, small, samples, samples, base)
+    for one in results:
+        if not one.chain or one.chain[-1][0].is_column:
             continue
-        flat = torch.full((len(small.response_ids),), torch.nan)
-        for row, sample in enumerate(samples):
-            trajectory = scorer.samples[sample]
-            values = scorer.scores(chain, sample)
-            if values is None:
-                continue
-            at = trajectory.targets - trajectory.start + int(small.offsets[row])
-            flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
-        scores[name] = flat
+        # The last of the chain was judged on top of the others, where they hold.
+        ends = np.cumsum([len(scorer.samples[each].targets) for each in one.samples])
+        parts = np.split(one.chain[-1][1].scores, ends[:-1])
+        name = " + ".join(each.name for each, _ in one.chain)
+        scores[name] = _spread_out(scorer, small, samples, one.samples, parts)
     return replace(small, scores=scores)
 
 
-def _name_excluded(
+def _spread_out(
+    scorer: Scorer,
+    small: Batch,
+    samples: Sequence[int],
+    known: Sequence[int],
+    parts: Sequence[Array | None],
+) -> Tensor:
+    """Put the log-probs of known samples where their tokens are; NaN elsewhere."""
+    import torch
+
+    flat = torch.full((len(small.response_ids),), torch.nan)
+    for sample, values in zip(known, parts, strict=True):
+        if values is None:
+            continue
+        trajectory = scorer.samples[sample]
+        begin = int(small.offsets[samples.index(sample)])
+        at = torch.from_numpy(trajectory.targets - trajectory.start + begin)
+        flat[at] = torch.from_numpy(values).float()
+    return flat
+
+
+def _name_refuted(
     results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
-    """Name the causes that were tested and reproduce nothing."""
-    found = {cause_of(*pair) for one in chosen for pair in one.chain}
-    rivals = {each.cause for one in chosen for each in one.rivals}
+    """Name the variants that were tested and reproduce nothing."""
+    good = {each.name for one in chosen for each, _ in one.chain}
+    good |= {each.name for one in chosen for each in one.rivals}
     tested = [
-        cause_of(*pair).replace("_", " ")
+        each.says
         for one in results
-        for pair in one.ranking
-        if cause_of(*pair) not in found | rivals
+        for each, opinion in one.ranking
+        if each.name not in good and not opinion.reproduces
     ]
     return tuple(dict.fromkeys(tested))
 
@@ -288,7 +318,11 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     return found
 
 
-def _next_step(verdict: str, side: str | None, results: Sequence[EngineResult]) -> str:
+def _next_step(
+    verdict: str, side: str | None, results: Sequence[EngineResult], gate: Gate
+) -> str:
+    if verdict == "scorer_differs" and not gate.passes:
+        return gate.advice
     if verdict == "scorer_differs":
         return (
             "Check that the model is the checkpoint of this step, that its processor is"

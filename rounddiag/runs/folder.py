@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from glob import has_magic
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 from weakref import finalize
 
@@ -19,18 +22,23 @@ from pyarrow import fs
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.paths import is_url, name_patterns
+from rounddiag.loaders.paths import inside, is_url, name_patterns
 from rounddiag.wording import by_numbers, join_names
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
 _RANK = re.compile(r"rank[_-]?\d+", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
-_HIDDEN = (".", "_")
+_HIDDEN = ("/.", "/_")
+UNKNOWN = "?"  # the end of `StepFiles.content` where files have no identity
+# What storages call the version of a file, or the time when it was written.
+_REMOTE_IDENTITY = (
+    *("ETag", "etag", "md5Hash", "generation", "content_md5"),
+    *("LastModified", "last_modified", "updated", "mtime", "created"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +53,20 @@ class RunFile:
         In bytes.
     time_ns : int
         When it was last written; 0 where the storage does not say.
+    identity : str
+        What changes with any write, though size and time are kept: the inode and the
+        time of its last change, or what the storage has; "" where it has nothing.
     """
 
     path: str
     size: int
     time_ns: int
+    identity: str
 
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return PurePosixPath(self.path).name
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +87,12 @@ class StepFiles:
     def stamp(self) -> str:
         """Name, size and time of the files, which change when one is written."""
         return "|".join(f"{f.name}:{f.size}:{f.time_ns}" for f in self.files)
+
+    @property
+    def content(self) -> str:
+        """The stamp, and the identity of the files; `UNKNOWN` where one has none."""
+        identities = [file.identity for file in self.files]
+        return "|".join([self.stamp, *(identities if all(identities) else [UNKNOWN])])
 
     @property
     def num_bytes(self) -> int:
@@ -115,6 +133,12 @@ class RunFolder:
         self.root = str(PurePosixPath(*parts[:first]))
         self._pattern = "/".join(parts[first:])
 
+    @property
+    def identity(self) -> str:
+        """Which folder this is, however it was named: its path, and the pattern."""
+        root = str(Path(self.root).resolve()) if self.is_local else self.address
+        return f"{root}\n{self._pattern}"
+
     def steps(self) -> list[StepFiles]:
         """List the steps, in order."""
         found: dict[int, list[RunFile]] = {}
@@ -134,14 +158,14 @@ class RunFolder:
 
     def metadata(self, file: RunFile) -> Mapping[bytes, bytes]:
         """Return the entries in the footer of a Parquet file, without reading more."""
-        with self.files.open_input_file(file.path) as source:
+        with self.files.open_input_file(self._checked(file)) as source:
             _check_size(file, source.size())
             return pq.read_schema(source).metadata or {}
 
     def fetch(self, file: RunFile) -> Path:
         """Return the local path of a file; one from a URL is copied first."""
         if self.is_local:
-            return Path(file.path)
+            return Path(self._checked(file))
         copy = self._copies / f"{file.size}_{file.time_ns}_{file.name}"
         if not copy.exists():
             fs.copy_files(file.path, str(copy), source_filesystem=self.files)
@@ -152,18 +176,29 @@ class RunFolder:
                 raise
         return copy
 
+    def _checked(self, file: RunFile) -> str:
+        """Return the path of a file; a LoadError for a pipe, or a link out of here."""
+        if self.is_local and file.path != self.root:
+            with suppress(FileNotFoundError):
+                if not S_ISREG(os.lstat(file.path).st_mode):
+                    inside(Path(self.root), file.path.removeprefix(f"{self.root}/"))
+        return file.path
+
     def check(self, steps: Iterable[StepFiles]) -> None:
         """Raise a LoadError if a local file was replaced since it was listed.
 
         Of files from a URL, the size is checked when they are read: few storages say
         when a file was written, and each look takes as long as a small read.
         """
-        files = [file for one in steps for file in one.files if self.is_local]
-        infos = self.files.get_file_info([file.path for file in files])
-        for file, info in zip(files, infos, strict=True):
-            _check_size(file, info.size)
-            if info.mtime_ns != file.time_ns:
-                raise _replacement_error(file, "one that was written at another time")
+        for file in (file for one in steps for file in one.files if self.is_local):
+            try:
+                now = _local_file(file.path)
+            except OSError:
+                raise _replacement_error(file, "none") from None
+            _check_size(file, now.size)
+            if now.time_ns != file.time_ns:
+                found = "one that was written at another time"
+                raise _replacement_error(file, found)
 
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""
@@ -185,17 +220,17 @@ class RunFolder:
     def _list(self) -> Sequence[RunFile]:
         """List the files of steps, in the order of the numbers in their names."""
         if self._pattern:
-            inside = [f for f in self._inside(recursive=True) if self._matches(f)]
-            if inside:
-                return inside
+            found = [f for f in self._inside(recursive=True) if self._matches(f)]
+            if found:
+                return found
         else:
             for recursive in (False, True):
-                inside = list(self._inside(recursive=recursive))
+                found = self._inside(recursive=recursive)
                 for pattern, _ in name_patterns():
-                    files = [f for f in inside if PurePosixPath(f.path).match(pattern)]
+                    files = [file for file in found if _is_like(file, pattern)]
                     if files:
                         return files
-        names = [file.name for file in inside]
+        names = [file.name for file in found]
         raise LoadError.build(
             file=self.address,
             expected="a folder of step files, of a `Recorder` or of a framework",
@@ -204,23 +239,38 @@ class RunFolder:
             " that holds them.",
         )
 
-    def _inside(self, *, recursive: bool) -> Iterator[RunFile]:
-        info = self.files.get_file_info(self.root)
-        if info.type == fs.FileType.Directory:
-            selector = fs.FileSelector(self.root, recursive=recursive)
-            infos = self.files.get_file_info(selector)
-        else:
-            infos = [info]
-        files = [
-            RunFile(path=one.path, size=one.size, time_ns=one.mtime_ns or 0)
-            for one in infos
-            if one.type == fs.FileType.File and not self._is_hidden(one.path)
-        ]
-        yield from sorted(files, key=lambda file: by_numbers(file.path))
+    def _inside(self, *, recursive: bool) -> list[RunFile]:
+        find = self._find_local if self.is_local else self._find_remote
+        files = [one for one in find(recursive=recursive) if not self._is_hidden(one)]
+        return sorted(files, key=lambda file: by_numbers(file.path))
 
-    def _is_hidden(self, path: str) -> bool:
-        inner = PurePosixPath(path).parts[len(PurePosixPath(self.root).parts) :]
-        return any(part.startswith(_HIDDEN) for part in inner)
+    def _find_local(self, *, recursive: bool) -> Iterator[RunFile]:
+        """Yield the files, not those of linked folders; reading refuses bad links."""
+        if not Path(self.root).is_dir():
+            with suppress(OSError):
+                yield _local_file(self.root)
+        for folder, folders, names in os.walk(self.root):
+            if not recursive:
+                folders.clear()
+            for name in names:
+                with suppress(OSError):  # removed meanwhile
+                    yield _local_file(f"{folder}/{name}")
+
+    def _find_remote(self, *, recursive: bool) -> Iterator[RunFile]:
+        files = self.files.handler.fs
+        found = files.find(self.root, maxdepth=None if recursive else 1, detail=True)
+        for path, info in found.items():
+            known = [f"{info[name]}" for name in _REMOTE_IDENTITY if info.get(name)]
+            yield RunFile(
+                path=path,
+                size=info.get("size") or 0,
+                time_ns=int((info.get("mtime") or 0) * 1e9),
+                identity=" ".join(known),
+            )
+
+    def _is_hidden(self, file: RunFile) -> bool:
+        inner = file.path.removeprefix(self.root.rstrip("/"))
+        return any(mark in inner for mark in _HIDDEN)
 
     def _matches(self, file: RunFile) -> bool:
         inner = PurePosixPath(file.path).relative_to(self.root)
@@ -255,6 +305,27 @@ class RunFolder:
                 found=f"step {step} in {join_names(names, len(names))}",
                 advice="Pass the folder of one run.",
             )
+
+
+def _is_like(file: RunFile, pattern: str) -> bool:
+    """Return whether the end of a path fits a pattern; a look at its name first."""
+    folder, _, name = pattern.rpartition("/")
+    is_like = fnmatchcase(file.name, name)
+    return is_like and (not folder or PurePosixPath(file.path).match(pattern))
+
+
+def _local_file(path: str) -> RunFile:
+    """Return what the system says of a file; of a link, what it says of its end."""
+    try:
+        info = os.stat(path)  # noqa: PTH116 thousands of files
+    except OSError:  # a link to nothing, or to itself
+        info = os.lstat(path)
+    return RunFile(
+        path=path,
+        size=info.st_size,
+        time_ns=info.st_mtime_ns,
+        identity=f"{info.st_ino} {info.st_ctime_ns}",
+    )
 
 
 def _check_size(file: RunFile, size: int | None) -> None:

@@ -1,27 +1,35 @@
-"""The index of a run: tables derived from its step files, kept beside them.
+"""The index of a run: tables derived from its step files, in the user's cache folder.
 
-Each table is a Parquet file in the hidden folder `.rounddiag_index`. It holds rows of
-steps, and the name, size and time of the files that they were computed from. Rows whose
-files have changed are computed again. The folder can be deleted at any time.
+Each table is a file of its own. It holds rows of steps, and what identifies the files
+that they were computed from: a path, and of each file its name, size, times and inode.
+Rows of other files, or by another version of this code, are computed again. Nothing
+beside the step files is read or written: others may have written them. The folder can
+be deleted at any time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
-import uuid
 import warnings
+from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
+from rounddiag._version import __version__
 from rounddiag.errors import LoadError
 from rounddiag.runs.engines import map_items
+from rounddiag.runs.folder import UNKNOWN
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -31,12 +39,15 @@ if TYPE_CHECKING:
     from rounddiag.runs.folder import RunFolder, StepFiles
 
     Computed = dict[str, pd.DataFrame] | Exception
+    Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
 
 
-FOLDER = ".rounddiag_index"
-_STAMPS = b"rounddiag.stamps"
-_VERSION = "2"  # of the rows; tables of another version are computed again
+_CONTENTS = b"rounddiag.contents"
+_SIZE_OF_DIGEST = hashlib.sha256().digest_size
 _SAVE_EVERY = 20.0  # seconds between two savings of a table that is being filled
+_STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
+# Packages that rows do not depend on.
+_SHOWN = ("cli", "export", "figures", "widgets", "proof")
 
 
 class Index:
@@ -58,11 +69,9 @@ class Index:
         self._folder, self._engine = folder, engine
         self.failed: dict[int, str] = {}
         self._warned: set[str] = set()  # of which files, by their stamps
-        info = folder.files.get_file_info(folder.root)
-        is_file = info.type == fs.FileType.File
-        base = folder.root.rpartition("/")[0] if is_file else folder.root
-        self.path = f"{base}/{FOLDER}"
-        self._tables: dict[str, tuple[dict[int, str], pd.DataFrame]] = {}
+        name = hashlib.sha256(folder.identity.encode()).hexdigest()[:32]
+        self.path = _cache_folders()[-1] / name
+        self._tables: dict[str, Table] = {}
 
     def fill(
         self,
@@ -106,8 +115,8 @@ class Index:
 
     def rows(self, name: str, steps: Iterable[StepFiles]) -> pd.DataFrame:
         """Return the rows of these steps, as far as their files are unchanged."""
-        stamps, frame = self._table(name)
-        kept = [one.step for one in steps if stamps.get(one.step) == one.stamp]
+        contents, frame = self._table(name)
+        kept = [one.step for one in steps if contents.get(one.step) == one.content]
         if len(frame) == 0:
             return frame
         chosen = frame[frame["step"].isin(kept)]
@@ -115,8 +124,8 @@ class Index:
 
     def _find_lacking(self, name: str, steps: Iterable[StepFiles]) -> list[StepFiles]:
         """Return the steps that a table lacks, or has of other files."""
-        stamps = self._table(name)[0]
-        return [one for one in steps if stamps.get(one.step) != one.stamp]
+        contents = self._table(name)[0]
+        return [one for one in steps if contents.get(one.step) != one.content]
 
     def _unless_replaced(self, one: StepFiles, computed: Computed) -> Computed:
         """Return what was computed, or the error that a file was replaced meanwhile."""
@@ -143,58 +152,130 @@ class Index:
     def _add(self, rows: Mapping[str, Mapping[StepFiles, pd.DataFrame]]) -> None:
         """Put the rows of some steps in the place of their old ones, and save them."""
         for name, computed in rows.items():
-            if not computed:
-                continue
-            stamps, frame = self._table(name)
-            new = {one.step: one.stamp for one in computed}
-            old = frame[~frame["step"].isin([*new])] if len(frame) else frame
-            parts = [part for part in (old, *computed.values()) if len(part)]
-            frame = pd.concat(parts, ignore_index=True) if parts else old
-            self._tables[name] = ({**stamps, **new}, frame)
-            self._write(name)
+            if computed:
+                new = {one.step: one.content for one in computed}
+                frame = pd.concat(computed.values(), ignore_index=True)
+                self._tables[name] = _join(self._table(name), (new, frame))
+                self._save(name)
 
-    def _table(self, name: str) -> tuple[dict[int, str], pd.DataFrame]:
+    def _table(self, name: str) -> Table:
         if name not in self._tables:
             self._tables[name] = self._read(name)
         return self._tables[name]
 
-    def _read(self, name: str) -> tuple[dict[int, str], pd.DataFrame]:
-        """Read a table; one that is missing, broken or of another version is empty."""
-        try:
-            with self._folder.files.open_input_file(f"{self.path}/{name}") as file:
-                table = pq.read_table(file, use_threads=False)
-            facts = json.loads(table.schema.metadata[_STAMPS])
-            if facts["version"] == _VERSION:
-                stamps = {int(step): text for step, text in facts["stamps"].items()}
-                return stamps, table.to_pandas()
-        except (OSError, pa.ArrowException, LookupError, TypeError, ValueError):
-            pass
+    def _file(self, name: str) -> Path:
+        return self.path / hashlib.sha256(name.encode()).hexdigest()[:32]
+
+    def _read(self, name: str) -> Table:
+        """Read a table; one that is missing, or not as it was written, is empty."""
+        with suppress(OSError):
+            self._check_folder()
+            data = _read_file(self._file(name))
+            digest, body = data[:_SIZE_OF_DIGEST], data[_SIZE_OF_DIGEST:]
+            if digest == _digest(name, body):
+                table = pq.read_table(pa.BufferReader(body), use_threads=False)
+                contents = json.loads(table.schema.metadata[_CONTENTS])
+                return {int(k): text for k, text in contents.items()}, table.to_pandas()
         return {}, pd.DataFrame()
 
-    def _write(self, name: str) -> None:
-        """Write a table under its name once it is complete; warn where it cannot be."""
-        stamps, frame = self._tables[name]
-        facts = json.dumps({"version": _VERSION, "stamps": stamps})
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-        table = table.replace_schema_metadata(
-            {**(table.schema.metadata or {}), _STAMPS: facts.encode()}
-        )
-        files = self._folder.files
-        target = f"{self.path}/{name}"
-        partial = f"{self.path}/.{name}.{uuid.uuid4().hex}.partial"
+    def _save(self, name: str) -> None:
+        """Write a table, with the rows that another process has added; warn once."""
+        contents, frame = _join(self._read(name), self._tables[name])
+        # Files of which the storage says too little can change without a trace.
+        contents = {k: v for k, v in contents.items() if not v.endswith(UNKNOWN)}
+        if len(frame):
+            frame = frame[frame["step"].isin([*contents])]
         try:
-            files.create_dir(self.path, recursive=True)
-            with files.open_output_stream(partial) as file:
-                pq.write_table(table, file, compression="zstd")
-            if self._folder.is_local:
-                os.replace(partial, target)  # noqa: PTH105 strings of a filesystem
-            else:
-                files.move(partial, target)
-        except (OSError, pa.ArrowException) as error:
-            warnings.warn(
-                printable(
-                    f"{self.path}: the index cannot be written ({error!s:.80});"
-                    " the next session computes the summaries again"
-                ),
-                stacklevel=2,
-            )
+            self._write(name, contents, frame)
+        except OSError as error:
+            if "index" not in self._warned:
+                self._warned.add("index")
+                warnings.warn(
+                    printable(
+                        f"{self.path}: the index cannot be written ({error!s:.80}); the"
+                        " next session computes the summaries again. Set"
+                        " ROUNDDIAG_CACHE to a folder that can be written."
+                    ),
+                    stacklevel=2,
+                )
+
+    def _write(self, name: str, contents: dict[int, str], frame: pd.DataFrame) -> None:
+        """Write a table; it gets its name once it is complete."""
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        text = json.dumps(contents)
+        table = table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), _CONTENTS: text.encode()}
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        body = sink.getvalue().to_pybytes()
+        for folder in (*_cache_folders(), self.path):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self._check_folder()
+        target = self._file(name)
+        for old in self.path.glob(".*"):  # of killed processes
+            if old.lstat().st_mtime < time.time() - _STALE_AFTER:
+                old.unlink()
+        partial = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with open(os.open(partial, flags, 0o600), "wb") as file:  # noqa: PTH123
+                file.write(_digest(name, body) + body)
+            partial.replace(target)
+        finally:
+            with suppress(OSError):
+                partial.unlink()
+
+    def _check_folder(self) -> None:
+        """Raise an OSError unless it is a folder of this user, and not a link."""
+        found = self.path.lstat()
+        if not S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            msg = "it is a link, or of another user"
+            raise OSError(msg)
+
+
+def _join(old: Table, new: Table) -> Table:
+    """Return the rows of both tables; of a step that both have, the new ones."""
+    contents, frame = old
+    rest = frame[~frame["step"].isin([*new[0]])] if len(frame) else frame
+    parts = [part for part in (rest, new[1]) if len(part)]
+    joined = pd.concat(parts, ignore_index=True) if parts else rest
+    return {**contents, **new[0]}, joined
+
+
+def _read_file(path: Path) -> bytes:
+    """Return the bytes of a file; an OSError for a link or a pipe."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            msg = "it is no regular file"
+            raise OSError(msg)
+        return file.read()
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    """Return what a table's file begins with: of its content, name, and our code."""
+    return hashlib.sha256(_code_digest() + name.encode() + b"\0" + body).digest()
+
+
+@lru_cache(maxsize=1)
+def _code_digest() -> bytes:
+    """Return a digest of the code that computes rows: all layers below the figures."""
+    package = Path(__file__).parents[1]
+    found = hashlib.sha256(__version__.encode())
+    for file in sorted(package.rglob("*.py")):
+        if file.relative_to(package).parts[0] not in _SHOWN:
+            found.update(file.read_bytes())
+    return found.digest()
+
+
+def _cache_folders() -> list[Path]:
+    """Return the folder of all indexes, last, and the one above if it may be made.
+
+    `ROUNDDIAG_CACHE`, or as the XDG base directory specification says.
+    """
+    if own := os.environ.get("ROUNDDIAG_CACHE"):
+        return [Path(own).expanduser().absolute()]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    home = cache if cache.is_absolute() else Path("~/.cache").expanduser()
+    return [home, home / "rounddiag"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rounddiag.capture.options import absolute_folder, remove_stale_files
+from rounddiag.capture.options import absolute_folder, make_folder, remove_stale_files
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
@@ -127,6 +127,7 @@ def ingest(
     check_engine(engine)
     _check_images(images)
     target = absolute_folder(out)
+    make_folder(target)
     remove_stale_files(target)
     several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
     sources = [

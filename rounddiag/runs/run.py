@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import RLock
@@ -107,8 +108,9 @@ def _diagnoses_name(kind: str | None) -> str:
 class Run:
     """The steps of a training; made by `open_run`.
 
-    Summaries are computed once per step file and kept in the hidden folder
-    `.rounddiag_index` beside them, which can be deleted at any time.
+    Summaries are computed once per step file and kept in the user's cache folder:
+    `ROUNDDIAG_CACHE`, else `rounddiag` in `XDG_CACHE_HOME` or `~/.cache`. It can be
+    deleted at any time.
     """
 
     def __init__(
@@ -146,6 +148,8 @@ class Run:
     ) -> Iterator[int]:
         """Yield each step whose file appears or is rewritten, while training goes on.
 
+        A folder that is away is waited for.
+
         Parameters
         ----------
         every : float
@@ -161,7 +165,8 @@ class Run:
         last = time.monotonic()
         known = {one.stamp for one in self._files.values()}
         while timeout is None or time.monotonic() - last < timeout:
-            self.refresh()  # elsewhere it may have been called too
+            with suppress(LoadError):  # a folder may be away for a while
+                self.refresh()  # elsewhere it may have been called too
             files = [*self._files.values()]
             for one in files:
                 if one.stamp not in known:

@@ -64,6 +64,7 @@ SELECT step, sample, round, min(position) AS start, count(*) AS num_tokens,
 FROM tokens GROUP BY step, sample, round
 """
 _NAMES = ("sample_id", "group_id", "reward")
+_WRITES = re.compile(r"\bwrite_log\b", re.IGNORECASE)  # a function with an effect
 
 
 def run_query(
@@ -150,8 +151,10 @@ def _files(folder: RunFolder, steps: Sequence[StepFiles]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["filename", "step", "first_sample"])
 
 
-def _check_statement(duckdb: Any, sql: str) -> None:  # noqa: ANN401 DuckDB need not be installed
+def _check_statement(duckdb: Any, sql: object) -> None:  # noqa: ANN401 DuckDB need not be installed
     """Refuse all but one statement that only reads."""
+    if not isinstance(sql, str) or _WRITES.search(sql):
+        raise _statement_error(repr(sql)[:80])
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
@@ -162,11 +165,15 @@ def _check_statement(duckdb: Any, sql: str) -> None:  # noqa: ANN401 DuckDB need
         if kinds in (["SELECT"], ["EXPLAIN"], ["SELECT_STATEMENT"]):
             return
         found = f"{pluralize(len(kinds), 'statement')} of kind {', '.join(kinds)}"
-    raise RounddiagError.build(
+    raise _statement_error(found)
+
+
+def _statement_error(found: str) -> RounddiagError:
+    return RounddiagError.build(
         key="sql",
         expected="one SELECT statement",
         found=found,
-        advice="Files cannot be changed here; select, and save the frame elsewhere.",
+        advice="Nothing can be changed here; select, and save the frame elsewhere.",
     )
 
 

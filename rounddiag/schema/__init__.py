@@ -31,6 +31,7 @@ from rounddiag.schema.columns import Pair as Pair
 from rounddiag.schema.corrections import CORRECTIONS as CORRECTIONS
 from rounddiag.schema.corrections import Correction as Correction
 from rounddiag.schema.corrections import find_correction as find_correction
+from rounddiag.schema.corrections import weight_column as weight_column
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
 from rounddiag.schema.metrics import Metric as Metric

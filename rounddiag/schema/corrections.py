@@ -222,3 +222,14 @@ def find_correction(name: str | Correction) -> Correction:
         found=repr(name),
         advice=nearest(name, CORRECTIONS, "Name one of these, or pass a Correction."),
     )
+
+
+def weight_column(correction: Correction) -> str:
+    """Return the column of a token frame that has the weights of a correction.
+
+    Examples
+    --------
+    >>> weight_column(CORRECTIONS["tis"])
+    'weight_tis'
+    """
+    return f"weight_{correction.name}"

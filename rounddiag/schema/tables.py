@@ -24,6 +24,7 @@ from rounddiag.schema.columns import (
     nat,
     number,
 )
+from rounddiag.schema.corrections import CORRECTIONS, weight_column
 from rounddiag.schema.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -109,6 +110,14 @@ TOKENS = TableSchema(
         ),
         Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
+        *(
+            Column(
+                name=weight_column(one),
+                dtype="float32",
+                meaning=f"weight of the advantage: {one.meaning}",
+            )
+            for one in CORRECTIONS.values()
+        ),
     ),
 )
 

@@ -9,11 +9,6 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core import sample_frame
-from rounddiag.core.columns import (
-    extra_column_names,
-    extra_column_values,
-)
-from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import number_values, unfit_column
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
@@ -23,6 +18,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.columns import Column
     from rounddiag.core.measured import Measured
 
 
@@ -39,16 +35,15 @@ def values_from_batch(batch: Batch, name: str) -> Array:
 
     A batch with screenshots also has `num_images`.
     """
-    extra = extra_column_names(batch)
-    if name in extra and name not in _TAKEN:
-        return extra_column_values(batch, name)
+    columns = batch.columns
+    if name in columns.extra_names and name not in _TAKEN:
+        return columns.at_rounds(columns.of_file(name)).filled
     samples = sample_frame(batch)
     counted = [_NUM_IMAGES] if batch.images is not None else []
-    _check(name, dict.fromkeys([*extra, *samples, *counted]))
+    _check(name, dict.fromkeys([*columns.extra_names, *samples, *counted]))
     if name not in samples:
-        return images_before_rounds(batch, "by", name)
-    by_sample: Array = samples[name].to_numpy()
-    values: Array = by_sample[batch.rounds.sample.cpu().numpy()]
+        return images_before_rounds(batch, "by", name).filled
+    values: Array = samples[name].to_numpy()[columns.owner]
     return values
 
 
@@ -72,11 +67,9 @@ def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
 
 def images_before_rounds(
     batch: Batch, option: str = "along", value: str = "images"
-) -> Array:
+) -> Column:
     """Return the number of images before each round; an error names the option."""
-    rounds = batch.rounds
-    start = (rounds.start - batch.offsets[rounds.sample]).cpu().numpy()
-    found = images_before(batch, np.arange(batch.num_rounds), start)
+    found = batch.columns.made(_NUM_IMAGES)
     if found is not None:
         return found
     if batch.images is None:

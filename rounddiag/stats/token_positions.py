@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
-# Position of a round without a screenshot before it.
+# Position of a round without a screenshot before it, or with an unknown number of them.
 _NOWHERE = -1
 # Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
@@ -69,9 +69,10 @@ def position_means(
     DataFrame
         One row per bin that has tokens: `low` and `high`, its first and last place;
         `num_samples`, `num_tokens`, `num_nonfinite` and `is_few`; `mean`, `ci_low` and
-        `ci_high` in the unit of the metric. With `along="image"`, tokens before the
-        first screenshot are in the last row; its `low` and `high` are NaN. `by` comes
-        first.
+        `ci_high` in the unit of the metric. Tokens before the first screenshot
+        (`along="image"`), or for which the number of screenshots is unknown
+        (`along="images"`), are in the last row; its `low` and `high` are NaN. `by`
+        comes first.
 
     Raises
     ------
@@ -134,7 +135,10 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
         case "image":
             return _tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
-            return images_before_rounds(batch)
+            images = images_before_rounds(batch)
+            found = np.full(len(rounds), _NOWHERE)
+            found[images.is_known()] = images.values()
+            return found
 
 
 def read_along(

@@ -7,12 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from rounddiag.core import sample_frame, token_frame
-from rounddiag.core.columns import extra_column_names, extra_column_values, token_roles
+from rounddiag.columns.predicates import rows_between
+from rounddiag.core import token_roles
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import images_before_rounds
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names, with_minus
@@ -20,15 +18,22 @@ from rounddiag.wording import join_names, with_minus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas as pd
+
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.columns import Column
 
 
-# Columns of a sample frame that are measurements, not columns to choose by.
-_OF_SAMPLES = ("sample_id", "group_id", "reward", "num_rounds", "num_tokens")
-# Of a token frame, where the batch has them.
+# Numbers of tokens, where the batch has them.
 _NUMBERS_OF_TOKENS = ("entropy", "advantage", "loss_mask", "importance_weight")
-_OF_TOKENS = ("token", "role", *_NUMBERS_OF_TOKENS)
+# Made of the batch's fields, in the order of a menu; the file has others.
+_MADE = (
+    "role",
+    *("sample_id", "group_id", "reward", "num_rounds", "num_tokens", "num_images"),
+    *_NUMBERS_OF_TOKENS,
+    *("sample", "round", "token"),
+)
 # What the page says of a sample elsewhere, or tells of samples apart.
 _NO_FACTS = ("sample_id", "num_rounds", "num_tokens")
 # A column of numbers with more values than this is divided into as many bins.
@@ -59,6 +64,8 @@ class Label(str):
 class BatchColumns:
     """Every column of a batch with a value for each generated token.
 
+    Where a value is unknown, a group of its own has it: NaN for numbers, else "".
+
     Parameters
     ----------
     batch : Batch
@@ -68,49 +75,40 @@ class BatchColumns:
     names : list of str
         `sample`, `round` and `token` (in its round), what is known of samples and
         rounds, and `role` if the batch has a tokenizer.
+    sample_names : list of str
+        Those with one value for each sample.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self._codes: dict[str, tuple[Array, Array]] = {}
-        samples = sample_frame(batch)
+        self._catalogue = batch.columns
+        made = {name: self._catalogue.made(name) for name in _MADE}
+        if batch.images is None:
+            made["num_images"] = None
+        self._made = {name: one for name, one in made.items() if one is not None}
         self._samples = {
-            name: samples[name].to_numpy() for name in _OF_SAMPLES if name in samples
+            **self._catalogue.samples,
+            **{n: one for n, one in self._made.items() if one.scope == "sample"},
         }
-        has_roles = batch.tokenizer is not None and not batch.is_redacted
+        roles = [name for name in self._made if name == "role"]
         self.names = [
-            *dict.fromkeys(
-                [
-                    *(["role"] if has_roles else []),
-                    *extra_column_names(batch),
-                    *self._samples,
-                    *(["num_images"] if self._num_images is not None else []),
-                    *token_columns_of(batch),
-                    *("sample", "round", "token"),
-                ]
-            )
+            *dict.fromkeys([*roles, *self._catalogue.extra_names, *self._made])
         ]
-
-    @property
-    def sample_names(self) -> list[str]:
-        """The columns with one value for each sample."""
-        return [one for one in self.names if one in self._values_of_samples]
-
-    @property
-    def _values_of_samples(self) -> dict[str, Array]:
-        return {**self.batch.sample_columns, **self._samples}
+        self.sample_names = [name for name in self.names if name in self._samples]
 
     def facts(self, sample: int) -> list[dict[str, Any]]:
         """Describe a sample by its columns, each with the condition that keeps it."""
         found = []
         for name in self.sample_names:
-            if name in _NO_FACTS:
+            column = self._samples[name]
+            if name in _NO_FACTS or not column.is_known()[sample]:
                 continue
-            codes, values = _factorize(self._values_of_samples[name])
-            value = values[codes[sample]]
-            if pd.isna(value) or value == "":
+            codes, values = _with_unknown(column)
+            plain = values[codes[sample]]
+            plain = plain.item() if isinstance(plain, np.generic) else plain
+            if plain == "":
                 continue
-            plain = value.item() if isinstance(value, np.generic) else value
             is_range = is_ranged(name, values)
             found.append(
                 {
@@ -123,26 +121,23 @@ class BatchColumns:
 
     def mates(self, sample: int) -> list[dict[str, Any]]:
         """Describe the samples of a sample's group, itself among them."""
-        group = self._samples.get("group_id")
-        if group is None or group[sample] is None:
+        group = self._made.get("group_id")
+        if group is None or not group.is_known()[sample]:
             return []
-        known = {
-            name: self._samples[name]
-            for name in _OF_SAMPLES[2:]
-            if name in self._samples
-        }
+        codes = group.codes()[0]
+        names = ("reward", "num_rounds", "num_tokens")
+        known = {n: self._made[n].filled for n in names if n in self._made}
         return [
             {
                 "sample": mate,
                 **{name: values[mate].item() for name, values in known.items()},
             }
-            for mate in np.flatnonzero(group == group[sample]).tolist()
+            for mate in np.flatnonzero(codes == codes[sample]).tolist()
         ]
 
     def rank_samples(self, name: str) -> Array:
         """Rank all samples by a column of theirs; equal values have equal ranks."""
-        ranks: Array = _factorize(self._values_of_samples[name])[0]
-        return ranks
+        return _with_unknown(self._samples[name])[0]
 
     @cached_property
     def round_sizes(self) -> Array:
@@ -152,7 +147,7 @@ class BatchColumns:
 
     def num_tokens_of(self, sample: int) -> int:
         """Return the number of generated tokens of a sample."""
-        return int(self.round_sizes[self._keys["sample"] == sample].sum())
+        return int(self.round_sizes[self._catalogue.owner == sample].sum())
 
     @cached_property
     def _begins(self) -> Array:
@@ -160,25 +155,9 @@ class BatchColumns:
         begins: Array = np.cumsum(self.round_sizes) - self.round_sizes
         return begins
 
-    @cached_property
-    def _keys(self) -> dict[str, Array]:
-        rounds = self.batch.rounds
-        found = {"sample": rounds.sample, "round": rounds.round}
-        return {name: values.cpu().numpy() for name, values in found.items()}
-
-    @cached_property
-    def _num_images(self) -> Array | None:
-        """How many screenshots each round's sample has seen; None if not known."""
-        if self.batch.images is None:
-            return None
-        try:
-            return images_before_rounds(self.batch)
-        except FrameError:
-            return None
-
     def round_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all rounds rows with `sample` and `round` are."""
-        first = np.searchsorted(self._keys["sample"], rows["sample"].to_numpy())
+        first = np.searchsorted(self._catalogue.owner, rows["sample"].to_numpy())
         found: Array = first + rows["round"].to_numpy()
         return found
 
@@ -191,42 +170,31 @@ class BatchColumns:
         """Return the code of each token's value, and the values by their codes."""
         if name not in self.names:
             raise _unknown_column(name, self.names)
+        if name == "role":
+            if name not in self._codes:
+                self.use_roles(token_roles(self.batch))
+            return self._codes[name]
+        column = self._column(name)
         if name not in self._codes:
-            self._codes[name] = self._factorize(name)
+            self._codes[name] = _with_unknown(column)
         codes, values = self._codes[name]
-        if name not in _OF_TOKENS:
-            codes = np.repeat(codes, self.round_sizes)
-        return codes, values
+        return self._at_tokens(column, codes), values
 
     def use_roles(self, roles: pd.Categorical[str]) -> None:
         """Take the role of each token as the diagnosis has found it: it takes long."""
-        self._codes.setdefault("role", _codes_of_roles(roles))
+        found = roles.codes.astype(np.int64), np.asarray(roles.categories, object)
+        self._codes.setdefault("role", found)
 
-    def _factorize(self, name: str) -> tuple[Array, Array]:
-        """Return codes and values of each round, or of each token."""
-        if name == "role":
-            return _codes_of_roles(token_roles(self.batch))
-        if name == "token":
-            token = np.arange(self.batch.num_tokens) - np.repeat(
-                self._begins, self.round_sizes
-            )
-            return token, np.arange(int(self.round_sizes.max(initial=0)))
-        if name in _NUMBERS_OF_TOKENS:
-            return _factorize(self._numbers_of_tokens(name))
-        return _factorize(self._of_rounds(name))
+    def _column(self, name: str) -> Column:
+        """Return a column with one row per round, or per token."""
+        made = self._made.get(name)
+        column = self._catalogue.of_file(name) if made is None else made
+        is_of_tokens = column.scope == "token"
+        return column if is_of_tokens else self._catalogue.at_rounds(column)
 
-    def _numbers_of_tokens(self, name: str) -> Array:
-        values: Array = token_frame(self.batch, [name])[name].to_numpy()
-        return values
-
-    def _of_rounds(self, name: str) -> Array:
-        if name in self._keys:
-            return self._keys[name]
-        if name in self._samples:
-            return self._samples[name][self._keys["sample"]]
-        if name == "num_images" and self._num_images is not None:
-            return self._num_images
-        return extra_column_values(self.batch, name)
+    def _at_tokens(self, column: Column, rows: Array) -> Array:
+        is_of_tokens = column.scope == "token"
+        return rows if is_of_tokens else np.repeat(rows, self.round_sizes)
 
     def values_at(self, name: str, rows: pd.DataFrame) -> list[Any]:
         """Return the values of rows with the three keys."""
@@ -254,10 +222,13 @@ class BatchColumns:
 
     def keep(self, name: str, condition: object) -> Array:
         """Mark the tokens whose value meets a condition of a filter."""
-        codes, values = self.codes(name)
+        if name not in self.names:
+            raise _unknown_column(name, self.names)
         if isinstance(condition, dict):
-            low, high = _ends(name, condition, values)
-            return ((low <= values) & (values <= high))[codes]
+            column = self._column(name)
+            low, high = _ends(column, condition)
+            return self._at_tokens(column, rows_between(column, low, high))
+        codes, values = self.codes(name)
         wanted = condition if isinstance(condition, list | tuple) else [condition]
         known = self._names_of(name, values)
         unknown = [
@@ -268,8 +239,8 @@ class BatchColumns:
         return np.isin(codes, [known[one] for one in wanted])
 
     def _names_of(self, name: str, values: Array) -> Mapping[Any, int]:
-        """Return the code of each value, by the value."""
-        known: dict[Any, int] = {value: i for i, value in enumerate(values.tolist())}
+        """Return the code of each value by the value; None is an unknown number."""
+        known: dict[Any, int] = {one: i for i, one in enumerate(in_json(values))}
         if name == "sample" and self.batch.sample_ids is not None:
             ids = [self.batch.sample_ids[i] for i in values]
             known = {**{one: i for i, one in enumerate(ids)}, **known}
@@ -285,7 +256,7 @@ class BatchColumns:
         if name == "token":
             return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
         if name in _NUMBERS_OF_TOKENS:  # not put in order before anybody asks
-            numbers = self._numbers_of_tokens(name)
+            numbers = self._made[name].values()
             finite = numbers[np.isfinite(numbers)]
             ends = (
                 [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]
@@ -303,32 +274,30 @@ class BatchColumns:
         if len(values) <= MAX_GROUPS:
             texts = [value_text(value) for value in values.tolist()]
         elif is_ranged(name, values):
-            codes, texts = _bins(codes, values)
+            bins, ends = bins_of(codes, values, MAX_GROUPS - 1)
+            codes, texts = bins[codes], [range_text(*one) for one in ends]
         else:
             codes, texts = _largest(codes, values, size)
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
 
 
-def _codes_of_roles(roles: pd.Categorical[str]) -> tuple[Array, Array]:
-    return roles.codes.astype(np.int64), np.asarray(roles.categories, object)
-
-
 def token_columns_of(batch: Batch) -> list[str]:
     """Return the columns of numbers with a value for each token that a batch has."""
-    lacking = {
-        "entropy": batch.entropy is None,
-        "advantage": batch.advantages is None,
-        "loss_mask": batch.loss_mask is None,
-    }
-    return [name for name in _NUMBERS_OF_TOKENS if not lacking.get(name)]
+    columns = batch.columns
+    return [name for name in _NUMBERS_OF_TOKENS if columns.made(name) is not None]
 
 
-def _factorize(values: Array) -> tuple[Array, Array]:
-    """Return codes and values, in order; objects are text."""
-    if values.dtype.kind == "O":
-        values = np.array(["" if v is None else str(v) for v in values], object)
-    codes, found = pd.factorize(values, sort=True, use_na_sentinel=False)
-    return codes, np.asarray(found)
+def _with_unknown(column: Column) -> tuple[Array, Array]:
+    """Return codes and values of a column; NaN or "" stands for what is unknown."""
+    codes, values = column.codes()
+    unknown = codes < 0
+    if not unknown.any():
+        return codes, values
+    if values.dtype.kind != "O":
+        missing = np.array(np.nan if values.dtype.kind == "f" else "NaT", values.dtype)
+        return np.where(unknown, len(values), codes), np.append(values, missing)
+    texts = values if "" in values[:1] else np.array(["", *values], object)
+    return np.where(unknown, 0, codes + len(texts) - len(values)), texts
 
 
 def _last(values: Array) -> Any:  # noqa: ANN401 an int or a float
@@ -349,20 +318,37 @@ def is_ranged(name: str, values: Array) -> bool:
     return values.dtype.kind in "iuf" and len(values) > most
 
 
-def _bins(codes: Array, values: Array) -> tuple[Array, list[str]]:
-    """Put numbers into bins that have about as many tokens each."""
+def in_json(values: Array) -> list[Any]:
+    """Return values as a filter names them: None for an unknown number.
+
+    Examples
+    --------
+    >>> in_json(np.array([0.5, np.nan]))
+    [0.5, None]
+    """
+    return [one if one == one else None for one in values.tolist()]  # noqa: PLR0124 NaN
+
+
+def bins_of(
+    codes: Array, values: Array, most: int
+) -> tuple[Array, list[tuple[Any, Any]]]:
+    """Put numbers into bins that have about as many tokens each; unknown ones apart.
+
+    Returns the bin of each value, and the lowest and highest value of each bin.
+
+    Examples
+    --------
+    >>> bins_of(np.array([0, 1, 2, 3]), np.array([1.0, 2.0, 3.0, np.nan]), 2)
+    (array([0, 0, 1, 2]), [(1.0, 2.0), (3.0, 3.0), (nan, nan)])
+    """
     numbers = values.astype(np.float64)
-    each = numbers[codes]
-    shares = np.linspace(0, 1, MAX_GROUPS)[1:-1]
-    edges = np.unique(np.nanquantile(each, shares, method="inverted_cdf"))
+    shares = np.linspace(0, 1, most + 1)[1:-1]
+    edges = np.unique(np.nanquantile(numbers[codes], shares, method="inverted_cdf"))
     at = np.searchsorted(edges, numbers, side="left")
     at[np.isnan(numbers)] = len(edges) + 1
     used, at = np.unique(at, return_inverse=True)
-    texts = []
-    for one in range(len(used)):
-        inside = values[at == one]
-        texts.append(range_text(inside[0].item(), inside[-1].item()))
-    return at[codes], texts
+    parts = [values[at == one] for one in range(len(used))]
+    return at, [(part[0].item(), part[-1].item()) for part in parts]
 
 
 def _largest(codes: Array, values: Array, size: Array) -> tuple[Array, list[str]]:
@@ -396,17 +382,16 @@ def range_text(low: float, high: float) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _ends(
-    name: str, condition: Mapping[str, Any], values: Array
-) -> tuple[float, float]:
+def _ends(column: Column, condition: Mapping[str, Any]) -> tuple[float, float]:
     """Return both ends of a range; an end that is left out is infinite."""
     ends = [condition.get("from"), condition.get("to")]
     numbers = [e is None or isinstance(e, int | float) for e in ends]
     if not all(numbers) or set(condition) - {"from", "to"} or ends == [None, None]:
         expected = "{'from': lowest, 'to': highest}, with one of them at least"
-        raise _invalid(name, expected, f"{condition!r:.80}")
-    if values.dtype.kind not in "iufb":
-        raise _invalid(name, "a column of numbers for a range", "a column of text")
+        raise _invalid(column.name, expected, f"{condition!r:.80}")
+    if column.kind in ("text", "time"):
+        expected = "a column of numbers for a range"
+        raise _invalid(column.name, expected, "a column of text")
     low, high = ends
     return -np.inf if low is None else low, np.inf if high is None else high
 

@@ -11,7 +11,14 @@ from rounddiag.core import token_frame
 from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import get_measure
 from rounddiag.stats.intervals import ratio_interval
-from rounddiag.widgets.columns import MAX_GROUPS, is_ranged, range_text, value_text
+from rounddiag.widgets.columns import (
+    MAX_GROUPS,
+    bins_of,
+    in_json,
+    is_ranged,
+    range_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,19 +71,14 @@ def _values_of(
 ) -> tuple[Array, list[str], list[Any]]:
     """Return the code of each token, and the text and condition of each code."""
     if not is_ranged(name, values):
-        plain = values.tolist()
-        return codes, [value_text(one) or "none" for one in plain], [[x] for x in plain]
-    each = values.astype(np.float64)[codes]
-    shares = np.linspace(0, 1, MAX_GROUPS + 1)[1:-1]
-    edges = np.unique(np.nanquantile(each, shares, method="inverted_cdf"))
-    at = np.searchsorted(edges, values.astype(np.float64), side="left")
-    used, at = np.unique(at, return_inverse=True)
-    ends = [
-        (values[at == one][0].item(), values[at == one][-1].item())
-        for one in range(len(used))
+        texts = [value_text(one) or "none" for one in values.tolist()]
+        return codes, texts, [[one] for one in in_json(values)]
+    bins, ends = bins_of(codes, values, MAX_GROUPS)
+    conditions = [
+        {"from": low, "to": high} if low == low else [None]  # noqa: PLR0124 NaN
+        for low, high in ends
     ]
-    conditions = [{"from": low, "to": high} for low, high in ends]
-    return at[codes], [range_text(*one) for one in ends], conditions
+    return bins[codes], [range_text(*one) for one in ends], conditions
 
 
 def _means(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.core.corrections import Ratios, token_weights
+from rounddiag.core.weights import Ratios, token_weights
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import CORRECTIONS, Correction
 
@@ -62,6 +62,14 @@ WEIGHTS: list[tuple[str, list[float]]] = [
 @pytest.mark.parametrize(("name", "weights"), WEIGHTS)
 def test_weights(name: str, weights: list[float]) -> None:
     assert token_weights(BATCH, name).tolist() == pytest.approx(weights, abs=1e-6)
+
+
+def test_weights_are_columns_of_the_token_frame() -> None:
+    frame = rd.token_frame(BATCH, ["weight_tis", "weight_veto"])
+    assert frame["weight_tis"].tolist() == pytest.approx([2, 1, 1.6, 0.625, 1])
+    assert frame["weight_veto"].tolist() == [1] * 5
+    with pytest.raises(BatchError, match="expected a score `current`"):
+        rd.token_frame(BATCH, ["weight_ppo_clip"])
 
 
 def test_every_correction_of_the_mismatch_is_in_the_table_above() -> None:

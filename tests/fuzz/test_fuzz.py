@@ -14,12 +14,8 @@ import pytest
 import rounddiag.loaders.open as opening
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.detection import (
-    FORMATS,
-    content_names,
-    find_format,
-    open_container,
-)
+from rounddiag.loaders.containers import open_container
+from rounddiag.loaders.detection import FORMATS, content_names, find_format
 from rounddiag.loaders.source import Source
 from tests.fuzz import guard
 from tests.fuzz.cases import case

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import rounddiag as rd
-from rounddiag.core.corrections import token_weights
+from rounddiag.core.weights import token_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

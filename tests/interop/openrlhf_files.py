@@ -105,7 +105,7 @@ class Group:
 
 def sampled(engine: Engine) -> list[dict[str, Any]]:
     """Let OpenRLHF's agent loop act: two rounds, and two tokens between."""
-    from openrlhf.utils.agent import (  # type: ignore[import-not-found]
+    from openrlhf.utils.agent import (
         AgentInstanceBase,
         MultiTurnAgentExecutor,
     )
@@ -135,7 +135,7 @@ def sampled(engine: Engine) -> list[dict[str, Any]]:
 
 def trainer(tokenizer: Tokenizer, group: Group) -> SimpleNamespace:
     """What the recipe and the real `RemoteExperienceMaker` know of the trainer."""
-    from openrlhf.trainer.ppo_utils.experience_maker import (  # type: ignore[import-not-found]
+    from openrlhf.trainer.ppo_utils.experience_maker import (
         RemoteExperienceMaker,
     )
 
@@ -165,7 +165,7 @@ def experiences_of(
     responses: list[dict[str, Any]], tokenizer: Tokenizer, self: SimpleNamespace
 ) -> list[Any]:
     """Make experiences as `PPOTrainer` does: from samples, in micro-batches."""
-    from openrlhf.trainer.ppo_utils.samples_generator import (  # type: ignore[import-not-found]
+    from openrlhf.trainer.ppo_utils.samples_generator import (
         SamplesGenerator,
     )
 
@@ -205,7 +205,7 @@ def main() -> None:
     made.mkdir(parents=True, exist_ok=True)
     sys.meta_path.append(StandIns())
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    from openrlhf.models import Actor  # type: ignore[import-not-found]
+    from openrlhf.models import Actor
 
     torch.manual_seed(0)
     torch.set_num_threads(1)

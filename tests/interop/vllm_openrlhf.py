@@ -97,7 +97,7 @@ def main() -> None:
     model.save_pretrained(folder / "model")
     engine = Engine(folder / "model")
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    from openrlhf.models import Actor  # type: ignore[import-not-found]
+    from openrlhf.models import Actor
 
     actor, tokenizer = Actor(model), Tokenizer()
     actor.packing_samples = False  # set only where it loads the model itself

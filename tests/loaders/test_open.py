@@ -189,8 +189,8 @@ def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
     message = (
         f"{path}: expected a saved batch; found JSON lines of ids, mask, vllm_lp,"
         f" train_lp.{KINDS} Name the columns:"
-        ' `columns={"response_ids": "ids", "response_mask": "mask",'
-        ' "rollout_log_probs": "vllm_lp", "old_log_probs": "train_lp"}`.'
+        ' `columns={"response_ids": "...", "response_mask": "...",'
+        ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
         load(path)
@@ -247,7 +247,7 @@ def test_ids_that_are_missing_after_renaming_are_reported_too() -> None:
         "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
         " old_log_probs; found that `response_ids` and `response_mask` are missing,"
         " where the columns are ids, a, b. Name the columns:"
-        ' `columns={"response_ids": "ids", "response_mask": "..."}`.'
+        ' `columns={"response_ids": "...", "response_mask": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
         load(

@@ -11,7 +11,7 @@ from rounddiag import Batch, plot_compare, plot_rounds, round_summary
 from rounddiag.loaders import load
 from rounddiag.loaders.fields import columns
 from rounddiag.loaders.fields.columns import with_round_records
-from rounddiag.loaders.tabular import in_memory
+from rounddiag.loaders.json_lines import JsonLines, Record
 from rounddiag.stats import compare_batches
 from rounddiag.vision import Action, parse_action
 from rounddiag.widgets.images import describe_actions
@@ -51,14 +51,15 @@ def test_each_row_of_a_table_is_read_once(
 ) -> None:
     read = []
 
-    def record(value: object) -> object:
-        read.append(value)
-        return value
+    def record(lines: JsonLines, number: int, line: bytes) -> Record:
+        read.append(number)
+        return parse(lines, number, line)
 
-    monkeypatch.setattr(in_memory, "_list_as_array", record)
+    parse = JsonLines._record
+    monkeypatch.setattr(JsonLines, "_record", record)
     write_lines(of_other_keys(3), tmp_path / "a.jsonl")
     assert load(tmp_path / "a.jsonl").num_samples == 3
-    assert len(read) == 3 * 5
+    assert read == [1, 1, 2, 3]  # the first names the format
 
 
 def test_entries_of_other_keys_are_counted_where_they_are_most_of_the_table(

@@ -44,8 +44,8 @@ from rounddiag.proof.hypotheses.sampling import (
     TopK,
     TopP,
 )
-from rounddiag.proof.hypotheses.weights import weight_hypotheses
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -442,6 +442,8 @@ def judge_case(
     """Prove one case with the passes that all cases share."""
     mine = copy.copy(scorer)
     mine.batch = case.batch
+    for known in ("engines", "reference"):  # they are of another batch
+        mine.__dict__.pop(known, None)
     order: Any = None
     if case.kind == "healthy":
         rng = np.random.default_rng(int(case.name.split()[1]))

@@ -12,7 +12,7 @@ from rounddiag.proof.judge import (
     base_opinion,
     correlate_changes,
     judge,
-    reference_floor,
+    noise_floor,
 )
 from rounddiag.proof.noise import fit_scale, scale_residuals
 from rounddiag.proof.scores import ScoreTable
@@ -42,7 +42,7 @@ def make_table(
 
 def test_the_true_hypothesis_is_proved() -> None:
     table, scores = make_table(fault=0.2)
-    floor = reference_floor(table)
+    floor = noise_floor(table, "old")
     found = judge(table, "old", "true", scores, floor)
     assert found.is_proof(100)
     assert found.where == "all"
@@ -52,7 +52,7 @@ def test_the_true_hypothesis_is_proved() -> None:
 
 def test_it_is_not_proved_for_the_sound_engine() -> None:
     table, scores = make_table(fault=0.2)
-    found = judge(table, "rollout", "true", scores, reference_floor(table))
+    found = judge(table, "rollout", "true", scores, noise_floor(table, "old"))
     assert not found.reproduces
     assert found.evidence <= 0
 
@@ -60,7 +60,7 @@ def test_it_is_not_proved_for_the_sound_engine() -> None:
 def test_half_of_the_way_is_better_and_no_proof() -> None:
     table, scores = make_table(fault=0.2)
     half = (scores + table.base) / 2
-    found = judge(table, "old", "half", half, reference_floor(table))
+    found = judge(table, "old", "half", half, noise_floor(table, "old"))
     assert found.evidence > np.log(20 * 100)
     assert found.share == pytest.approx(0.5, abs=0.05)
     assert not found.is_proof(100)
@@ -72,7 +72,7 @@ def test_a_hypothesis_may_hold_from_a_round_on() -> None:
     old = np.where(late, table.engines["old"], table.engines["rollout"])
     engines = {"old": old, "rollout": table.engines["rollout"]}
     changed = replace(table, engines=engines)
-    found = judge(changed, "old", "true", scores, reference_floor(changed))
+    found = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
     assert found.where == "from round 1 on"
     assert found.is_proof(100)
 
@@ -83,7 +83,7 @@ def test_a_hypothesis_may_hold_in_some_samples() -> None:
     old = np.where(some, table.engines["old"], table.engines["rollout"])
     engines = {"old": old, "rollout": table.engines["rollout"]}
     changed = replace(table, engines=engines)
-    found = judge(changed, "old", "true", scores, reference_floor(changed))
+    found = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
     assert found.where == "3 of 5 samples"
     assert found.is_proof(100)
 
@@ -94,14 +94,15 @@ def test_nothing_is_proved_of_noise(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     wrong = table.base + 0.1 * rng.standard_normal(len(table))
     for engine in table.engines:
-        found = judge(table, engine, "wrong", wrong, reference_floor(table))
+        found = judge(table, engine, "wrong", wrong, noise_floor(table, "old"))
         assert not found.reproduces
-        assert base_opinion(table, engine, reference_floor(table)).residual_to_noise < 2
+        base = base_opinion(table, engine, noise_floor(table, engine))
+        assert base.residual_to_noise < 2
 
 
 def test_a_change_below_the_noise_has_no_power() -> None:
     table, _ = make_table()
-    found = judge(table, "old", "same", table.base + 1e-6, reference_floor(table))
+    found = judge(table, "old", "same", table.base + 1e-6, noise_floor(table, "old"))
     assert not found.is_powered
 
 

@@ -81,7 +81,7 @@ def test_the_prompt_that_one_engine_lacked_is_proved() -> None:
     assert proof.conclusions[0].says == ("no first message, such as the system prompt",)
     text = repr(proof)
     assert text.startswith("proved: the training engine (old): prompt_mismatch.")
-    assert "rollout: as the batch says" in text
+    assert "rollout: reproduced without any change" in text
     assert "older weights (no checkpoints given)" in text
     best = proof.frame[proof.frame["is_proved"]]
     assert best["hypothesis"].tolist() == ["first_message_removed"]
@@ -215,7 +215,7 @@ def test_what_is_known_is_judged_after_an_interrupt(
     assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
     assert "it was interrupted" in proof.not_tested.values()
     assert "it was interrupted" in repr(proof)
-    assert "rounddiag prove with interrupted: 9 hyp" in capsys.readouterr().err
+    assert "rounddiag prove with interrupted: 8 hyp" in capsys.readouterr().err
 
 
 def test_an_interrupt_before_anything_is_known_is_passed_on() -> None:

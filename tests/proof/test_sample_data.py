@@ -16,8 +16,8 @@ from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.pictures import draw
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import TopP
-from rounddiag.proof.hypotheses.weights import weight_hypotheses
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses
 from rounddiag.vision.screenshots import EncodedScreenshot
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
@@ -45,7 +45,7 @@ def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
     board = Image.fromarray(np.indices((56, 56)).sum(0).astype(np.uint8) % 2 * 255)
     data = io.BytesIO()
     board.save(data, format="PNG")
-    found = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse"))
+    found = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse_2"))
     assert found.shape == (56, 56, 3)
     assert np.abs(found[8:-8, 8:-8].astype(int) - 127).max() <= 1
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:2]
@@ -91,3 +91,9 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     )
     assert (proof.verdict, proof.side) == ("proved", "rollout")
     assert set(proof.causes) == {"stale_weights", "truncated_sampling"}
+    # What `explore` shows is both changes together: no mismatch is left.
+    assert proof.pair == ("weights_1544 + top_p", "rollout")
+    left = rd.token_frame(proof.batch, a=proof.pair[0], b="rollout")["diff"].abs()
+    assert float(left.median()) < 1e-4
+    before = rd.token_frame(proof.batch, a="base", b="rollout")["diff"].abs()
+    assert float(left.mean()) < 0.1 * float(before.mean())

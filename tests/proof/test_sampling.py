@@ -45,9 +45,10 @@ def probability(token: int, *processors: Processor) -> float:
         (MinP(0.5), 2, 0.2 / 0.9),
         # -0.9163 between -0.91796875 and -0.9140625, the next numbers of bfloat16.
         (LogSoftmaxBfloat16(), 0, math.exp(-0.91796875)),
-        # It was drawn, so it was kept, in place of the least likely one.
-        (TopK(2), 2, 0.2 / 0.6),
-        (TopP(0.65), 3, 0.1 / 0.5),
+        # What is clearly below the border was not kept, also where it was drawn.
+        (TopK(2), 2, 0.0),
+        (TopP(0.65), 3, 0.0),
+        (MinP(0.9), 1, 0.0),
         # e^-1 off ids that the round has; twice off the one that it has twice.
         (PresencePenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e)),
         (FrequencyPenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e**2)),
@@ -80,3 +81,29 @@ def test_penalties_come_before_the_temperature_and_truncation_last() -> None:
     """With ids 3, 0, 1 squared: 0.16, 0.09, 0.2, 0.01; at 0.5: squares of these."""
     chain = (TopK(2), Temperature(0.5), RepetitionPenalty(2.0))
     assert probability(2, *chain) == pytest.approx(0.04 / (0.04 + 0.0256), rel=1e-5)
+
+
+def test_a_drawn_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> (
+    None
+):
+    """Logits 8 and 7.95 are one number of bfloat16; 7.5 is another."""
+    logits = torch.tensor([[9.0, 8.0, 7.95, 7.5]])
+    chances = logits.exp()[0]
+    for token, expected in (
+        (2, float(chances[2] / (chances[0] + chances[2]))),
+        (3, 0.0),
+    ):
+        found = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
+        assert math.exp(float(found[0])) == pytest.approx(expected)
+
+
+def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> None:
+    """Logits 8 and 7.95 are one number of bfloat16; 7.5 is another."""
+    logits = torch.tensor([[9.0, 8.0, 7.95, 7.5]])
+    chances = logits.exp()[0]
+    for token, expected in (
+        (2, float(chances[2] / (chances[0] + chances[2]))),
+        (3, 0.0),
+    ):
+        found = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
+        assert math.exp(float(found[0])) == pytest.approx(expected)

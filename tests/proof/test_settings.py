@@ -73,8 +73,6 @@ def test_a_sampler_with_eight_bit_weights_is_proved(folder: str) -> None:
     engine = LocalEngine.open(folder, dtype="bfloat16")
     low_precision = rd.rescore(batch, engine, "fp8_by_row").scores["fp8_by_row"]
     proof = rd.prove(replace(batch, rollout_log_probs=low_precision), folder)
-    print(proof)
-    print(proof.frame.sort_values("e_value").tail(14).to_string())
     assert (proof.verdict, proof.side, proof.cause) == (
         "proved",
         "rollout",
@@ -219,8 +217,6 @@ def test_rounds_of_older_weights_are_told_from_their_kept_cache(
             prompt_ids=[row[:10] for row in rows],
         )
         proof = rd.prove(batch, folder, checkpoints={"step 1": older})
-        print(proof)
-        print(proof.frame.sort_values("e_value").tail(14).to_string())
         assert (proof.verdict, proof.side, proof.cause) == ("proved", "rollout", cause)
         assert "the weights of step 1" in proof.conclusions[0].says[0]
         assert ("in blocks of" in proof.conclusions[0].says[0]) == (

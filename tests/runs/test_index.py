@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +20,14 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
+from rounddiag.runs import index as index_module
 from rounddiag.runs import run as run_module
 from rounddiag.runs import step_tables
 from rounddiag.schema import METRICS, RUN, STEPS
 from tests.runs.step_folders import MEANS, write_steps
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from rounddiag.runs import Run
 
@@ -96,37 +101,268 @@ def test_a_file_that_is_replaced_while_the_run_is_open(tmp_path: Path) -> None:
     assert means(rd.open_run(tmp_path)) == expected(1, 2)
 
 
-@pytest.mark.parametrize("damage", ["delete", "garbage", "folder", "version"])
-def test_an_index_that_does_not_fit_is_made_again(tmp_path: Path, damage: str) -> None:
-    assert means(rd.open_run(write_steps(tmp_path, {0: 1}))) == expected(1)
-    index = tmp_path / ".rounddiag_index"
-    if damage == "delete":
-        shutil.rmtree(index)
-    elif damage == "garbage":
-        (index / "rounds").write_bytes(b"PAR1 and nothing else")
-    elif damage == "version":
-        shutil.copy("sample_data/healthy.parquet", index / "rounds")
-    else:
-        (index / "rounds").unlink()
-        (index / "rounds").mkdir()
-    run = rd.open_run(tmp_path)
-    if damage == "folder":
-        with pytest.warns(UserWarning, match="the index cannot be written"):
-            assert means(run) == expected(1)
-    else:
-        assert means(run) == expected(1)
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the indexes of this test alone."""
+    monkeypatch.setenv("ROUNDDIAG_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
-def test_without_a_place_for_the_index_the_session_still_has_it(
+def tables(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*/*"))
+
+
+def parquet_of(table: Path) -> pa.Table:
+    return pq.read_table(pa.BufferReader(table.read_bytes()[32:]))
+
+
+def forge(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the table of a file, but not what the file begins with."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(change(parquet_of(path)), sink)
+    path.write_bytes(path.read_bytes()[:32] + sink.getvalue().to_pybytes())
+
+
+def rewrite(change: Callable[[bytes], bytes], path: Path) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def swap(path: Path) -> None:
+    """Give the file the bytes of the other table."""
+    other = next(file for file in path.parent.iterdir() if file != path)
+    path.write_bytes(other.read_bytes())
+
+
+def link(path: Path) -> None:
+    moved = path.with_name(f"moved_{path.name}")
+    path.rename(moved)
+    path.symlink_to(moved)
+
+
+def put_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "removed": Path.unlink,
+    "a link": link,
+    "a pipe": put_a_pipe,
+    "a folder": put_a_folder,
+    "the other table": swap,
+    "empty": partial(rewrite, lambda _: b""),
+    "garbage": partial(rewrite, lambda _: b"PAR1 and nothing else"),
+    "cut off": partial(rewrite, lambda data: data[:-20]),
+    "one byte": partial(rewrite, lambda data: data[:-1] + b"?"),
+    "rows removed": partial(forge, change=lambda table: table.slice(0, 1)),
+    "no steps": partial(forge, change=lambda table: table.drop_columns(["step"])),
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES])
+@pytest.mark.filterwarnings("ignore:.*the index cannot be written")
+def test_an_index_that_was_not_written_so_is_made_again(
+    tmp_path: Path, cache: Path, damage: str
+) -> None:
+    folder = write_steps(tmp_path / "run", {0: 1, 1: 2})
+    steps = rd.open_run(folder).step_summary()
+    files = tables(cache)
+    assert len(files) == 2
+    for file in files:
+        DAMAGES[damage](file)
+    run = rd.open_run(folder)
+    assert means(run) == expected(1, 2)
+    pd.testing.assert_frame_equal(run.step_summary(), steps)
+
+
+@pytest.mark.filterwarnings("ignore:.*the index cannot be written")
+def test_a_folder_of_an_index_that_is_a_link_is_refused(
+    tmp_path: Path, cache: Path
+) -> None:
+    folder = write_steps(tmp_path / "run", {0: 1})
+    rd.open_run(folder).summary()
+    index = tables(cache)[0].parent
+    link(index)
+    victim = index.resolve()
+    shutil.rmtree(victim)
+    victim.mkdir()
+    assert means(rd.open_run(folder)) == expected(1)
+    assert [*victim.iterdir()] == []
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path, cache: Path) -> None:
+    folder = write_steps(tmp_path / "run", {0: 1})
+    rd.open_run(folder).summary()
+    table, _ = tables(cache)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    table.unlink()
+    table.symlink_to(victim)
+    assert means(rd.open_run(folder)) == expected(1)
+    assert victim.read_text() == "precious"
+    assert not table.is_symlink()  # the new table took the place of the link
+
+
+def other_of_size(folder: Path, step: int, size: int) -> float:
+    """Write another file of a step, of this size; return its factor."""
+    for factor in range(3, 100):
+        path = write_steps(folder, {step: factor}) / f"step_{step}.parquet"
+        if path.stat().st_size == size:
+            return factor
+    raise AssertionError(size)
+
+
+def test_what_lies_beside_the_files_is_neither_read_nor_written(
+    tmp_path: Path, cache: Path
+) -> None:
+    """A run that was copied with its times, and an index that says other things."""
+    first = write_steps(tmp_path / "run", {0: 1, 1: 2})
+    rd.open_run(first).summary()
+    forged = tmp_path / "copy" / ".rounddiag_index"
+    shutil.copytree(first, forged.parent, copy_function=shutil.copy2)
+    shutil.copytree(tables(cache)[0].parent, forged)
+    old = (first / "step_1.parquet").stat()
+    factor = other_of_size(forged.parent, 1, old.st_size)
+    file = forged.parent / "step_1.parquet"
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
+    before = {file: file.read_bytes() for file in forged.iterdir()}
+    assert means(rd.open_run(forged.parent)) == expected(1, factor)
+    assert {file: file.read_bytes() for file in forged.iterdir()} == before
+    assert {file.name for file in first.iterdir()} == {
+        "step_0.parquet",
+        "step_1.parquet",
+    }
+
+
+def test_a_file_that_was_replaced_with_its_size_and_time_is_read_again(
+    tmp_path: Path,
+) -> None:
+    run = rd.open_run(write_steps(tmp_path / "run", {0: 2}))
+    assert means(run) == expected(2)
+    file = tmp_path / "run" / "step_0.parquet"
+    old = file.stat()
+    factor = other_of_size(tmp_path / "other", 0, old.st_size)
+    file.write_bytes((tmp_path / "other" / "step_0.parquet").read_bytes())
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert (file.stat().st_ino, file.stat().st_size) == (old.st_ino, old.st_size)
+    assert means(rd.open_run(tmp_path / "run")) == expected(factor)
+
+
+def test_rows_by_other_code_are_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_steps(tmp_path, {0: 1})
-    (tmp_path / ".rounddiag_index").write_text("in the way")
+    rd.open_run(write_steps(tmp_path, {0: 1})).summary()
+    monkeypatch.setattr(index_module, "_code_digest", lambda: b"other")
     run = rd.open_run(tmp_path)
-    with pytest.warns(UserWarning, match="the index cannot be written"):
+    forbid_reading(monkeypatch)
+    with pytest.warns(UserWarning, match="a step file was read"):  # noqa: SIM117
+        with pytest.raises(LoadError, match="a step file was read"):
+            run.summary()
+
+
+def test_the_code_of_all_that_judges_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "rounddiag"
+    for name in ("findings/place.py", "checks/rows.py", "core/sums.py", "cli/lab.py"):
+        (package / name).parent.mkdir(parents=True)
+        (package / name).write_text("a = 1")
+    monkeypatch.setattr(index_module, "__file__", str(package / "runs" / "index.py"))
+    digest = index_module._code_digest.__wrapped__
+    found = {digest()}
+    for name in ("findings/place.py", "checks/rows.py", "core/sums.py"):
+        (package / name).write_text("a = 2")
+        found.add(digest())
+    assert len(found) == 4
+    (package / "cli" / "lab.py").write_text("a = 2")
+    assert digest() in found
+
+
+@pytest.mark.parametrize(
+    ("own", "xdg", "wanted"),
+    [
+        ("{}/mine", "{}/xdg", ["{}/mine"]),
+        ("", "{}/xdg", ["{}/xdg", "{}/xdg/rounddiag"]),
+        # A relative path is not valid in that specification.
+        ("", "xdg", ["{}/home/.cache", "{}/home/.cache/rounddiag"]),
+        ("", "", ["{}/home/.cache", "{}/home/.cache/rounddiag"]),
+    ],
+)
+def test_where_the_index_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: str,
+    xdg: str,
+    wanted: list[str],
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ROUNDDIAG_CACHE", own.format(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", xdg.format(tmp_path))
+    (tmp_path / "home").mkdir()
+    run = rd.open_run(write_steps(tmp_path / "run", {0: 1}))
+    assert means(run) == expected(1)
+    folders = [Path(name.format(tmp_path)) for name in wanted]
+    (folder,) = folders[-1].iterdir()
+    assert len([*folder.iterdir()]) == 2
+    assert [*folders[0].parent.iterdir()].count(folders[0]) == 1
+    for made in (*folders, folder):
+        assert made.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("place", ["missing/cache", "file"])
+def test_without_a_place_for_the_index_the_session_still_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ROUNDDIAG_CACHE", str(tmp_path / place))
+    run = rd.open_run(write_steps(tmp_path / "run", {0: 1}))
+    with pytest.warns(
+        UserWarning, match="cannot be written .* ROUNDDIAG_CACHE"
+    ) as all_:
         assert means(run) == expected(1)
+    assert len(all_) == 1  # of two tables
     forbid_reading(monkeypatch)
     assert means(run) == expected(1)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_two_sessions_add_to_one_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has read the tables before the other adds to them."""
+    folder = write_steps(tmp_path, {0: 1, 1: 2, 2: 4})
+    runs = [rd.open_run(folder / f"step_[{steps}].parquet") for steps in ("01", "12")]
+    for run in runs:
+        run._index.path = runs[0]._index.path
+        assert run._index._table("rounds")[0] == {}
+    assert means(runs[0]) == expected(1, 2)
+    assert means(runs[1]) == expected(2, 4)
+    forbid_reading(monkeypatch)
+    run = rd.open_run(folder)
+    run._index.path = runs[0]._index.path
+    assert means(run) == expected(1, 2, 4)
+
+
+@pytest.mark.slow  # starts four Pythons
+def test_processes_on_one_index(tmp_path: Path, cache: Path) -> None:
+    folder = write_steps(tmp_path / "run", {step: step + 1 for step in range(40)})
+    code = (
+        "import sys, rounddiag as rd\n"
+        "for _ in range(5): print(len(rd.open_run(sys.argv[1]).summary()))"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    done = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    for one in done:
+        assert one.communicate()[0].split() == [b"80"] * 5
+        assert one.returncode == 0
+    assert len(tables(cache)) == 2
+    for table in tables(cache):
+        assert {*parquet_of(table)["step"].to_pylist()} == {*range(40)}
 
 
 def test_a_bad_file_is_left_out_with_a_warning_until_it_is_good(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from dataclasses import replace
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -202,7 +204,10 @@ def test_a_url_is_read_through_fsspec(tmp_path: Path) -> None:
         assert run.steps == (1, 2)
         assert run.summary()["mean"].tolist()[2:] == [10 / 6, 6.0]
         assert run.batch(2).num_samples == 3
-        assert memory.exists("/bucket/run/.rounddiag_index/rounds")
+        assert sorted(memory.ls("/bucket/run", detail=False)) == [
+            "/bucket/run/step_1.parquet",
+            "/bucket/run/step_2.parquet",
+        ]
         assert rd.open_run("memory://bucket/run").sample(1, 1).num_tokens == 4
     finally:
         memory.rm("/bucket", recursive=True)
@@ -213,6 +218,41 @@ def test_watch_yields_new_and_rewritten_steps(tmp_path: Path) -> None:
     write_steps(tmp_path, {1: 2, 2: 1})
     assert list(run.watch(every=0.01, timeout=0.05)) == [1, 2]
     assert run.steps == (1, 2)
+
+
+def test_a_folder_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path / "run", {1: 1}))
+    watched = run.watch(every=0.01, timeout=5)
+    write_steps(tmp_path / "run", {2: 1})
+    assert next(watched) == 2
+    (tmp_path / "run").rename(tmp_path / "away")
+    Timer(0.1, (tmp_path / "away").rename, [tmp_path / "run"]).start()
+    Timer(0.3, write_steps, [tmp_path / "run", {3: 1}]).start()
+    assert next(watched) == 3
+    assert run.steps == (1, 2, 3)
+    assert not (tmp_path / "away").exists()
+
+
+def test_links_and_pipes_among_the_steps_are_failures(tmp_path: Path) -> None:
+    folder = write_steps(tmp_path / "run", {1: 1, 2: 1})
+    write_steps(tmp_path / "other", {3: 1})
+    (folder / "step_3.parquet").symlink_to("../other/step_3.parquet")
+    (folder / "step_4.parquet").symlink_to("nothing")
+    (folder / "step_5.parquet").symlink_to("step_5.parquet")
+    os.mkfifo(folder / "step_6.parquet")
+    (folder / "step_7.parquet").symlink_to("step_2.parquet")
+    (folder / "step_8.parquet").mkdir()
+    (folder / "more").symlink_to(tmp_path / "other")
+    run = rd.open_run(folder)
+    with pytest.warns(UserWarning, match=r"4 steps left out.*step 3: .* is outside"):
+        assert run.summary()["step"].unique().tolist() == [1, 2, 7]
+    found = {step: text.split("'")[2] for step, text in run.failed.items()}
+    assert {step: text.partition(" (")[0][:30] for step, text in found.items()} == {
+        3: ", which is outside. Copy the f",
+        4: ", which does not exist. Copy t",
+        5: ", which cannot be opened",
+        6: ", which is no regular file. Co",
+    }
 
 
 def test_a_refresh_elsewhere_hides_no_step_from_watch(tmp_path: Path) -> None:

@@ -134,6 +134,13 @@ def test_a_sample_is_described_by_what_filters_keep() -> None:
     assert BatchColumns(hand_batch()).mates(0) == []
 
 
+def test_a_list_in_a_column_is_shown_as_text() -> None:
+    pairs = np.array([[1, 2], [3, 4], [1, 2]])
+    columns = BatchColumns(hand_batch(sample_columns={"window": pairs}))
+    assert columns.facts(1)[0]["text"] == "[3, 4]"
+    assert columns.rank_samples("window").tolist() == [0, 1, 0]
+
+
 def test_what_each_token_has_is_a_column() -> None:
     batch = hand_batch(
         entropy=torch.arange(18.0).reshape(3, 6),

@@ -75,9 +75,10 @@ def impossible_position_ids(view: View) -> Evidence | None:
 
 
 def _num_images(view: View, part: slice) -> int:
-    if view.images is None or part.start == part.stop:
+    if view.images is None:
         return 0
-    return int(view.images[part].max())
+    known = view.images[part][np.isfinite(view.images[part])]
+    return int(known.max(initial=0))
 
 
 def _iterate_samples(view: View) -> Iterator[tuple[slice, Array, Array]]:

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_SAMPLE, build_offsets
+from rounddiag.batch.layout import PER_SAMPLE
 from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
+from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from rounddiag.checks.tokens import known_sequence
-from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
+from rounddiag.loaders.stored import StoredArray, find_tensor
 from rounddiag.vision import EncodedScreenshot, RawScreenshot, patch_screenshots
 from rounddiag.vision.image_tokens import TokenRuns, find_image_token, tokens_that_fit
 from rounddiag.wording import join_names
@@ -193,14 +193,14 @@ def _rebuild_screenshots(row: Mapping[object, object], source: Source) -> Images
             )
         case {"pixel_values": values, "image_grid_thw": grid}:
             saved, saved_grid = find_tensor(values, source), find_tensor(grid, source)
-            if isinstance(saved, StoredTensor) and isinstance(saved_grid, StoredTensor):
+            if isinstance(saved, StoredArray) and isinstance(saved_grid, StoredArray):
                 known = _grids(saved_grid, saved.num_elements // _MIN_VALUES)
                 rows = partial(_rows, saved)
                 return patch_screenshots(rows, saved.shape, known) if known else None
     return () if row.get("pixel_values") is None else None
 
 
-def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
+def _rows(pixels: StoredArray, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
 
 
@@ -209,11 +209,13 @@ def rows_in_memory(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return pixels[start:stop].detach().cpu()
 
 
-def _grids(grids: StoredTensor, most: int) -> list[tuple[int, int, int]] | None:
+def _grids(grids: StoredArray, most: int) -> list[tuple[int, int, int]] | None:
     """Return frames, height and width of each picture, in patches."""
     match grids.shape:
-        case (num, 3) if num <= most and not grids.dtype.is_floating_point:
-            return [(t, h, w) for t, h, w in grids.read().tolist()]
+        case (num, 3) if num <= most:
+            sizes = grids.read()
+            is_whole = not sizes.is_floating_point()
+            return [(t, h, w) for t, h, w in sizes.tolist()] if is_whole else None
     return None
 
 

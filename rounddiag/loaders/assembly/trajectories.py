@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import build_offsets, select
+from rounddiag.batch.layout import select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
-from rounddiag.core.columns import round_values
+from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.assembly.step_order import (
@@ -208,7 +208,7 @@ def _round_columns(
     row = rows.rounds.sample.numpy()
     others = {
         **{name: column[row] for name, column in differing.items()},
-        **{name: round_values(rows, name) for name in rows.round_columns},
+        **{name: column.filled for name, column in rows.columns.rounds.items()},
     }
     return {
         "sample": steps.sample[row],
@@ -229,8 +229,7 @@ def _num_lost(batch: Batch) -> int:
     """Count the rows of `round_columns` that belong to no round of the mask."""
     if not batch.round_columns:
         return 0
-    matches = round_values(batch, "sample") == batch.rounds.sample.numpy()
-    return len(batch.round_columns["sample"]) - int(np.count_nonzero(matches))
+    return len(batch.round_columns["sample"]) - batch.columns.num_rounds_known
 
 
 def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from rounddiag.columns.column import MAX_INTEGER_BITS
 from rounddiag.errors import BatchError
-from rounddiag.loaders.lazy.arrays import scalar_value
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.source import left_out_entry, left_out_of
+from rounddiag.loaders.stored import scalar_value
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

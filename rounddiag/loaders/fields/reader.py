@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch.nn.functional import pad
 
+from rounddiag.columns.sources import Ragged, as_ragged, row_list
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.arrays import Ragged, as_ragged, row_list
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import join_names
 

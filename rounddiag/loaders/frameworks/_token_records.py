@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.loaders.json_lines import Record
     from rounddiag.loaders.source import Source
-    from rounddiag.loaders.tabular.json_lines import Record
 
 
 # Fields per token that a Batch has under the same name, besides log-probabilities.

@@ -10,13 +10,13 @@ import numpy as np
 
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
+from rounddiag.loaders.json_lines import Record
 from rounddiag.loaders.source import format_names
-from rounddiag.loaders.tabular.json_lines import Record
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
+    from rounddiag.loaders.json_lines import JsonLines
     from rounddiag.loaders.source import Source
-    from rounddiag.loaders.tabular.json_lines import JsonLines
 
 
 _STEP = re.compile(r"train_data_step(\d{1,18})")

@@ -12,8 +12,8 @@ from rounddiag.loaders.frameworks._token_records import TokenRecords
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.loaders.json_lines import JsonLines, Record
     from rounddiag.loaders.source import Source
-    from rounddiag.loaders.tabular.json_lines import JsonLines, Record
 
 
 _VERSION = 1

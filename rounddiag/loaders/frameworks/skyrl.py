@@ -11,18 +11,18 @@ from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.lazy.arrays import scalar_value
-from rounddiag.loaders.lazy.tensors import (
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Span, format_names, left_out_entry
+from rounddiag.loaders.stored import (
     DTYPES,
-    StoredTensor,
+    StoredArray,
     as_span,
     contiguous,
     integers,
+    scalar_value,
     stored_tensor,
 )
-from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span, format_names, left_out_entry
+from rounddiag.loaders.torch_file import read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,17 +39,17 @@ class TrainingInput:
 
     Attributes
     ----------
-    tensors : dict of str to StoredTensor
+    tensors : dict of str to StoredArray
         Fields of one tensor.
-    lists : dict of str to list of StoredTensor
+    lists : dict of str to list of StoredArray
         Fields of one tensor per row: pixel values and grids.
     metadata : dict of str to object
         SkyRL's metadata of the batch, and its metrics, on one level.
     source : Source
     """
 
-    tensors: dict[str, StoredTensor]
-    lists: dict[str, list[StoredTensor]]
+    tensors: dict[str, StoredArray]
+    lists: dict[str, list[StoredArray]]
     metadata: dict[str, object]
     source: Source
 
@@ -113,21 +113,21 @@ def _training_input(node: Node, source: Source) -> TrainingInput:
             raise source.damage_error(found="a TrainingInputBatch without its tensors")
     fields = {str(key): _field(v, source) for key, v in stored.items() if v is not None}
     return TrainingInput(
-        tensors={k: v for k, v in fields.items() if isinstance(v, StoredTensor)},
+        tensors={k: v for k, v in fields.items() if isinstance(v, StoredArray)},
         lists={k: v for k, v in fields.items() if isinstance(v, list)},
         metadata=_metadata(facts.get("metadata")),
         source=source,
     )
 
 
-def _field(value: object, source: Source) -> StoredTensor | list[StoredTensor]:
+def _field(value: object, source: Source) -> StoredArray | list[StoredArray]:
     match value:
         case {"format": "tensor_list", "items": list(items)}:
             return [_tensor(item, source) for item in items]
     return _tensor(value, source)
 
 
-def _tensor(value: object, source: Source) -> StoredTensor:
+def _tensor(value: object, source: Source) -> StoredArray:
     """Return a tensor: its bytes, or a file of torch where numpy lacks the dtype."""
     match value:
         case {"format": "torch", "data": Span() | bytes() | TextBytes() as data}:
@@ -339,7 +339,7 @@ def _meta(inputs: TrainingInput) -> dict[str, object]:
     }
 
 
-def _images(inputs: TrainingInput) -> list[dict[str, StoredTensor]]:
+def _images(inputs: TrainingInput) -> list[dict[str, StoredArray]]:
     """Return pixel values and grids, by name, of each row; empty without both."""
     fields = [inputs.lists[name] for name in _IMAGES if name in inputs.lists]
     if len(fields) != len(_IMAGES):

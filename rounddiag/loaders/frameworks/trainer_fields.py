@@ -15,13 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.columns.sources import row_list
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.lazy.arrays import row_list
-from rounddiag.loaders.tabular.arrays import as_table
-from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
+from rounddiag.loaders.tables import LazyFields, Table, as_table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,8 +18,8 @@ import numpy as np
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
+from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.json_lines import JsonLines, objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

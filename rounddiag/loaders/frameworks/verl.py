@@ -20,21 +20,27 @@ from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
-from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.lazy.tensors import (
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Span
+from rounddiag.loaders.stored import (
     DTYPES,
-    StoredTensor,
+    StoredArray,
     Value,
     as_span,
     contiguous,
+    find_tensor,
     integers,
     read_tensordict,
 )
-from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span
-from rounddiag.loaders.tabular.arrays import as_list, read_column, stored_table
-from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
+from rounddiag.loaders.tables import (
+    LazyFields,
+    Table,
+    as_list,
+    batch_from_table,
+    column_values,
+    table_of,
+)
+from rounddiag.loaders.torch_file import read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,8 +92,8 @@ def read_data_proto(node: Node, source: Source) -> Batch:
     match node.state:
         case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
             fields = _batch_fields(tensors, source)
-            columns = {str(k): read_column(v, source) for k, v in others.items()}
-            table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
+            columns = {str(k): column_values(v, source) for k, v in others.items()}
+            table = table_of(fields, source, columns=columns, info={**info, **OWN_PASS})
             if remote:
                 _check_local(fields, source)
                 return batch_from_table(_roll_table(table, source), source)
@@ -133,7 +139,7 @@ def _are_equal(responses: Value | None, sequences: Value | None) -> bool:
     """Return whether `responses` are `input_ids`, prompts included, as in ARPO."""
     pair = responses, sequences
     match pair:
-        case (StoredTensor(shape=shape), StoredTensor(shape=other)) if shape == other:
+        case (StoredArray(shape=shape), StoredArray(shape=other)) if shape == other:
             return torch.equal(pair[0].read(), pair[1].read())
     return False
 
@@ -176,9 +182,9 @@ def _decode(value: object, source: Source) -> Value:
         case (str(), list(rows)):
             return [_decode(row, source) for row in rows]
         case (str(dtype), tuple(shape), data):
-            array = stored_array(data, source)
-            if isinstance(array, StoredArray) and dtype in DTYPES:
-                return contiguous(array.data, DTYPES[dtype], integers(shape, source))
+            array = find_tensor(data, source)
+            if array is not None and dtype in DTYPES:
+                return contiguous(array.storage, DTYPES[dtype], integers(shape, source))
     raise source.damage_error(found="a field in neither of verl's serialisations")
 
 
@@ -222,7 +228,9 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     }
     info = {**(extra if isinstance(extra, dict) else {}), **facts, **OWN_PASS}
     info.pop("extra_info", None)
-    batch = batch_from_table(stored_table(fields, columns, info, source), source)
+    batch = batch_from_table(
+        table_of(fields, source, columns=columns, info=info), source
+    )
     return _by_session(without_padding_rows(batch))
 
 

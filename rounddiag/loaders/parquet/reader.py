@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_TOKEN, REQUIRED, build_offsets
+from rounddiag.batch.layout import PER_TOKEN, REQUIRED
+from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines import llama_vision
-from rounddiag.proof.engines.chat import Chat
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,
@@ -22,7 +22,6 @@ from rounddiag.proof.engines.engine import (
 )
 from rounddiag.proof.engines.loading import load_model
 from rounddiag.proof.engines.pictures import (
-    COLOURS,
     draw,
     refuse_written,
     without_last_run,
@@ -365,7 +364,7 @@ class LocalEngine:
         return self._pixels_of(picture, samples).num_tokens
 
     def _pixels_of(self, picture: Picture, samples: Samples) -> _Pixels:
-        look = picture.look if picture.look in {*COLOURS, "coarse"} else "seen"
+        look = "seen" if picture.look in {"pad", "zeros"} else picture.look
         one = samples[picture.sample]
         limits = (0, picture.most)
         if picture.scale != 1:

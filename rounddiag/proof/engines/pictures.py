@@ -27,14 +27,17 @@ _LEAST = 4  # image tokens of one picture
 def draw(shot: Screenshot, look: str) -> Image:
     """Return a picture at the size at which the model saw it, or a changed one."""
     from PIL import Image as Pillow
+    from PIL import ImageFilter
 
     image: Image = shot.image().convert("RGB")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
-    if look == "coarse":
-        width, height = image.size
-        half = image.resize((max(width // 2, 1), max(height // 2, 1)))
-        return half.resize(image.size)
+    kind, _, number = look.partition("_")
+    if kind == "coarse":
+        width, height = (max(side // int(number), 1) for side in image.size)
+        return image.resize((width, height)).resize(image.size)
+    if kind == "blurred":
+        return image.filter(ImageFilter.GaussianBlur(int(number)))
     if look in COLOURS:
         return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
     return image

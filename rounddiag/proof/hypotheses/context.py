@@ -134,36 +134,44 @@ def _double_first(one: Trajectory, samples: Samples) -> Sequence[Request] | None
     return [Request.of_sample(one).prepend(one.ids[:1])]
 
 
-@register("first_token_removed", cause="prompt_mismatch", says="no first token")
-def _drop_first(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-    del samples
-    gone = torch.arange(len(one.ids)) < 1
-    request = drop_tokens(one, gone, compact=True) if one.start > 1 else None
-    return None if request is None else [request]
+def _replace_first_message(one: Trajectory, ids: Tensor) -> list[Request] | None:
+    """Put other ids in place of the first message, or before the only one."""
+    starts = _message_starts(one)
+    if not starts or starts[0]:
+        return None
+    end = starts[1] if len(starts) > 1 and starts[1] < one.start else 0
+    if torch.equal(ids, one.ids[:end]) or any(begin < end for begin, _ in one.spans):
+        return None
+    base = Request.of_sample(one)
+    kept = base.keep(torch.arange(len(one.ids)) >= end, base.pictures)
+    return [kept.prepend(ids)]
 
 
-def _cut(limit: int) -> Edit:
-    """Keep the last `limit` tokens of the prompt."""
-
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        del samples
-        gone = torch.arange(len(one.ids)) < one.start - limit
-        request = drop_tokens(one, gone, compact=True)
-        return None if request is None else [request]
-
-    return edit
-
-
-def _register_cuts() -> None:
-    for limit in (128, 256, 512, 1024, 2048, 4096, 8192, 16384):
-        register(
-            f"prompt_cut_to_{limit}",
-            cause="prompt_mismatch",
-            says=f"the last {limit} tokens of the prompt only",
-        )(_cut(limit))
+@register(
+    "template_system_prompt",
+    cause="prompt_mismatch",
+    says="the system prompt that the chat template has by default",
+    needs=("chat",),
+)
+def _use_default(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    opening = None if samples.chat is None else samples.chat.open_user_message()
+    if not opening or not one.start or opening.count(int(one.ids[0])) < 2:  # noqa: PLR2004 its system prompt, and the user
+        return None
+    end = len(opening) - 1 - opening[::-1].index(int(one.ids[0]))
+    return _replace_first_message(one, torch.tensor(opening[:end]))
 
 
-_register_cuts()
+@register(
+    "next_rows_first_message",
+    cause="prompt_mismatch",
+    says="the first message of the next row, such as another system prompt",
+)
+def _use_other(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    other = samples[(one.sample + 1) % len(samples)]
+    starts = _message_starts(other)
+    if len(starts) < 2 or starts[1] >= other.start:  # noqa: PLR2004 a first and a second
+        return None
+    return _replace_first_message(one, other.ids[: starts[1]])
 
 
 @register(
@@ -185,12 +193,16 @@ def _forget_rounds(one: Trajectory, samples: Samples) -> Sequence[Request] | Non
     return [request for request in requests if not request.is_empty]
 
 
-def _pack(size: int, *, restart: bool) -> Edit:
-    """Let a row attend to those before it in its pack."""
+def _pack(size: int, *, restart: bool, step: int = -1) -> Edit:
+    """Let a row attend to those before it in its pack, or to one that is near."""
 
     def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        first = one.sample - (one.sample % size if size else 1)
-        before = [samples[i] for i in range(max(first, 0), one.sample)]
+        rows = (
+            range(one.sample - one.sample % size, one.sample)
+            if size
+            else [one.sample + step]
+        )
+        before = [samples[row] for row in rows if 0 <= row < len(samples)]
         base = Request.of_sample(one)
         length = sum(len(other.ids) for other in before)
         if length + len(one.ids) > LONGEST_PACK:
@@ -231,6 +243,12 @@ def _register_packs() -> None:
         cause="packing_leak",
         says="the previous row in front of it, positions going on",
     )(_pack(0, restart=False))
+    register(
+        "next_row_attended",
+        cause="packing_leak",
+        says="the next row attended to, positions restarted",
+        needs=("positions",),
+    )(_pack(0, restart=True, step=1))
     for size in (2, 4, 8):
         register(
             f"pack_of_{size}_attended",

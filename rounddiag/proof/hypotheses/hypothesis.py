@@ -65,6 +65,9 @@ class Hypothesis:
         Its cause where it holds in some rounds only; empty if it is the same.
     is_whole : bool
         Whether it says itself where it holds: nothing is left to search.
+    excludes : bool
+        Whether it leaves tokens out of the distribution, so that a proof needs tokens
+        that it must exclude.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Hypothesis:
     needs: frozenset[Need] = field(default_factory=frozenset)
     cause_in_rounds: str = ""
     is_whole: bool = False
+    excludes: bool = False
 
     @property
     def is_column(self) -> bool:

@@ -62,15 +62,35 @@ register(
     says="pictures whose features are zeros",
     needs=("pictures", "features"),
 )(_look("zeros"))
-register(
-    "half_resolution",
-    cause="wrong_image",
-    says="pictures of half the width and height, enlarged to as many image tokens",
-    needs=("pictures",),
-)(_look("coarse"))
 
 
-def _without(first: int, stop: int | None, *, markers: bool = True) -> Edit:
+def _register_changed_pixels() -> None:
+    """Pictures of as many image tokens that show less."""
+    looks: tuple[tuple[str, str, Look], ...] = (
+        ("half_resolution", "of half the size, enlarged", "coarse_2"),
+        (
+            "third_resolution",
+            "of a third of the size, enlarged",
+            "coarse_3",
+        ),
+        ("quarter_resolution", "of a quarter of the size, enlarged", "coarse_4"),
+        ("blurred_by_1", "blurred by 1 pixel", "blurred_1"),
+        ("blurred_by_2", "blurred by 2 pixels", "blurred_2"),
+        ("blurred_by_4", "blurred by 4 pixels", "blurred_4"),
+    )
+    for name, says, look in looks:
+        register(
+            name,
+            cause="wrong_image",
+            says=f"pictures {says}, with as many image tokens",
+            needs=("pictures",),
+        )(_look(look))
+
+
+_register_changed_pixels()
+
+
+def without_pictures(first: int, stop: int | None, *, markers: bool = True) -> Edit:
     """Leave pictures out with their tokens."""
 
     def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
@@ -105,13 +125,13 @@ register(
     cause="dropped_image",
     says="the text only: images and their tokens removed",
     needs=("pictures",),
-)(_without(0, None))
+)(without_pictures(0, None))
 register(
     "images_removed_markers_kept",
     cause="dropped_image",
     says="the text only: image tokens removed, the tokens around them kept",
     needs=("pictures",),
-)(_without(0, None, markers=False))
+)(without_pictures(0, None, markers=False))
 register(
     "images_collapsed",
     cause="dropped_image",
@@ -123,22 +143,24 @@ register(
     cause="dropped_image",
     says="no first image",
     needs=("pictures",),
-)(_without(0, 1))
+)(without_pictures(0, 1))
 register(
     "last_image_removed",
     cause="dropped_image",
     says="no last image",
     needs=("pictures",),
-)(_without(-1, None))
+)(without_pictures(-1, None))
 register(
     "later_images_removed",
     cause="dropped_image",
     says="the first image only",
     needs=("pictures",),
-)(_without(1, None))
+)(without_pictures(1, None))
 
 
-def _blank(first: int, stop: int | None, look: Look = "pad") -> Edit:
+def blank_pictures(first: int, stop: int | None, look: Look = "pad") -> Edit:
+    """Show some pictures otherwise, by default without pixels."""
+
     def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
         del samples
         base = Request.of_sample(one)
@@ -157,13 +179,13 @@ register(
     cause="dropped_image",
     says="no pixels of the first image",
     needs=("pictures", "features"),
-)(_blank(0, 1))
+)(blank_pictures(0, 1))
 register(
     "later_images_blank",
     cause="dropped_image",
     says="pixels of the first image only",
     needs=("pictures", "features"),
-)(_blank(1, None))
+)(blank_pictures(1, None))
 
 
 def _register_colours() -> None:
@@ -176,7 +198,7 @@ def _register_colours() -> None:
             (f"later_images_{look}", f"{look} pictures after the first", 1, None),
         ):
             register(name, cause="dropped_image", says=says, needs=("pictures",))(
-                _blank(first, stop, look)
+                blank_pictures(first, stop, look)
             )
 
 
@@ -229,7 +251,9 @@ def _register_windows() -> None:
 _register_windows()
 
 
-def _exchange(choose: Callable[[Trajectory, Samples, int], Picture | None]) -> Edit:
+def exchange_pictures(
+    choose: Callable[[Trajectory, Samples, int], Picture | None],
+) -> Edit:
     """Show other pictures, where they have as many tokens."""
 
     def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
@@ -284,46 +308,71 @@ register(
     cause="wrong_image",
     says="the images of the next row",
     needs=("pictures",),
-)(_exchange(_of_row(1)))
+)(exchange_pictures(_of_row(1)))
 register(
     "previous_rows_images",
     cause="wrong_image",
     says="the images of the previous row",
     needs=("pictures",),
-)(_exchange(_of_row(-1)))
+)(exchange_pictures(_of_row(-1)))
 register(
     "images_shifted_forward",
     cause="wrong_image",
     says="each image replaced by the next one of the batch",
     needs=("pictures",),
-)(_exchange(_of_stream(1)))
+)(exchange_pictures(_of_stream(1)))
 register(
     "images_shifted_back",
     cause="wrong_image",
     says="each image replaced by the one before it in the batch",
     needs=("pictures",),
-)(_exchange(_of_stream(-1)))
+)(exchange_pictures(_of_stream(-1)))
 register(
     "images_reversed",
     cause="wrong_image",
     says="the images in reverse order",
     needs=("pictures",),
-)(_exchange(lambda one, _, i: Picture(one.sample, len(one.spans) - 1 - i)))
+)(exchange_pictures(lambda one, _, i: Picture(one.sample, len(one.spans) - 1 - i)))
 register(
     "first_image_everywhere",
     cause="wrong_image",
     says="the first image in place of all",
     needs=("pictures",),
-)(_exchange(lambda one, _, i: Picture(one.sample, 0 * i)))
+)(exchange_pictures(lambda one, _, i: Picture(one.sample, 0 * i)))
 register(
     "newest_image_everywhere",
     cause="wrong_image",
     says="the last image in place of all",
     needs=("pictures",),
-)(_exchange(lambda one, _, i: Picture(one.sample, len(one.spans) - 1 + 0 * i)))
+)(exchange_pictures(lambda one, _, i: Picture(one.sample, len(one.spans) - 1 + 0 * i)))
 register(
     "image_before",
     cause="wrong_image",
     says="in each round the image of the round before",
     needs=("pictures",),
-)(_exchange(lambda one, _, i: Picture(one.sample, max(i - 1, 0))))
+)(exchange_pictures(lambda one, _, i: Picture(one.sample, max(i - 1, 0))))
+
+
+def _reverse_each_request(
+    one: Trajectory, samples: Samples
+) -> Sequence[Request] | None:
+    """Show the pictures so far in reverse order: a pass for each number of them."""
+    del samples
+    base = Request.of_sample(one)
+    if len({stop - start for start, stop in one.spans}) != 1 or len(one.spans) < 2:  # noqa: PLR2004 an order
+        return None
+    borders = [0, *(start for start, _ in one.spans[1:]), len(one.ids)]
+    index = torch.arange(len(one.ids))
+    requests = [
+        base.keep(index < stop, base.pictures[number::-1]).score_only(begin, stop)
+        for number, (begin, stop) in enumerate(pairwise(borders))
+    ]
+    return [request for request in requests if not request.is_empty]
+
+
+register(
+    "images_reversed_in_each_request",
+    cause="wrong_image",
+    says="in each round the images so far in reverse order",
+    needs=("pictures",),
+)(_reverse_each_request)

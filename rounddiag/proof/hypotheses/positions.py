@@ -81,6 +81,42 @@ register(
 )(_restart(lambda one: [start for start, _ in one.rounds]))
 
 
+register(
+    "positions_restart_at_observations",
+    cause="position_ids",
+    says="positions that begin at 0 again after each round, at the observation",
+    needs=("positions",),
+)(_restart(lambda one: [stop for _, stop in one.rounds if stop < len(one.ids)]))
+
+
+def _after_padding(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    """Let the response go on after the longest prompt, to which all are padded."""
+    gap = samples.longest_prompt - one.start
+    base = Request.of_sample(one)
+    return [replace(base, places=shift_from([one.start], gap))] if gap else [base]
+
+
+register(
+    "response_positions_after_padding",
+    cause="position_ids",
+    says="positions of the response that go on from the longest prompt",
+    needs=("positions",),
+)(_after_padding)
+
+
+def shift_from(starts: Sequence[int], gap: int) -> Places:
+    """Return positions that are larger by a gap from each of some tokens on."""
+
+    def places(positions: Tensor, sample: Tensor) -> Tensor:
+        del sample
+        found = positions.clone()
+        for start in starts:
+            found[..., start:] += gap
+        return found
+
+    return places
+
+
 def _count_image_tokens(one: Trajectory) -> Places:
     """Let text go on as if a picture took as many positions as it has tokens."""
 

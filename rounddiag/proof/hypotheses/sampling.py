@@ -222,25 +222,33 @@ def chosen_log_probs(
     values = logits.float()
     for processor in sorted(processors, key=lambda one: one.rank):
         before, values = values, processor(values, seen)
-        values = _keep_drawn(before, values, tokens)
+        values = _keep_ties(before, values, tokens)
     if not any(isinstance(one, LogSoftmaxBfloat16) for one in processors):
         values = values.log_softmax(-1)
     return values.gather(-1, tokens[:, None])[:, 0]
 
 
-def _keep_drawn(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
-    """Let a token that was left out take the place of the least likely one kept.
+def _keep_ties(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
+    """Let a token just below the border take the place of the least likely one kept.
 
-    The sampler drew it, so it kept it; its numerics order nearly equal tokens anew.
+    The sampler's numerics order nearly equal logits anew: those within one step of
+    bfloat16. A token that is further below was not kept, and stays left out.
     """
     chosen = tokens[:, None]
+    own = before.gather(-1, chosen)
+    kept = after.masked_fill(after == -torch.inf, torch.inf)
+    last = kept.argmin(-1, keepdim=True)
+    border = before.gather(-1, last)
     lost = after.gather(-1, chosen) == -torch.inf
+    lost &= own >= border - border.abs() * _STEP
     if not lost.any():
         return after
-    last = after.masked_fill(after == -torch.inf, torch.inf).argmin(-1, keepdim=True)
     swapped = after.scatter(-1, last, -torch.inf)
-    swapped = swapped.scatter(-1, chosen, before.gather(-1, chosen))
+    swapped = swapped.scatter(-1, chosen, own)
     return torch.where(lost, swapped, after)
+
+
+_STEP = 2.0**-7  # of bfloat16, as a share of the value
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,6 +265,8 @@ class Family:
         Where the search begins.
     is_continuous : bool
         Whether the number is refined between the values of the grid.
+    is_ordered : bool
+        Whether whole numbers between them are tried.
     """
 
     name: str
@@ -265,6 +275,7 @@ class Family:
     make: Callable[[float], Processor]
     grid: Sequence[float]
     is_continuous: bool = False
+    is_ordered: bool = False
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""
@@ -274,6 +285,7 @@ class Family:
             says=self.says.format(f"{value:.4g}"),
             processor=self.make(value),
             needs=frozenset({"logits"}),
+            excludes=self.cause == "truncated_sampling",
         )
 
 
@@ -303,6 +315,7 @@ FAMILIES: tuple[Family, ...] = (
         "the {} likeliest tokens only",
         TopK,
         _K,
+        is_ordered=True,
     ),
     Family(
         "min_p",

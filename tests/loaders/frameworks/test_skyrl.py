@@ -9,7 +9,7 @@ import torch
 
 from rounddiag.core import token_frame
 from rounddiag.loaders import load
-from rounddiag.loaders.detection import open_container
+from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.pickle.placeholders import Name, Node
 from rounddiag.loaders.source import Source
 from tests.loaders.skyrl_writer import small_batch, stored, write, write_state

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.torch_file import read_torch
 from tests.loaders.verl_writer import small_batch, write
 
 DATA = Path(__file__).parents[2] / "data"

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.pickle.opcodes import SHORT
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.stored import StoredArray, find_array
 
 KEYS = st.one_of(st.none(), st.booleans(), st.text(), st.integers(-(1 << 40), 1 << 40))
 VALUES = st.recursive(
@@ -132,25 +132,25 @@ def test_arrays_are_read_as_numpy_reads_them(
     array: np.ndarray[Any, Any], protocol: int
 ) -> None:
     source = Source(path=Path("a.pkl"), size=0)
-    found = stored_array(read(pickle.dumps(array, protocol)), source)
+    found = find_array(read(pickle.dumps(array, protocol)), source)
 
     assert isinstance(found, StoredArray)
-    assert np.array_equal(found.read(), array)
-    assert found.read().dtype == array.dtype
+    assert np.array_equal(found.array(), array)
+    assert found.array().dtype == array.dtype
 
 
 @pytest.mark.parametrize("protocol", range(1, 6))
 def test_a_long_array_is_read_as_numpy_reads_it(protocol: int) -> None:
     array = np.arange(40_000)
     source = Source(path=Path("a.pkl"), size=0)
-    found = stored_array(read(pickle.dumps(array, protocol)), source)
+    found = find_array(read(pickle.dumps(array, protocol)), source)
 
     assert isinstance(found, StoredArray)
-    assert np.array_equal(found.read(), array)
+    assert np.array_equal(found.array(), array)
 
 
 def test_an_array_of_objects_is_its_items() -> None:
     array = np.array(["a", None, 3], dtype=object)
     source = Source(path=Path("a.pkl"), size=0)
 
-    assert stored_array(read(pickle.dumps(array)), source) == ["a", None, 3]
+    assert find_array(read(pickle.dumps(array)), source) == ["a", None, 3]

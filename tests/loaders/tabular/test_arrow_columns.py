@@ -14,10 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rounddiag.columns.sources import Ragged
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.tabular.arrow import plain_column, rows_from_lists
+from rounddiag.loaders.arrow import plain_column, rows_from_lists
 from tests.loaders.table_cases import COLUMNS, check
 
 if TYPE_CHECKING:

@@ -134,9 +134,9 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        ([["a"], ["b"]], "a list in place of a row"),
-        ([[1, 2], None], "nothing in place of a row"),
-        ([[[1], [2, 3]], [1]], "a list in place of a row"),
+        ([["a"], ["b"]], "a list of other values in row 0"),
+        ([[1, 2], None], "nothing in row 1"),
+        ([[[1], [2, 3]], [1]], "a list of other values in row 0"),
     ],
 )
 def test_rows_of_anything_else_are_refused(rows: list[Any], found: str) -> None:

@@ -23,10 +23,15 @@ from rounddiag.loaders.frameworks.slime.samples import (
     whole_numbers,
     with_entries,
 )
-from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
-from rounddiag.loaders.tabular.arrays import as_list, as_table, read_stored_rows
-from rounddiag.loaders.tabular.table import with_picture_column
+from rounddiag.loaders.tables import (
+    LazyFields,
+    as_list,
+    rows_of,
+    table_of,
+    with_picture_column,
+)
+from rounddiag.loaders.torch_file import read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,7 +191,7 @@ def with_rollouts(
 def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, source = rollouts.columns, rollouts.source
     others = {name: rows for name, rows in columns.items() if name not in _USED}
-    table = as_table(with_entries(others), source)
+    table = table_of(with_entries(others), source)
     texts = select_plain_columns(table.columns, len(batch))
     batch = with_weight_versions(batch, columns.get("weight_versions", []))
     groups = whole_numbers(columns.get("group_index", [None]), source)
@@ -295,7 +300,7 @@ def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
     """Return the response tokens of the sampling engine, if all are present."""
     tokens = rollouts.columns.get("tokens", [])
     lengths = rollouts.columns.get("response_length", [])
-    rows = {"tokens": read_stored_rows(tokens, rollouts.source)}
+    rows = LazyFields(["tokens"], lambda _: rows_of(tokens, rollouts.source))
     try:
         _, responses = divide_tokens(rows, lengths, rollouts.source)
     except LoadError:

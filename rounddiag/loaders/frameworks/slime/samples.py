@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
-from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
-from rounddiag.loaders.tabular.arrays import as_list, read_column, read_stored_rows
-from rounddiag.loaders.tabular.table import LazyFields
+from rounddiag.loaders.stored import StoredArray, find_array
+from rounddiag.loaders.tables import LazyFields, as_list, column_values, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,12 +96,10 @@ def _column_as_list(value: object, source: Source) -> list[Any]:
     """Return a column as one value per sample; empty if it is none."""
     if isinstance(value, list | tuple):
         return [*value]
-    tensor, array = find_tensor(value, source), stored_array(value, source)
-    if isinstance(tensor, StoredTensor) and tensor.shape:
-        rows = tensor.read()
-        return [*rows] if rows.dim() > 1 else rows.tolist()
+    array = find_array(value, source)
     if isinstance(array, StoredArray) and array.shape:
-        return [*array.read().tolist()]
+        rows = array.read() if array.num_dims > 1 else array.array().tolist()
+        return [*rows]
     return array if isinstance(array, list) else []
 
 
@@ -141,7 +137,7 @@ def dictionaries(value: object, source: Source) -> list[dict[str, Any]]:
 
 def whole_numbers(column: object, source: Source) -> list[int | None]:
     """Return a column of integers, None for anything else."""
-    values = read_column(column, source)
+    values = column_values(column, source)
     items = [v.item() if hasattr(v, "item") else v for v in values]
     return [item if isinstance(item, int) else None for item in items]
 
@@ -199,7 +195,7 @@ def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
     taken = {
         name: columns.pop(name) for name in ("tokens", *MASK, *NAMES) if name in columns
     }
-    saved = LazyFields(taken, lambda name: read_stored_rows(taken[name], source))
+    saved = LazyFields(taken, lambda name: rows_of(taken[name], source))
     require_log_probs(saved, NAMES, _ADVICE, source.path)
     lengths = columns.pop("response_lengths", [])
     prompts, responses = divide_tokens(saved, lengths, source)

@@ -25,10 +25,9 @@ from rounddiag.loaders.frameworks.slime.samples import (
     token_fields,
     whole_numbers,
 )
-from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.arrays import as_table, read_column
-from rounddiag.loaders.tabular.table import Table, batch_from_table
+from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
+from rounddiag.loaders.torch_file import read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,11 +103,11 @@ def _batch(
             advice="Pass the file of a rank that has some.",
         )
     fields = token_fields(columns, source)
-    rewards = [*read_column(raw_reward, source)]
+    rewards = [*column_values(raw_reward, source)]
     left_out += _take_raw_reward(columns, rewards, source)
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
-    table, origin = as_table(columns, source), {"mask_source": "loss_masks"}
+    table, origin = table_of(columns, source), {"mask_source": "loss_masks"}
     others = dict(table.columns)
     if inputs is not None:
         others["multi_modal_inputs"] = inputs

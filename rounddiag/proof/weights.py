@@ -108,6 +108,7 @@ class AdapterStrength:
     name: ClassVar[str] = "adapter_strength"
     grid: ClassVar[Sequence[float]] = _FACTORS
     is_continuous: ClassVar[bool] = True
+    is_ordered: ClassVar[bool] = False
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""

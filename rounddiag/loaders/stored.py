@@ -1,16 +1,29 @@
-"""Tensors that stay in the file until they are read."""
+"""Arrays that stay in their file until they are read.
+
+====================  ============================================================
+in the stream         here
+====================  ============================================================
+tensor                `StoredArray`: a view of the bytes of a storage
+numpy array           the same; the items of an array of objects, as a list
+nested tensor         `StoredJagged`
+TensorDict            `read_tensordict`: its fields by name
+====================  ============================================================
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from rounddiag.loaders.lazy.torch_file import Storage, read_torch
+from rounddiag.columns.sources import Ragged, array_tensor, close_gaps
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
 from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.torch_file import Storage, read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,43 +37,34 @@ MAX_REPEATED = 1 << 28
 MAX_NUMBER = 1 << 48  # of a shape, stride or offset
 
 DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.uint16,
-        torch.uint32,
-        torch.uint64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
+    name: getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64"),
+        *("uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"),
     )
 }
+_WIDTHS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}  # bits of any dtype
 # torch supports few operations on these; token ids fit in int64.
 _UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTensor:
-    """A tensor in a file: a view of a storage, validated on construction.
+class StoredArray:
+    """A tensor or an array in a file: a view of bytes, validated on construction.
 
     Attributes
     ----------
     storage : Span
         The bytes of the storage.
-    dtype : torch.dtype
+    dtype : torch.dtype or numpy.dtype
+        numpy's where torch has none: texts, and other byte orders.
     offset : int
         Of the first element, in elements.
     shape, stride : tuple of int
     """
 
     storage: Span
-    dtype: torch.dtype
+    dtype: torch.dtype | np.dtype[Any]
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -94,21 +98,44 @@ class StoredTensor:
         steps = zip(self.shape, self.stride, strict=True)
         return 1 + sum((size - 1) * step for size, step in steps)
 
-    def read(self) -> Tensor:
-        """Copy it out of the file."""
-        if not self.num_elements:
-            return torch.empty(self.shape, dtype=self.dtype)
-        width = self.dtype.itemsize
-        raw = torch.empty(self._size * width, dtype=torch.uint8)
-        self.storage.part(self.offset * width, len(raw)).read_into(raw.numpy().data)
-        flat = raw != 0 if self.dtype == torch.bool else raw.view(self.dtype)
-        if self.dtype in _UNSIGNED:
-            flat = flat.long()
-        return flat.as_strided(self.shape, self.stride).contiguous()
+    @property
+    def num_dims(self) -> int:
+        """0 for a single value, 1 for one value per row, 2 for rows of numbers."""
+        is_text = isinstance(self.dtype, np.dtype) and self.dtype.kind not in "iuf"
+        return min(len(self.shape), 1 if is_text else 2)
 
-    def rows(self, start: int, stop: int) -> StoredTensor:
+    def array(self) -> np.ndarray[Any, Any]:
+        """Copy it out of the file as an array of numpy."""
+        if isinstance(self.dtype, np.dtype):
+            return self._view(self.dtype)
+        tensor = self.read()
+        whole: np.ndarray[Any, Any] = (
+            tensor.float() if self.dtype == torch.bfloat16 else tensor
+        ).numpy()
+        return whole
+
+    def read(self) -> Tensor:
+        """Copy numbers out of the file."""
+        if isinstance(self.dtype, np.dtype):
+            return array_tensor(self._view(self.dtype))
+        bits = torch.from_numpy(self._view(np.dtype(_WIDTHS[self.dtype.itemsize])))
+        if self.dtype == torch.bool:
+            return bits != 0
+        values = bits.view(self.dtype)
+        return values.long() if self.dtype in _UNSIGNED else values
+
+    def _view(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        if not self.num_elements:
+            return np.empty(self.shape, dtype=dtype)
+        data = np.empty(self._size * dtype.itemsize, dtype=np.uint8)
+        self.storage.part(self.offset * dtype.itemsize, len(data)).read_into(data.data)
+        strides = [step * dtype.itemsize for step in self.stride]
+        view: Any = np.ndarray(self.shape, dtype, data, strides=strides)
+        return np.ascontiguousarray(view).reshape(self.shape)
+
+    def rows(self, start: int, stop: int) -> StoredArray:
         """Return some of its rows, still in the file."""
-        return StoredTensor(
+        return StoredArray(
             storage=self.storage,
             dtype=self.dtype,
             offset=self.offset + start * self.stride[0],
@@ -117,8 +144,10 @@ class StoredTensor:
         )
 
 
-def contiguous(span: Span, dtype: torch.dtype, shape: tuple[int, ...]) -> StoredTensor:
-    """Return the tensor whose elements fill the start of a span.
+def contiguous(
+    span: Span, dtype: torch.dtype | np.dtype[Any], shape: tuple[int, ...]
+) -> StoredArray:
+    """Return the array whose elements fill the start of a span.
 
     Examples
     --------
@@ -129,15 +158,23 @@ def contiguous(span: Span, dtype: torch.dtype, shape: tuple[int, ...]) -> Stored
     >>> contiguous(span, torch.int16, (2,)).read()
     tensor([1, 2], dtype=torch.int16)
     """
-    stride = [1]
-    for size in shape[:0:-1]:
-        stride.insert(0, stride[0] * size)
-    return StoredTensor(
+    stride = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+    return StoredArray(storage=span, dtype=dtype, offset=0, shape=shape, stride=stride)
+
+
+def numpy_array(
+    span: Span, dtype: np.dtype[Any], shape: tuple[int, ...], *, is_fortran: bool
+) -> StoredArray:
+    """Return an array of numpy that fills the start of a span, in either order."""
+    is_known = dtype.isnative and dtype.name in DTYPES
+    order = -1 if is_fortran else 1
+    whole = contiguous(span, DTYPES[dtype.name] if is_known else dtype, shape[::order])
+    return StoredArray(
         storage=span,
-        dtype=dtype,
+        dtype=whole.dtype,
         offset=0,
         shape=shape,
-        stride=tuple(stride[: len(shape)]),
+        stride=whole.stride[::order],
     )
 
 
@@ -153,15 +190,25 @@ class StoredJagged:
     `dim` is the dimension of `values` along which the rows follow each other.
     """
 
-    values: StoredTensor
-    offsets: StoredTensor
-    lengths: StoredTensor | None
+    values: StoredArray
+    offsets: StoredArray
+    lengths: StoredArray | None
     dim: int
 
+    def read(self) -> Ragged:
+        """Copy its rows out of the file."""
+        lengths = None if self.lengths is None else self.lengths.read()
+        return close_gaps(self.values.read(), self.offsets.read(), lengths, self.dim)
 
-def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | None:
-    """Return the tensor that a value of a pickle represents, or None."""
-    if isinstance(value, StoredTensor):
+
+def find_array(
+    value: object, source: Source
+) -> StoredArray | StoredJagged | list[object] | None:
+    """Return the tensor or array that a value of a pickle represents.
+
+    The items of an array of objects; None for other values.
+    """
+    if isinstance(value, StoredArray | StoredJagged):
         return value
     if not isinstance(value, Node):
         return None
@@ -171,10 +218,65 @@ def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | 
         return _view(value.args, source)
     if value.name == "torch._utils._rebuild_parameter":
         return stored_tensor(value.args[0], source) if value.args else None
-    return _read_nested(value.args, source) if value.name == _NESTED else None
+    if value.name == _NESTED:
+        return _read_nested(value.args, source)
+    return _numpy(value, source)
 
 
-def stored_tensor(value: object, source: Source) -> StoredTensor:
+def find_tensor(value: object, source: Source) -> StoredArray | None:
+    """Return the plain tensor or array that a value represents, or None."""
+    found = find_array(value, source)
+    return found if isinstance(found, StoredArray) else None
+
+
+_PLAIN = re.compile(r"[biufSU]\d{1,4}")
+
+
+def _numpy(node: Node, source: Source) -> StoredArray | list[object] | None:
+    match node.name.rpartition(".")[2], node.args, node.state:
+        case "_reconstruct", _, (_, tuple(shape), Node() as dtype, fortran, data):
+            pass
+        case "_frombuffer", (data, Node() as dtype, tuple(shape), fortran), _:
+            fortran = fortran == "F"
+        case _:
+            return None
+    if isinstance(data, list):
+        return data
+    plain = _dtype(dtype)
+    sizes = tuple(n for n in shape if isinstance(n, int) and 0 <= n < 1 << 40)
+    if plain is None or len(sizes) != len(shape):
+        return None
+    if not isinstance(data, bytes | Span | TextBytes):
+        raise source.damage_error(found="an array without data")
+    return numpy_array(as_span(data, source), plain, sizes, is_fortran=bool(fortran))
+
+
+def scalar_value(value: object) -> object:
+    """Return a scalar of numpy as a Python value; other values unchanged."""
+    match value:
+        case Node(name, (Node() as dtype, bytes(data))) if name.endswith(
+            "multiarray.scalar"
+        ):
+            plain = _dtype(dtype)
+            if plain is not None and plain.itemsize == len(data):
+                return np.frombuffer(data, dtype=plain)[0].item()
+    return value
+
+
+def _dtype(node: Node) -> np.dtype[Any] | None:
+    """Return a dtype of plain values; None for dates, records and objects."""
+    match node:
+        case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
+            if _PLAIN.fullmatch(code) and order in ("<", ">", "|", "="):
+                try:
+                    dtype = np.dtype(f"{order}{code}")
+                except TypeError:  # such as a number of three bytes
+                    return None
+                return dtype if dtype.itemsize else None
+    return None
+
+
+def stored_tensor(value: object, source: Source) -> StoredArray:
     """Return the plain tensor that a value of a pickle represents."""
     if isinstance(value, Node) and value.name == _TYPED:
         value = _unwrap_typed(value, source)
@@ -190,7 +292,7 @@ def _unwrap_typed(node: Node, source: Source) -> Node:
     raise source.damage_error(found="a tensor of an unknown type")
 
 
-def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
+def _view(args: tuple[object, ...], source: Source) -> StoredArray:
     match args:
         case (storage, int(offset), tuple(shape), tuple(stride), *rest):
             memory = _storage(storage, source)
@@ -199,7 +301,7 @@ def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
                 case (_, _, Name(name), *_):
                     dtype = DTYPES.get(name.removeprefix("torch."), dtype)
             if memory.span is not None:
-                return StoredTensor(
+                return StoredArray(
                     storage=memory.span,
                     dtype=dtype,
                     offset=offset,
@@ -236,9 +338,9 @@ def _read_nested(args: tuple[object, ...], source: Source) -> StoredJagged:
 
 
 def assemble_jagged(
-    values: StoredTensor,
-    offsets: StoredTensor,
-    lengths: StoredTensor | None,
+    values: StoredArray,
+    offsets: StoredArray,
+    lengths: StoredArray | None,
     ragged: object,
 ) -> StoredJagged:
     """Assemble a nested tensor.
@@ -270,7 +372,7 @@ def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int))
 
 
-Value = StoredTensor | StoredJagged | list[object]
+Value = StoredArray | StoredJagged | list[object]
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -287,7 +389,7 @@ def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
 def _from_call(entries: dict[object, object], source: Source) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value, source) or find_tensor(value, source)
+        field = _rows(value, source) or find_array(value, source)
         if isinstance(key, str) and field is not None:
             fields[key] = field
     return fields
@@ -316,7 +418,7 @@ def _datum(row: object) -> object:
 
 
 def _read_consolidated(
-    leaves: dict[object, object], storage: StoredTensor, source: Source
+    leaves: dict[object, object], storage: StoredArray, source: Source
 ) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, leaf in leaves.items():
@@ -329,8 +431,8 @@ def _read_consolidated(
 
 
 def _leaf(
-    leaf: object, storage: StoredTensor, source: Source
-) -> tuple[StoredTensor, object]:
+    leaf: object, storage: StoredArray, source: Source
+) -> tuple[StoredArray, object]:
     match leaf:
         case (str(dtype), list(shape) | tuple(shape), int(start), int(stop), _, *rest):
             known = DTYPES.get(dtype.removeprefix("torch."))
@@ -347,7 +449,7 @@ def _nested_leaves(
     values, offsets, lengths = (
         fields.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
     )
-    if not (isinstance(values, StoredTensor) and isinstance(offsets, StoredTensor)):
+    if not (isinstance(values, StoredArray) and isinstance(offsets, StoredArray)):
         raise source.damage_error(found="a nested tensor without values")
-    rows = lengths if isinstance(lengths, StoredTensor) else None
+    rows = lengths if isinstance(lengths, StoredArray) else None
     return assemble_jagged(values, offsets, rows, ragged)

@@ -61,6 +61,20 @@ class Chat:
             return None
         return self._encode(found[len(before) : len(found) - len(after)]) + ids[end:]
 
+    def open_user_message(self) -> list[int] | None:
+        """Return the ids before the text of a first message of the user.
+
+        A template may begin with a system prompt of its own.
+        """
+        if not getattr(self.tokenizer, "chat_template", None):
+            return None
+        message = [{"role": "user", "content": _BEFORE}]
+        try:
+            whole = self.tokenizer.apply_chat_template(message, tokenize=False)
+        except Exception:  # noqa: BLE001 a template raises what it likes
+            return None
+        return self._encode(whole.split(_BEFORE)[0])
+
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rounddiag.batch.layout import build_offsets
+from rounddiag.columns.sources import Ragged, build_offsets
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.arrays import Ragged
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
     open_native,
@@ -20,7 +19,7 @@ from rounddiag.loaders.parquet.columns import (
     to_tensor,
 )
 from rounddiag.loaders.parquet.reader import TableReader
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.tables import Table, require_unique_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,12 +182,7 @@ def _classify(
     """Return columns as a table: lists of numbers are fields, others are columns."""
     with _load_errors(source):
         has_rows = {field.name: _is_row_column(field.type) for field in schema}
-    if len(has_rows) < len(schema):
-        raise source.error(
-            expected="one column of each name",
-            found=f"{len(schema)} columns of {len(has_rows)} names",
-            advice="Rename the columns.",
-        )
+    require_unique_names(schema.names, source)
 
     def convert(name: str) -> object:
         with _load_errors(source, name):

@@ -105,8 +105,10 @@ def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:
 def _exchange_rows(
     scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
 ) -> Array | None:
-    """Return, for samples that another row explains, that row of the other engine."""
-    other = next(name for name in ("rollout", "old") if name != engine)
+    """Return, for samples that another row explains, that row of another engine."""
+    other = next((name for name in scorer.engines if name != engine), None)
+    if other is None:
+        return None
     batch = scorer.batch
     rows = {}
     for row in range(batch.num_samples):
@@ -118,11 +120,14 @@ def _exchange_rows(
     for sample in samples:
         mine = table.sample == sample
         truth = read_scores(batch, scorer.samples[sample], engine)
+        if not np.isfinite(truth).any():
+            continue
         own = np.nanmean(np.minimum(np.abs(table.base[mine] - truth), 1))
         best: tuple[float, Array] | None = None
         for row, values in rows.items():
             size = min(len(values), len(truth))
-            if row == sample or size < _LEAST_FILLED:
+            both = np.isfinite(values[:size]) & np.isfinite(truth[:size])
+            if row == sample or both.sum() < _LEAST_FILLED:
                 continue
             left = np.nanmean(np.minimum(np.abs(values[:size] - truth[:size]), 1))
             if best is None or left < best[0]:

@@ -1,0 +1,163 @@
+"""`Catalogue`: the columns of a batch by name, of its file and made of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rounddiag.columns.column import (
+    Column,
+    Kind,
+    Scope,
+    Source,
+    kind_of,
+    plain_values,
+    scatter_with_missing,
+)
+from rounddiag.schema import TOKENS
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+
+AnyBatch: TypeAlias = Any  # a Batch: the layer above
+# Returns the source of a column, None for a batch that lacks it, and reads nothing.
+Make: TypeAlias = Callable[[AnyBatch], "Source | None"]
+_made: dict[str, tuple[Scope, Kind, Make]] = {}
+_KEYS = ("sample", "round")  # of `round_columns`
+
+
+def register(name: str, scope: Scope, kind: Kind, make: Make) -> None:
+    """Add a column that is made of a batch's fields.
+
+    Examples
+    --------
+    >>> register("length", "sample", "number", lambda batch: batch.lengths.numpy)
+    >>> import rounddiag as rd
+    >>> rd.load("sample_data/healthy.parquet").columns.made("length").values()[:3]
+    array([60, 12, 59])
+    """
+    _made[name] = (scope, kind, make)
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """The columns of a batch by name; one is read when its values are asked for.
+
+    Attributes
+    ----------
+    batch : Batch
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> columns = rd.load("sample_data/image_window.parquet").columns
+    >>> columns.samples["status"].scope, columns.rounds["action"].kind
+    ('sample', 'text')
+    """
+
+    batch: AnyBatch
+
+    @cached_property
+    def samples(self) -> dict[str, Column]:
+        """The columns of samples that the file has."""
+        stored = self.batch.sample_columns
+        return {name: Column.of(name, "sample", one) for name, one in stored.items()}
+
+    @cached_property
+    def rounds(self) -> dict[str, Column]:
+        """The columns of rounds that the file has, in the order of `batch.rounds`.
+
+        The value of a round without a row is unknown; of several rows, the last counts.
+        """
+        stored = self.batch.round_columns
+        return {
+            name: Column(
+                name, "round", partial(self._by_round, name), kind_of(name, one)
+            )
+            for name, one in stored.items()
+            if name not in _KEYS
+        }
+
+    @property
+    def extra_names(self) -> list[str]:
+        """The names of the file's columns that frames do not use themselves."""
+        own = {column.name for column in TOKENS.columns}
+        names = dict.fromkeys([*self.batch.round_columns, *self.batch.sample_columns])
+        return [name for name in names if name not in own]
+
+    def of_file(self, name: str) -> Column:
+        """Return a column that the file has; one of rounds comes first."""
+        return self.rounds[name] if name in self.rounds else self.samples[name]
+
+    def made(self, name: str) -> Column | None:
+        """Return a column that is made of the batch's fields; None if it lacks them."""
+        scope, kind, make = _made[name]
+        source = make(self.batch)
+        return None if source is None else Column(name, scope, source, kind)
+
+    def at_rounds(self, column: Column) -> Column:
+        """Return a column of samples or rounds with one row per round."""
+        if column.scope == "round":
+            return column
+        return Column(
+            column.name, "round", lambda: column.filled[self.owner], column.kind
+        )
+
+    @cached_property
+    def owner(self) -> Array:
+        """The sample of each round."""
+        owner: Array = self.batch.rounds.sample.cpu().numpy()
+        return owner
+
+    def _by_round(self, name: str) -> Array:
+        rows, places = self._rows_of_rounds
+        values = plain_values(self.batch.round_columns[name])[rows]
+        return scatter_with_missing(values, places, len(self.owner))
+
+    @cached_property
+    def _rows_of_rounds(self) -> tuple[Array, Array]:
+        """The rows of `round_columns` that are of a round, and of which."""
+        sample, index = (self.batch.round_columns[name] for name in _KEYS)
+        counts = np.bincount(self.owner, minlength=self.batch.num_samples)
+        rows = np.flatnonzero((sample >= 0) & (sample < len(counts)) & (index >= 0))
+        rows = rows[index[rows] < counts[sample[rows]]]
+        first = np.cumsum(counts) - counts
+        return rows, (first[sample[rows]] + index[rows]).astype(np.int64)
+
+    @property
+    def num_rounds_known(self) -> int:
+        """How many rounds have a row in `round_columns`."""
+        return len(np.unique(self._rows_of_rounds[1]))
+
+
+def _texts(names: tuple[str, ...] | None) -> Source | None:
+    return None if names is None else lambda: np.array(names, dtype=object)
+
+
+def _rewards(batch: AnyBatch) -> Source | None:
+    rewards = batch.rewards
+    return None if rewards is None else lambda: rewards.double().cpu().numpy()
+
+
+def _num_rounds(batch: AnyBatch) -> Source:
+    sample = batch.rounds.sample.cpu().numpy()
+    return lambda: np.bincount(sample, minlength=batch.num_samples)
+
+
+def _num_tokens(batch: AnyBatch) -> Source:
+    sample = batch.rounds.sample.cpu().numpy()
+    num = batch.rounds.num_tokens.cpu().numpy()
+    return lambda: np.bincount(sample, num, batch.num_samples).astype(np.int64)
+
+
+register("sample_id", "sample", "text", lambda batch: _texts(batch.sample_ids))
+register("group_id", "sample", "text", lambda batch: _texts(batch.group_ids))
+register("reward", "sample", "number", _rewards)
+register("num_rounds", "sample", "number", _num_rounds)
+register("num_tokens", "sample", "number", _num_tokens)
+register("sample", "round", "name", lambda batch: batch.rounds.sample.cpu().numpy)
+register("round", "round", "number", lambda batch: batch.rounds.round.cpu().numpy)

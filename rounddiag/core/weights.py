@@ -1,0 +1,217 @@
+"""The weights by which corrections multiply the advantage of each token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.columns import register
+from rounddiag.core.aggregation import means_of_sums
+from rounddiag.core.scores import select_scores
+from rounddiag.core.sums import diffs, pack_tokens
+from rounddiag.errors import BatchError, FrameError
+from rounddiag.schema import CORRECTIONS, Pair, find_correction, weight_column
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.columns import Source
+    from rounddiag.schema import Correction
+
+_BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
+_EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ratios:
+    """The generated tokens whose log ratio is finite, as corrections read them.
+
+    Attributes
+    ----------
+    kept : bool array, one per generated token
+        Which tokens these are.
+    sample : int64 array
+    a, b : float64 array
+        Log-probs of both engines, in nats.
+    log_ratio, update : float64 array
+        `a - b`; `current - old`, or None where the batch has no score `current`.
+    advantage : float64 array
+        1 where neither the batch nor the caller has advantages.
+    """
+
+    kept: Array
+    sample: Array
+    a: Array
+    b: Array
+    log_ratio: Array
+    update: Array | None
+    advantage: Array
+
+    @classmethod
+    def of(cls, batch: Batch, a: str, b: str, advantages: Array | None) -> Ratios:
+        """Read a batch."""
+        pair = select_scores(batch, a, b)
+        log_ratio = diffs(pair).astype(np.float64)
+        kept = np.isfinite(log_ratio)
+        num = batch.rounds.num_tokens.cpu().numpy()
+        sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
+        update = None
+        if "current" in batch.scores and Pair(a, b).is_standard:
+            update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
+            kept &= np.isfinite(update)
+        weight = _advantages(batch, sample, advantages)
+        return cls(
+            kept=kept,
+            sample=sample[kept],
+            a=pack_tokens(pair, pair.old_log_probs)[kept].astype(np.float64),
+            b=pack_tokens(pair, pair.rollout_log_probs)[kept].astype(np.float64),
+            log_ratio=log_ratio[kept],
+            update=None if update is None else update[kept],
+            advantage=weight[kept],
+        )
+
+    @cached_property
+    def ratio(self) -> Array:
+        """The importance ratio of each token."""
+        return np.exp(_bounded(self.log_ratio))
+
+    @cached_property
+    def sample_ratio(self) -> Array:
+        """The product of the ratios of each token's sample."""
+        return np.exp(_bounded(self._over_samples(self.log_ratio, "sum")))
+
+    def statistic(self, correction: Correction) -> Array:
+        """Return what decides whether a token is kept, one value per token."""
+        if correction.estimator == "prob_diff":
+            apart: Array = np.abs(np.exp(self.a) - np.exp(self.b))
+            return apart
+        if correction.estimator == "binary_kl":
+            return _binary_kl(self.a, self.b)
+        is_update = correction.weight == "update"
+        log_ratio = self._require_update() if is_update else self.log_ratio
+        level = correction.level
+        if correction.estimator == "ratio":
+            if level in ("token", "all") and not is_update:
+                return self.ratio
+            values: Array = np.exp(_bounded(self._over_samples(log_ratio, level)))
+            return values
+        log_ratio = _bounded(log_ratio)  # verl clamps each token of a rejection
+        if correction.estimator == "k1":
+            inverse: Array = np.exp(-_bounded(self._over_samples(log_ratio, level)))
+            return inverse
+        is_k2 = correction.estimator == "k2"
+        values = log_ratio**2 / 2 if is_k2 else np.expm1(log_ratio) - log_ratio
+        return self._over_samples(values, level)
+
+    def weights(self, correction: Correction) -> Array:
+        """Return what the advantage of each token is multiplied by; 0 where dropped."""
+        value, (low, high) = self.statistic(correction), correction.bounds
+        if correction.weight == "update":
+            # PPO stops the gradient only where the ratio left the range already.
+            above = (value > high) & (self.advantage > 0)
+            below = (value < low) & (self.advantage < 0)
+            found: Array = np.where(above | below, 0.0, value)
+            return found
+        keep = (value >= low) & (value <= high)
+        if correction.level == "all":
+            is_kept = np.ones(int(self.sample.max(initial=-1)) + 1, dtype=bool)
+            is_kept[self.sample[~keep]] = False
+            keep = is_kept[self.sample]
+        if correction.weight == "one":
+            return keep.astype(np.float64)
+        ratio = self.sample_ratio if correction.weight == "sample" else self.ratio
+        weight: Array = np.where(keep, np.clip(ratio, *correction.clip), 0.0)
+        return weight
+
+    def _require_update(self) -> Array:
+        if self.update is None:
+            raise lacks_update()
+        return self.update
+
+    def _over_samples(self, values: Array, level: str) -> Array:
+        """Sum or average over each sample; values of other levels stay as they are."""
+        if level not in ("sum", "mean"):
+            return values
+        total = np.bincount(self.sample, weights=values)
+        if level == "mean":
+            total = means_of_sums(total, np.bincount(self.sample))
+        found: Array = total[self.sample]
+        return found
+
+
+def token_weights(batch: Batch, name: str | Correction) -> Array:
+    """Return the weight that a correction gives each generated token, NaN if undefined.
+
+    0 where it drops the token.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> token_weights(rd.load("sample_data/healthy.parquet"), "none")[:2]
+    array([1., 1.], dtype=float32)
+    """
+    ratios = Ratios.of(batch, "old", "rollout", None)
+    found = np.full(len(ratios.kept), np.nan, dtype=np.float32)
+    found[ratios.kept] = ratios.weights(find_correction(name))
+    return found
+
+
+def lacks_update() -> BatchError:
+    """Build the error of a batch without the log-probs of the update."""
+    return BatchError.build(
+        key="current",
+        expected="a score `current` for a correction of the update ratio",
+        found="a batch without it",
+        advice="Save the log-probs of the update in `scores`, or leave `ppo_clip` and"
+        " `gspo_clip` out.",
+    )
+
+
+def _register(correction: Correction) -> None:
+    def make(batch: Batch) -> Source | None:
+        is_update = correction.weight == "update"
+        if is_update and "current" not in batch.scores:
+            return None
+        return lambda: token_weights(batch, correction)
+
+    register(weight_column(correction), "token", "number", make)
+
+
+for _correction in CORRECTIONS.values():
+    _register(_correction)
+
+
+def _advantages(batch: Batch, sample: Array, given: Array | None) -> Array:
+    """Return the advantage of every generated token; 1 where none is known."""
+    if given is None:
+        if batch.advantages is None:
+            return np.ones(len(sample))
+        return pack_tokens(batch, batch.advantages).astype(np.float64)
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape == (batch.num_samples,):
+        return values[sample]
+    if values.shape == (len(sample),):
+        return values
+    raise FrameError.build(
+        key="advantages",
+        expected=f"{batch.num_samples:,} values, one per sample, or {len(sample):,},"
+        " one per generated token",
+        found=f"an array of shape {values.shape}",
+        advice="Leave it out for those of the batch.",
+    )
+
+
+def _bounded(log_ratio: Array) -> Array:
+    return np.clip(log_ratio, -_BOUND, _BOUND)
+
+
+def _binary_kl(a: Array, b: Array) -> Array:
+    """Return the larger Kullback-Leibler divergence of two Bernoulli distributions."""
+    p, q = (np.clip(np.exp(one), _EDGE, 1 - _EDGE) for one in (a, b))
+    odds, rest = np.log(p / q), np.log((1 - p) / (1 - q))
+    forward, reverse = p * odds + (1 - p) * rest, -q * odds - (1 - q) * rest
+    found: Array = np.maximum(forward, reverse)
+    return found

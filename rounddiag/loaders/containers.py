@@ -1,0 +1,248 @@
+"""Open the content of a file, recognised by its first bytes and not by its name."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.loaders.json_lines import ZSTD, JsonLines
+from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.pickle.unpickler import PickleMachine
+from rounddiag.loaders.source import format_names
+from rounddiag.loaders.stored import (
+    DTYPES,
+    StoredArray,
+    contiguous,
+    find_array,
+    integers,
+    numpy_array,
+    read_tensordict,
+)
+from rounddiag.loaders.tables import columns_from_records
+from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag.loaders.source import Source, Span, SpanReader
+    from rounddiag.loaders.stored import StoredJagged
+
+
+_START = 1 << 16  # bytes of a file that are searched for names and signatures
+_FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
+_SIGNATURES = (
+    (b"<", "HTML or XML text"),
+    (b"\x1f\x8b", "a gzip file"),
+    (ZSTD, "a zstd file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\x93NUMPY", "a single numpy array"),
+    (b"%PDF", "a PDF"),
+)
+_CSV = re.compile(rb"[\x20-\x5a\x5c-\x7e]+,[^\r\n\0]*\r?\n[^\r\n\0]*,")
+_NO_CSV = (
+    "Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt` or"
+    " `.pkl`. "
+)
+JSON_LINES = (
+    "Write JSON lines, with one row per line, or pass what `json.load` makes of the"
+    " file. "
+)
+
+
+@dataclass(frozen=True)
+class UnknownContent:
+    """Content that no loader reads.
+
+    Attributes
+    ----------
+    description : str
+        What it looks like.
+    names : tuple of str
+        Its first keys, where it has any.
+    advice : str
+        What to do about it.
+    """
+
+    description: str
+    names: tuple[str, ...] = ()
+    advice: str = ""
+
+
+def open_container(source: Source) -> object:
+    """Open the content of a file; large tensors stay in the file."""
+    head = source.whole().part(0, min(16, source.size)).read()
+    # safetensors goes first: a file of it starts with a length, which can be any bytes.
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
+        return _safetensors(source)
+    for signature, read in _READERS:
+        if head.startswith(signature):
+            return read(source)
+    if head.startswith(ZSTD) and ".jsonl" in source.path.suffixes:
+        return JsonLines(source)
+    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+        return _json_document(source) or JsonLines(source)
+    return _describe_unknown(source)
+
+
+def _json_document(source: Source) -> UnknownContent | None:
+    """Return the first keys of one JSON document over many lines; else None."""
+    start = source.whole().part(0, min(_START, source.size)).read()
+    first = _FIRST_KEY.match(start)
+    if first is None:
+        return None
+    key = rb'^%s"([^"\\]{1,80})"\s*:' % first[1]
+    keys = re.findall(key, start, re.MULTILINE)
+    names = tuple(name.decode(errors="replace") for name in keys)
+    return UnknownContent(
+        f"one JSON object of {format_names(names)}", names, JSON_LINES
+    )
+
+
+def _describe_unknown(source: Source) -> UnknownContent:
+    """Describe content by its first bytes."""
+    start = source.whole().part(0, min(_START, source.size)).read()
+    for signature, kind in _SIGNATURES:
+        if start.startswith(signature):
+            is_packed = kind in {"a gzip file", "a zstd file"}
+            return UnknownContent(kind, advice="Unpack it first. " * is_packed)
+    if _CSV.match(start):
+        return UnknownContent("text with commas, as in a CSV file", advice=_NO_CSV)
+    if start.lstrip().startswith(b"["):
+        return UnknownContent("one JSON list", advice=JSON_LINES)
+    if not start:
+        return UnknownContent("an empty file")
+    return UnknownContent(f"bytes that start with {start[:8]!r}")
+
+
+def _parquet(source: Source) -> object:
+    """Return the names in one of our files, or a table of any other Parquet file."""
+    from rounddiag.loaders.arrow import parquet_table
+    from rounddiag.loaders.parquet.reader import parquet_names
+
+    names = parquet_names(source)
+    return names if "rounddiag" in names else parquet_table(source)
+
+
+def _arrow(source: Source) -> object:
+    from rounddiag.loaders.arrow import arrow_table
+
+    return arrow_table(source)
+
+
+def _zip(source: Source) -> object:
+    entries = zip_entries(source.whole())
+    if any(name.endswith("/data.pkl") for name in entries):
+        return _fields_or_columns(read_torch(source.whole()), source)
+    if entries and all(name.endswith(".npy") for name in entries):
+        return _npz(entries)
+    return UnknownContent(f"a zip of {format_names(entries)}")
+
+
+def _pickle(source: Source) -> object:
+    """Read a pickle, or the older format of torch, which starts with a magic number."""
+    span = source.whole()
+    with span.open() as stream:
+        root = PickleMachine(span, stream).run()
+    root = read_torch(span) if root == LEGACY_MAGIC else root
+    return _fields_or_columns(root, source)
+
+
+def _fields_or_columns(root: object, source: Source) -> object:
+    """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
+    fields = read_tensordict(root, source)
+    return columns_from_records(root) if fields is None else fields
+
+
+_READERS = (
+    (b"PK\x03\x04", _zip),
+    (b"\x80", _pickle),
+    (b"PAR1", _parquet),
+    (b"ARROW1", _arrow),
+    (b"\xff\xff\xff\xff", _arrow),  # the stream form
+)
+
+
+# What numpy raises for a header that is no Python literal.
+_BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
+
+
+def _npz(entries: Mapping[str, Span]) -> dict[str, object]:
+    """Return the arrays of an uncompressed `.npz`: a zip of arrays."""
+    return {name.removesuffix(".npy"): _npy(span) for name, span in entries.items()}
+
+
+def _npy(span: Span) -> StoredArray | StoredJagged | list[object] | None:
+    """Return an array that stays in the file; an object array is read as a pickle."""
+    with span.open() as stream:
+        try:
+            shape, is_fortran, dtype = _npy_header(stream)
+        except _BAD_HEADER as error:
+            raise span.source.damage_error(
+                found="an array without a good header"
+            ) from error
+        if dtype.hasobject:
+            return find_array(PickleMachine(span, stream).run(), span.source)
+        if not dtype.itemsize:
+            raise span.source.damage_error(
+                found=f"an array of {dtype}, which has no size"
+            )
+        start = stream.tell()
+    data = span.part(start, len(span) - start)
+    return numpy_array(data, dtype, shape, is_fortran=is_fortran)
+
+
+def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    if np.lib.format.read_magic(stream) == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+_SAFETENSORS = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F32": "float32",
+    "F64": "float64",
+}
+
+
+def _safetensors(source: Source) -> dict[str, object]:
+    """Return the tensors of a safetensors file and its metadata, by name."""
+    whole = source.whole()
+    size = int.from_bytes(whole.part(0, 8).read(), "little")
+    data = whole.part(8 + size, len(whole) - 8 - size)
+    try:
+        header = parse_json(whole.part(8, size).read(), dict)
+    except JsonError as error:
+        raise source.damage_error(found=f"a safetensors header: {error}") from error
+    info = header.pop("__metadata__", {})
+    tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
+    if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):
+        raise source.damage_error(found="tensors that overlap in a safetensors file")
+    return {**(info if isinstance(info, dict) else {}), **tensors}
+
+
+def _safetensor(entry: object, data: Span) -> StoredArray:
+    match entry:
+        case {
+            "dtype": str(kind),
+            "shape": list(shape),
+            "data_offsets": [int(start), int(stop)],
+        } if kind in _SAFETENSORS:
+            span = data.part(start, stop - start)
+            sizes = integers(shape, data.source)
+            return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
+    raise data.source.damage_error(
+        found="a tensor of an unknown kind in a safetensors header"
+    )

@@ -1,0 +1,414 @@
+"""Rows of any container become columns: of samples, of tokens, and values for all.
+
+====================  ============================================================
+`Table`               columns by the number of their values; read when looked up
+`table_of`            any mapping: of tensors, arrays and lists, in memory or a file
+`as_table`            the content of any file
+`batch_from_table`    columns under verl's names or ours; every table ends here
+====================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.columns.sources import (
+    Ragged,
+    array_tensor,
+    row_list,
+    row_tensors,
+)
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.images import (
+    read_picture,
+    with_pictures,
+    with_screenshots,
+)
+from rounddiag.loaders.fields.columns import (
+    RECORDS,
+    TURN_SCORES,
+    collect_columns,
+    expand_entries,
+)
+from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
+from rounddiag.loaders.stored import (
+    StoredArray,
+    StoredJagged,
+    find_array,
+    scalar_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+    from typing_extensions import Self
+
+    from rounddiag.batch import Batch
+
+
+class LazyFields(Mapping[str, Any]):
+    """A mapping whose values are read each time they are looked up.
+
+    Iterating over the names and `in` read nothing.
+
+    Parameters
+    ----------
+    names : iterable of str
+    read : callable
+        Returns the value of a name.
+
+    Examples
+    --------
+    >>> fields = LazyFields(["mask", "kl"], str.upper)
+    >>> "kl" in fields, fields["mask"], fields.left_out
+    (True, 'MASK', ['kl'])
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
+        self._read = read
+        self._is_read = dict.fromkeys(names, False)
+
+    @classmethod
+    def watch(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the same fields, with a `left_out` of their own."""
+        return cls(fields, fields.__getitem__)
+
+    @classmethod
+    def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
+        """Return the same fields, some of them under other names.
+
+        Examples
+        --------
+        >>> dict(LazyFields.rename({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
+        {'c': 3, 'b': 1}
+        """
+        old = tuple(fields)
+        keys = {name: name for name in old if name not in {*names, *names.values()}}
+        keys |= {new: name for new, name in names.items() if name in old}
+        return cls(keys, lambda name: fields[keys[name]])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names that were never looked up."""
+        return [name for name, is_read in self._is_read.items() if not is_read]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 whatever `read` returns
+        if name not in self._is_read:
+            raise KeyError(name)
+        value = self._read(name)
+        self._is_read[name] = True
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._is_read
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._is_read)
+
+    def __len__(self) -> int:
+        return len(self._is_read)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The columns of a table by the number of their values.
+
+    Attributes
+    ----------
+    fields : mapping of str to rows
+        Columns with several values per sample, read when they are looked up.
+    columns : mapping of str to sequence
+        Columns with one value per sample.
+    info : mapping of str to object
+        Values for the whole batch.
+    left_out : sequence of str
+        Columns that a Batch cannot hold.
+    marks : sequence of str
+        Names in the file's metadata, which identify the writer.
+    """
+
+    fields: Mapping[str, Any]
+    columns: Mapping[str, Any]
+    info: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+    marks: Sequence[str] = ()
+
+    @classmethod
+    def classify(cls, dims: Mapping[str, int], read: Callable[[str], Any]) -> Table:
+        """Sort columns into fields, columns and info by their dimensions.
+
+        Examples
+        --------
+        >>> table = Table.classify({"mask": 2, "turns": 1, "kl": 0}, str.upper)
+        >>> [*table.fields], [*table.columns], table.info
+        (['mask'], ['turns'], {'kl': 'KL'})
+        """
+        info, columns, fields = (
+            [name for name, num in dims.items() if num == kind] for kind in range(3)
+        )
+        return cls(
+            fields=LazyFields(fields, read),
+            columns=LazyFields(columns, read),
+            info={name: read(name) for name in info},
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [*self.fields, *self.columns, *self.info]
+
+    def rename(self, names: Mapping[str, str]) -> Table:
+        """Return the same columns, some of them under other names."""
+        parts = (self.fields, self.columns, self.info)
+        fields, columns, info = (LazyFields.rename(part, names) for part in parts)
+        return replace(self, fields=fields, columns=columns, info=info)
+
+
+def table_of(
+    values: Mapping[Any, Any],
+    source: Source,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    info: Mapping[Any, Any] | None = None,
+) -> Table:
+    """Return named values, in memory or in a file, as a table.
+
+    `columns` and `info` are known to have one value per sample, and one for all.
+
+    Examples
+    --------
+    >>> values = {"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0}
+    >>> table = table_of(values, Source(path=Path("f"), size=0))
+    >>> list(table.fields), list(table.columns), dict(table.info)
+    (['ids'], ['turns'], {'top_p': 1.0})
+    """
+    cells = {str(key): _found(value, source) for key, value in values.items()}
+    dims = {
+        name: 1 if name in _PICTURES and _is_list(value) else _num_dims(value)
+        for name, value in cells.items()
+    }
+    readers = (_single_value, column_values, rows_of)
+    table = Table.classify(dims, lambda name: readers[dims[name]](cells[name], source))
+    facts = {str(key): scalar_value(value) for key, value in (info or {}).items()}
+    return replace(
+        table,
+        columns={**(columns or {}), **table.columns} if columns else table.columns,
+        info={**facts, **table.info},
+    )
+
+
+def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
+    """Return the content of a file as a table."""
+    if isinstance(root, JsonLines):
+        columns, left_out = collect_columns(root)
+        return replace(table_of(columns, source), left_out=left_out)
+    return root if isinstance(root, Table) else table_of(root, source)
+
+
+def _found(value: Any, source: Source) -> Any:  # noqa: ANN401 anything
+    """Return the arrays that a value of a pickle or of pandas represents."""
+    if hasattr(value, "iloc"):
+        is_number = getattr(value.dtype, "kind", "O") in "biuf"
+        return value.to_numpy() if is_number else value.tolist()
+    found = find_array(value, source)
+    value = value if found is None else found
+    if isinstance(value, list) and any(isinstance(item, Node) for item in value):
+        items = [find_array(item, source) for item in value]
+        return [
+            scalar_value(v) if i is None else i
+            for i, v in zip(items, value, strict=True)
+        ]
+    return value
+
+
+_ARRAYS = (torch.Tensor, np.ndarray, StoredArray)
+_LISTS = (list, tuple, *_ARRAYS)
+# What rows of numbers do not hold, but lists of pictures and of records do.
+_OTHERS = (bytes, Mapping, Node, Span, TextBytes)
+
+
+def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
+    """Return 0 for a single value, 1 for one value per sample, 2 for rows."""
+    if isinstance(value, StoredArray):
+        return value.num_dims
+    if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
+        return min(value.ndim, 2)
+    if isinstance(value, StoredJagged):
+        return 2
+    if not _is_list(value):
+        return 0
+    kinds = {kind for kind in set(map(type, value)) if issubclass(kind, _LISTS)}
+    rows = [item for item in value if type(item) in kinds and _is_list(item)]
+    return 2 if rows and not any(map(_holds_others, rows)) else 1
+
+
+def _is_list(value: Any) -> bool:  # noqa: ANN401 anything
+    return (
+        len(value.shape) > 0
+        if isinstance(value, _ARRAYS)
+        else isinstance(value, list | tuple)
+    )
+
+
+def _holds_others(row: Any) -> bool:  # noqa: ANN401 a list or an array
+    if isinstance(row, _ARRAYS) or not len(row):
+        return False
+    return isinstance(row[0], _OTHERS) or type(row[0]).__module__.startswith("PIL.")
+
+
+def _single_value(value: Any, _: Source) -> object:  # noqa: ANN401 a scalar, or anything
+    value = value.array() if isinstance(value, StoredArray) else scalar_value(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+def column_values(value: Any, source: Source) -> Any:  # noqa: ANN401 array or list
+    """Return a column of one value per sample; empty if it is none."""
+    value = _found(value, source)
+    if isinstance(value, StoredArray):
+        return value.array()
+    if isinstance(value, torch.Tensor):
+        host = value.detach().cpu()
+        return (host.float() if host.dtype == torch.bfloat16 else host).numpy()
+    if isinstance(value, list):
+        return [
+            _single_value(item, source) if _is_scalar(item) else item for item in value
+        ]
+    return value if isinstance(value, tuple | np.ndarray) else []
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, StoredArray) and not value.shape
+
+
+def rows_of(value: Any, source: Source) -> Ragged | Tensor | list[Tensor]:  # noqa: ANN401 rows
+    """Return rows of numbers in host memory."""
+    value = _found(value, source)
+    if isinstance(value, StoredArray | StoredJagged):
+        return value.read()
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return array_tensor(value)
+    rows = (row.read() if isinstance(row, StoredArray) else row for row in value)
+    return [row.cpu() for row in row_tensors(rows)]
+
+
+def as_list(value: object) -> list[object]:
+    """Return a value if it is a list, else an empty list."""
+    return value if isinstance(value, list) else []
+
+
+def are_rows(data: Sequence[object]) -> bool:
+    """Return whether data is a list of mappings, one per row."""
+    return len(data) > 0 and all(isinstance(row, Mapping) for row in data)
+
+
+def require_unique_names(names: Sequence[object], source: Source) -> None:
+    """Raise a LoadError if two columns have one name."""
+    if len({*names}) < len(names):
+        raise source.error(
+            expected="one column of each name",
+            found=f"{len(names)} columns of {len({*names})} names",
+            advice="Rename the columns.",
+        )
+
+
+def columns_from_records(root: object) -> object:
+    """Return a list of dictionaries as columns; other values unchanged."""
+    if not isinstance(root, list) or not are_rows(root):
+        return root
+    columns, left_out = collect_columns(root)
+    # The note becomes a value for all, which `meta["left_out"]` will name.
+    return {**columns, **dict.fromkeys(left_out)}
+
+
+_PICTURES = ("multi_modal_data", "images")
+
+
+def batch_from_table(table: Table, source: Source) -> Batch:
+    """Build a batch from columns under verl's names or ours.
+
+    `meta["left_out"]` names what a Batch cannot hold.
+    """
+    fields, columns = LazyFields.watch(table.fields), expand_entries(table.columns)
+    if TURN_SCORES in fields:  # its lists of numbers look like a field per token
+        columns[TURN_SCORES] = [row.tolist() for row in row_list(fields[TURN_SCORES])]
+    if "group_ids" in columns:
+        columns["uid"] = columns.pop("group_ids")
+    ids = columns.pop("sample_ids", None)
+    pictures = {name: columns.pop(name) for name in _PICTURES if name in columns}
+    batch = batch_from_fields(
+        fields,
+        source=source.path,
+        columns=columns,
+        info=table.info,
+        sample_ids=None if ids is None else [str(name) for name in ids],
+    )
+    inputs = columns.pop("multi_modal_inputs", None)
+    used = {*batch.sample_columns, *batch.meta["sampling"], *_list_converted(batch)}
+    others = [name for name in (*columns, *table.info) if name not in used]
+    unread = [*table.left_out, *fields.left_out, *others]
+    entry = left_out_entry([*left_out_of(batch), *unread])
+    batch = replace(batch, meta={**batch.meta, **entry})
+    batch = batch if inputs is None else with_screenshots(batch, inputs, source)
+    for name, rows in pictures.items():
+        batch = with_picture_column(batch, name, rows, source)
+    return batch
+
+
+def _list_converted(batch: Batch) -> list[str]:
+    """Return the names of the columns that became other parts of the batch."""
+    facts = ["global_steps", "global_step", "step", "old_log_probs_source", RECORDS]
+    scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
+    groups, rewards = batch.group_ids is not None, batch.rewards is not None
+    return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
+
+
+def with_picture_column(
+    batch: Batch, name: str, rows: Iterable[object], source: Source
+) -> Batch:
+    """Return a batch with the pictures of each row: one, a list, or none.
+
+    A path is never opened, since a file must not make us read other files. Pictures
+    that are only a path are left out and counted in `meta["screenshots"]`.
+    """
+    try:
+        values = [_picture_values(row) for row in rows]
+    except ValueError as error:  # structs of Arrow whose names are no text
+        raise source.damage_error(found=f"{error!s:.80}") from error
+    if len(values) != len(batch):
+        raise LoadError.build(
+            file=source.path,
+            key=name,
+            expected=f"{len(batch)} rows, one per sample",
+            found=f"{len(values)}",
+            advice="Save a list of pictures for every sample; it may be empty.",
+        )
+    read = [[read_picture(value) for value in row] for row in values]
+    pictures = [[shot for shot in row if shot is not None] for row in read]
+    if any(pictures) or not any(values):
+        images = batch.images or tuple(() for _ in read)
+        batch = with_pictures(replace(batch, images=images), pictures)
+    num_unread = sum(row.count(None) for row in read)
+    fact = f"{num_unread} of `{name}` are not pictures in the file: paths are not"
+    facts = [*batch.meta.get("screenshots", []), *[f"{fact} opened"] * (num_unread > 0)]
+    return replace(
+        batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
+    )
+
+
+def _picture_values(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
+    row = row.as_py() if hasattr(row, "as_py") else row
+    if isinstance(row, Mapping) and {"image", "images"} & row.keys():
+        row = row.get("image", row.get("images"))  # verl's `multi_modal_data`
+    values = row if isinstance(row, list | tuple) else [row]
+    return [value for value in values if value is not None]

@@ -1,0 +1,138 @@
+"""The base: the weights that reproduce a sound engine, given ones or a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.findings import diagnose
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.gate import Gate, Reference
+from rounddiag.proof.samples import MOST
+from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+
+SIZES = (2, 5)  # samples: more only where the first do not decide
+GIVEN = "the model given"
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A scorer whose weights are a sound engine's, if any are.
+
+    Attributes
+    ----------
+    scorer : Scorer
+    gate : Gate
+    others : sequence of Hypothesis
+        About the weights that are not the base.
+    """
+
+    scorer: Scorer
+    gate: Gate
+    others: Sequence[Hypothesis]
+
+
+def find_base(
+    scorer: Scorer, order: Sequence[int], others: Sequence[Hypothesis]
+) -> Base:
+    """Try the given weights, then each checkpoint; the first that passes is the base.
+
+    Parameters
+    ----------
+    scorer : Scorer
+    order : sequence of int
+        Samples, in the order in which they are scored.
+    others : sequence of Hypothesis
+        About other weights.
+    """
+    if len(scorer.engines) == 1:
+        scorer.reference = _places_of_one(scorer, order[:MOST])
+    gate = _try(scorer, order, ())
+    if gate.passes:
+        return Base(scorer, gate, others)
+    tried: dict[str, Gate] = {}
+    for one in others:
+        if one.weights and one.cause == "stale_weights":
+            tried[one.weights] = _try(scorer, order, (one,))
+    passed = [name for name, found in tried.items() if found.passes]
+    if not passed:
+        note = ""
+        if tried:
+            best = min(fit.residual for found in tried.values() for fit in found.fits)
+            note = f"No checkpoint passes either: the best leaves {best:.2g} nat."
+        return Base(scorer, replace(gate, note=note), others)
+    name = min(passed, key=lambda each: tried[each].fits[0].ratio)
+    label = next(one.says for one in others if one.weights == name)
+    worst, best_fit = gate.fits[0], tried[name].fits[0]
+    note = (
+        f"Base: {label}, which leave {best_fit.residual:.2g} nat of {best_fit.engine};"
+        f" {GIVEN} leaves {worst.residual:.2g} nat of {worst.engine}."
+    )
+    base = weight_hypotheses_of(name.removeprefix(WEIGHTS))
+    kept = [one for one in others if one.name not in {each.name for each in base}]
+    given, *_ = weight_hypotheses_of(GIVEN)
+    return Base(
+        _exchange(scorer, name, given.weights),
+        replace(tried[name], note=note),
+        [given, *kept],
+    )
+
+
+def _places_of_one(scorer: Scorer, samples: Sequence[int]) -> Reference | None:
+    """Return the tokens outside the places at which one engine differs from the base.
+
+    There is no second engine to compare it with, and the scorer's own noise is what is
+    usual.
+    """
+    (name,) = scorer.engines
+    batch = scorer.batch
+    base = torch.full((len(batch.response_ids),), torch.nan)
+    for sample in samples:
+        one, values = scorer.samples[sample], scorer.scores((), sample)
+        at = one.targets - one.start + int(batch.offsets[sample])
+        base[torch.from_numpy(at)] = torch.from_numpy(values).float()
+    pair = replace(batch, old_log_probs=batch.log_probs(name), rollout_log_probs=base)
+    small = pair[list(samples)]
+    inner = Reference.of_batch(small, diagnose(small))
+    if inner is None:
+        return None
+    borders = batch.offsets.tolist()
+    flat = np.concatenate([np.arange(borders[i], borders[i + 1]) for i in samples])
+    is_outside = np.zeros(len(base), dtype=bool)
+    is_outside[flat] = inner.is_outside
+    return Reference(is_outside, inner.edges[:0], np.zeros(1), base.double().numpy())
+
+
+def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) -> Gate:
+    for size in SIZES:
+        samples = order[:size]
+        table = scorer.table(samples)
+        if chain:
+            base = scorer.column(chain, samples)
+            rounding = table.low_precision - table.base
+            table = replace(table, base=base, low_precision=base + rounding)
+        gate = Gate.of_table(table)
+        if gate.is_decided or size >= len(order):
+            break
+    return gate
+
+
+def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:
+    """Return a scorer with other weights as its own, and its own beside them."""
+    weights = {each: one for each, one in scorer.weights.items() if each != name}
+    weights[given] = scorer.engine
+    engine, low = scorer.weights[name], scorer.low_precision
+    if isinstance(engine, LocalEngine) and isinstance(low, LocalEngine):
+        low = low.beside(engine.name, dtype=low.dtype)
+    found = Scorer(scorer.batch, engine, low, weights=weights)
+    found.unscored.update(scorer.unscored)
+    return found

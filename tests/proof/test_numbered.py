@@ -1,0 +1,87 @@
+"""Numbers are fitted to the fault, also between those of the grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.hypotheses.numbered import NUMBERED
+from rounddiag.proof.hypotheses.sampling import FAMILIES, TopK
+from rounddiag.proof.scorer import Scorer
+
+if TYPE_CHECKING:
+    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+
+SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+BY_NAME: dict[str, Any] = {one.name: one for one in NUMBERED}
+BY_NAME |= {one.name: one for one in FAMILIES}
+
+
+@pytest.fixture(scope="module")
+def engine() -> LocalEngine:
+    return LocalEngine.open(str(SAMPLE_DATA / "model"), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def batch() -> rd.Batch:
+    """Samples with three pictures or more."""
+    whole = rd.load(SAMPLE_DATA / "healthy.parquet")
+    assert whole.images is not None
+    long = [i for i, shots in enumerate(whole.images) if len(shots) >= 3]
+    return whole[long[:6]]
+
+
+def inject(
+    batch: rd.Batch, engine: LocalEngine, one: Hypothesis, side: str
+) -> rd.Batch:
+    """Return the batch with the log-probs of one engine under a hypothesis."""
+    scorer = Scorer(batch, engine)
+    values = batch.log_probs(side).clone()
+    for sample in range(batch.num_samples):
+        found = scorer.scores((one,), sample)
+        if found is None:
+            continue
+        trajectory = scorer.samples[sample]
+        at = trajectory.targets - trajectory.start + int(batch.offsets[sample])
+        values[torch.from_numpy(at)] = torch.from_numpy(
+            np.where(np.isfinite(found), found, np.nan)
+        ).float()
+    return replace(batch, **{f"{side}_log_probs": values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "says"),
+    [
+        ("first_prompt_tokens_removed", 5, "no first 5 tokens of the prompt"),
+        ("prompt_cut_to", 20, "the last 20 tokens of the prompt only"),
+        ("position_gap", 5, "positions of the response that are larger by 5"),
+        (
+            "position_gap_at_observations",
+            -1,
+            "positions that are larger by -1 from each observation on",
+        ),
+        ("observation_masked", 2, "observation 2 not attended to"),
+        ("image_removed", 2, "no image 2, counted from 1, and none of its tokens"),
+        ("image_blank", 2, "no pixels of image 2, counted from 1"),
+        ("images_exchanged", 1, "image 1, counted from 1, exchanged with the next one"),
+        ("top_k", 7, "the 7 likeliest tokens only"),
+    ],
+)
+def test_the_number_of_a_fault_is_found(
+    batch: rd.Batch, engine: LocalEngine, name: str, number: int, says: str
+) -> None:
+    family: Any = BY_NAME[name]
+    one = family.at(number)
+    side = "rollout" if isinstance(one.processor, TopK) else "old"
+    proof = rd.prove(
+        inject(batch, engine, one, side), engine, hypotheses=[name], samples=4
+    )
+    assert (proof.verdict, proof.side, proof.cause) == ("proved", side, one.cause)
+    assert proof.conclusions[0].says == (says,)
