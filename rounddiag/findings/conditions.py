@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 Scope: TypeAlias = Literal["sample", "round", "token"]
+Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
 # A column with more distinct values names nobody, and numbers are cut into this many.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
 _FEWEST = 2  # values of a column that can tell tokens apart
@@ -62,9 +63,9 @@ class Condition:
     Attributes
     ----------
     column : str
-    relation : {"=", ">=", "<="}
+    relation : {"=", ">=", "<=", "in"}
     value : object
-        A number, a text, or a bool.
+        A number, a text, or a bool; a tuple of them for `in`.
     text : str
         The condition as part of a sentence: "on rank 3", "from round 5 on".
 
@@ -75,7 +76,7 @@ class Condition:
     """
 
     column: str
-    relation: Literal["=", ">=", "<="]
+    relation: Relation
     value: object
     text: str
 
@@ -97,8 +98,8 @@ class ColumnOfTokens:
     values : sequence
         Sorted if `relations` has an order.
     relations : tuple of str
-        Which conditions make sense: `=`, `>=`, `<=`.
-    log_price : float
+        Which conditions make sense: `=`, `>=`, `<=`; `in` for a set of values.
+    selection_penalty : float
         Logarithm of the number of sets among which the data chose this one.
     """
 
@@ -106,19 +107,19 @@ class ColumnOfTokens:
     scope: Scope
     codes: Array
     values: Sequence[object]
-    relations: tuple[Literal["=", ">=", "<="], ...]
-    log_price: float = 0.0
+    relations: tuple[Relation, ...]
+    selection_penalty: float = 0.0
 
     @property
     def rank(self) -> int:
         """How far down it is among columns that describe the same tokens."""
         if self.name in _PLAIN:
             return _PLAIN.index(self.name)
-        if self.log_price:
+        if self.selection_penalty:
             return len(_PLAIN) + 2 + (self.name == _LEAST_PLAIN)
         return len(_PLAIN) + (len(self.relations) > 1)
 
-    def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
+    def condition(self, relation: Relation, code: int) -> Condition:
         """Return the condition that a code stands for."""
         value = self.values[code]
         return Condition(
@@ -295,7 +296,7 @@ def _of_longest(view: View) -> Iterator[ColumnOfTokens]:
 
 def _encode(
     name: str, column: Array
-) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
+) -> tuple[Array, list[object], tuple[Relation, ...]] | None:
     """Return codes, values and relations; None for a column that names no place."""
     if column.dtype.kind in "mM":
         return None
@@ -319,7 +320,7 @@ def _encode(
 
 def _encode_numbers(
     name: str, column: Array
-) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
+) -> tuple[Array, list[object], tuple[Relation, ...]] | None:
     finite = (
         np.isfinite(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
     )
@@ -327,7 +328,7 @@ def _encode_numbers(
     if len(known) < _FEWEST:
         return None
     is_name = _NAMES.search(name) is not None
-    relations: tuple[Literal["=", ">=", "<="], ...] = ("=",)
+    relations: tuple[Relation, ...] = ("=",)
     if len(known) > _MAX_VALUES:
         if is_name:
             return None
@@ -383,7 +384,7 @@ _ROLES = {
 }
 
 
-def in_order_of_speech(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Sort conditions: what is written, who wrote it, when."""
 
     def place(one: Condition) -> int:
@@ -402,6 +403,10 @@ def _phrase(name: str, relation: str, value: object) -> str:
     if name in _PHRASES:
         return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
+    if isinstance(value, tuple):
+        first = ", ".join(map(_value_text, value[:-1]))
+        listed = f"{first} or {_value_text(value[-1])}"
+        return f"{'on' if _NAMES.search(name) else 'with'} {plain} {listed}"
     if isinstance(value, bool):
         return plain if value else f"not {plain}"
     if isinstance(value, int) and relation != "=":
