@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
-    20.0
-)  # nats: a rival whose likelihood is not 20 times smaller is as good
 PART = 0.5
 
 
