@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special, stats
 
+from rounddiag.columns.predicates import Condition, in_order_of_speech
 from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
-    Condition,
     columns_of_tokens,
-    in_order_of_speech,
     token_id_column,
 )
 from rounddiag.findings.reference import guess_kind, named_range

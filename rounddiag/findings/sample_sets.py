@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from rounddiag.findings.conditions import ColumnOfTokens, Named
+from rounddiag.columns.phrases import Named
+from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.findings.conditions import Scope
+    from rounddiag.columns import Scope
     from rounddiag.findings.view import View
 
 _LONGEST_PERIOD, _MIN_PERIODS = 16, 4

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rounddiag._typing import Array
-    from rounddiag.findings.conditions import Condition
+    from rounddiag.columns.predicates import Condition
     from rounddiag.findings.place import Place
     from rounddiag.findings.view import View
 
