@@ -71,6 +71,10 @@ def phrase(name: str, relation: str, value: object) -> str:
     if name in _PHRASES:
         return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
+    if isinstance(value, tuple):
+        first = ", ".join(map(value_text, value[:-1]))
+        listed = f"{first} or {value_text(value[-1])}"
+        return f"{'on' if is_identifier(name) else 'with'} {plain} {listed}"
     if isinstance(value, bool):
         return plain if value else f"not {plain}"
     if isinstance(value, int) and relation != "=":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.columns.column import Column
 
-Relation: TypeAlias = Literal["=", ">=", "<="]
+Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
 # Columns in the order in which a sentence says them; others are between the two parts.
 _SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
 _SAID_LAST = (
@@ -29,9 +29,9 @@ class Condition:
     Attributes
     ----------
     column : str
-    relation : {"=", ">=", "<="}
+    relation : {"=", ">=", "<=", "in"}
     value : object
-        A number, a text, or a bool.
+        A number, a text, or a bool; a tuple of them for `in`.
     text : str
         The condition as part of a sentence: "on rank 3", "from round 5 on".
 
@@ -50,7 +50,7 @@ class Condition:
         return f"{self.column} {self.relation} {value_text(self.value)}"
 
 
-def in_order_of_speech(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Sort conditions: what is written, who wrote it, when."""
 
     def place(one: Condition) -> int:
@@ -62,16 +62,21 @@ def in_order_of_speech(conditions: Iterable[Condition]) -> tuple[Condition, ...]
 
 
 def meets(codes: Array, relation: Relation, code: int) -> Array:
-    """Mark the codes of a column that stand in a relation to one of them.
+    """Mark the codes, counted from 1 and 0 where unknown, that meet a condition.
 
     Examples
     --------
     >>> import numpy as np
-    >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
+    >>> meets(np.array([1, 0, 3, 2]), "<=", 1)
     array([ True, False, False,  True])
     """
-    rows: Array = codes >= (0 if relation == "<=" else code)
-    return rows if relation == ">=" else rows & (codes <= code)
+    if relation in ("=", "in"):
+        found: Array = codes == code + 1
+    elif relation == ">=":
+        found = codes >= code + 1
+    else:
+        found = (codes <= code + 1) & (codes > 0)
+    return found
 
 
 def rows_between(column: Column, low: float, high: float) -> Array:

@@ -139,6 +139,27 @@ CAUSES: dict[str, Cause] = {
         meaning="holes that a rejection rule left in the mask",
         decides="Save the batch before the rejection.",
     ),
+    # Wrong updates from sound log-probs.
+    "lost_advantages": Cause(
+        meaning="advantages that reach the last round only",
+        decides="Broadcast the advantage of a trajectory to the tokens of all rounds.",
+        incidents=1,
+    ),
+    "zero_advantages": Cause(
+        meaning="advantages of 0 where rewards differ",
+        decides="Compare the rewards that the estimator of advantages was given.",
+        incidents=1,
+    ),
+    "lost_separators": Cause(
+        meaning="turns without the separator of the template",
+        decides="Append the ids that the template writes after the end of a turn.",
+        incidents=1,
+    ),
+    "resumed_turns": Cause(
+        meaning="parts of one turn that count as rounds",
+        decides="Join the parts of an aborted turn.",
+        incidents=1,
+    ),
     "identical_log_probs": Cause(
         meaning="two bitwise equal columns",
         decides="Look for a bypass that sets old to rollout, and log both columns.",

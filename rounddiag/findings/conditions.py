@@ -62,8 +62,8 @@ class ColumnOfTokens:
     values : sequence
         Sorted if `relations` has an order.
     relations : tuple of str
-        Which conditions make sense: `=`, `>=`, `<=`.
-    log_price : float
+        Which conditions make sense: `=`, `>=`, `<=`; `in` for a set of values.
+    selection_penalty : float
         Logarithm of the number of sets among which the data chose this one.
     """
 
@@ -72,14 +72,14 @@ class ColumnOfTokens:
     codes: Array
     values: Sequence[object]
     relations: tuple[Relation, ...]
-    log_price: float = 0.0
+    selection_penalty: float = 0.0
 
     @property
     def rank(self) -> int:
         """How far down it is among columns that describe the same tokens."""
         if self.name in _PLAIN:
             return _PLAIN.index(self.name)
-        if self.log_price:
+        if self.selection_penalty:
             return len(_PLAIN) + 2 + (self.name == _LEAST_PLAIN)
         return len(_PLAIN) + (len(self.relations) > 1)
 

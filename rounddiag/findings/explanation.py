@@ -93,7 +93,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
                 candidates=name_candidates(evidence.candidates),
             )
             found.append(one)
-            if evidence.effect is None:
+            if evidence.effect is None and evidence.severity == "bug":
                 left, indices = left.keep(~chosen), indices[~chosen]
     if not is_few:
         places = [*_places(left, indices, total, refuted)]

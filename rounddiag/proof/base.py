@@ -11,9 +11,9 @@ import torch
 from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
-from rounddiag.proof.hypotheses.weights import WEIGHTS, weight_hypotheses_of
 from rounddiag.proof.samples import MOST
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.proof.hypotheses.weights import WEIGHTS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
+from rounddiag.proof.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

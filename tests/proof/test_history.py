@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import rounddiag as rd
-from rounddiag.proof.engines.chat import Chat
+from rounddiag.proof.chat import Chat
 from tests.proof import test_local
 from tests.proof.test_adapters import load
 from tests.proof.test_local import SIZE, log_probs

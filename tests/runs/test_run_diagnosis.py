@@ -68,8 +68,9 @@ def test_a_run_in_which_a_fault_begins(folder: Path) -> None:
     diagnosis = rd.open_run(folder).diagnose(kind="dense")
     assert diagnosis.frame["step"].tolist() == [*range(NUM_STEPS)]
     assert diagnosis.frame["verdict"].tolist() == ["healthy"] * 9 + ["broken"] * 9
-    assert [[*causes][:1] for causes in diagnosis.frame["causes"]] == (
-        [[]] * 9 + [["image_window"]] * 9
+    assert [[*one] for one in diagnosis.frame["causes"]] == [[]] * 18
+    assert [len(one) > 0 for one in diagnosis.frame["places"]] == (
+        [False] * 9 + [True] * 9
     )
     (one,) = diagnosis.breaks
     assert (one.step, one.previous) == (ONSET, ONSET - 1)
@@ -80,9 +81,10 @@ def test_a_run_in_which_a_fault_begins(folder: Path) -> None:
         "healthy from step 0 to 8; broken from step 9 to 17 (18 of 18 steps diagnosed)"
     )
     assert lines[1].startswith("  from step 9: rounds 2 to ")
-    assert "  image_window in 9 of 18 diagnosed steps, from step 9 to 17" in lines
+    place = "from round 2 on: in 9 of 18 diagnosed steps, from step 9 to 17"
+    assert f"  {place}" in lines
     assert lines[-1] == "  from step 12: parallel.nodes changes from 2 to 4"
-    assert "<li>image_window in 9 of 18 diagnosed" in diagnosis._repr_html_()
+    assert f"<li>{place}</li>" in diagnosis._repr_html_()
 
 
 def test_diagnoses_are_kept_by_kind(

@@ -107,7 +107,7 @@ def filter_of(
 
 _COUNTS = ("num_tokens", "num_large", "num_samples")
 _MEASURES: dict[str, Any] = dict.fromkeys(
-    (*_COUNTS, "share", "ratio", "low", "high", "p", "worth"), 1
+    (*_COUNTS, "share", "ratio", "low", "high", "p", "log_likelihood_ratio"), 1
 )
 
 
