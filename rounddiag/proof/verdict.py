@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.scorer import Scorer
 
 MOST_FAR = 0.02
-RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
+RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
 PART = 0.5
 
 
