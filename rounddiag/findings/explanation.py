@@ -236,10 +236,10 @@ def _older_weights(view: View, place: Place) -> str:
 
 def _versions(view: View, name: str) -> Array | None:
     """Return the version of each token; None for one that is no number."""
-    columns = view.facts.sample_columns, view.facts.round_columns
-    for column, at in zip(columns, (view.sample, view.segment), strict=True):
-        if name in column and column[name].dtype.kind in "iuf":
-            values: Array = column[name][at].astype(float)
+    columns = view.batch.columns
+    for scope, rows in ((columns.samples, view.sample), (columns.rounds, view.segment)):
+        if name in scope and scope[name].kind in ("number", "name"):
+            values: Array = scope[name].filled[rows].astype(float)
             return values
     return None
 
@@ -249,17 +249,16 @@ def _is_described_otherwise(view: View, place: Place, name: str) -> bool:
     inside = np.zeros(view.batch.num_samples, dtype=bool)
     inside[view.sample[place.tokens]] = True
     there = view.num_per_sample > 0
-    columns = dict(view.facts.sample_columns)
-    if view.facts.group is not None:
-        columns["group_id"] = view.facts.group
-    for other, values in columns.items():
-        if other == name or VERSIONS.search(other):
+    columns = view.batch.columns
+    for other in {**columns.samples, **columns.available(["group_id"])}.values():
+        if other.name == name or VERSIONS.search(other.name):
             continue
-        keys = np.array([str(value) for value in values], dtype=object)
-        if len(np.unique(keys[there])) > there.sum() / 2:
+        codes = other.codes()[0]
+        if len(np.unique(codes[there])) > there.sum() / 2:
             continue
-        mine = np.unique(keys[inside & there])
-        if len(mine) == 1 and (np.isin(keys, mine) == inside)[there].all():
+        mine = np.unique(codes[inside & there])
+        is_one = len(mine) == 1 and mine[0] >= 0
+        if is_one and ((codes == mine[0]) == inside)[there].all():
             return True
     return False
 

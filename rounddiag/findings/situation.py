@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rounddiag._typing import Array
-    from rounddiag.findings.conditions import Condition
+    from rounddiag.columns.predicates import Condition
     from rounddiag.findings.place import Place
     from rounddiag.findings.view import View
 
@@ -179,7 +179,9 @@ def _has_images(view: View, tokens: Array) -> bool | None:
     """Return whether some tokens have an image in their context."""
     if view.images is None:
         return None
-    return bool((view.images[tokens] > 0).any())
+    images = view.images[tokens]
+    is_unknown = bool(np.isnan(images).any())
+    return bool((images > 0).any()) or (None if is_unknown else False)
 
 
 def _refuted(view: View) -> set[str]:
@@ -194,6 +196,6 @@ def _refuted(view: View) -> set[str]:
         refuted.add("moe_routing")
     if int(view.round.max(initial=0)) == 0:
         refuted.add("context_masked")
-    if view.images is not None and int(view.images.max(initial=0)) <= 1:
+    if view.images is not None and (view.images <= 1).all():
         refuted.add("image_window")
     return refuted
