@@ -92,10 +92,10 @@ def _copies(batch: Batch) -> Fault | None:
     if not copies:
         return None
     num = sum(len(rows) - 1 for rows in copies)
-    first = copies[0]
+    first, word = copies[0], "is a copy" if num == 1 else "are copies"
     return Fault(
-        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of"
-        f" another: sample {first[1]} is sample {first[0]}",
+        f"{num:,} of {pluralize(len(batch), 'sample')} {word} of another, with its"
+        f" prompt, response and log-probs: sample {first[1]} is sample {first[0]}",
         tuple(sorted(row for rows in copies for row in rows[1:])),
     )
 

@@ -79,6 +79,7 @@ ADVANTAGES_REACH = _UPDATE(
     "advantages reach the earlier rounds",
     "advantages",
     _last_round_only,
+    cause="lost_advantages",
     advice="Broadcast the advantage of a trajectory to the tokens of all its rounds.",
 )
 
@@ -117,6 +118,7 @@ ADVANTAGES_DIFFER = _UPDATE(
     "advantages are not 0 where rewards differ",
     "advantages",
     _all_zero,
+    cause="zero_advantages",
     advice="Compare the rewards that the estimator of advantages was given.",
 )
 
@@ -178,6 +180,7 @@ SEPARATED = _UPDATE(
     "turns are separated as in the prompts",
     "response_ids",
     _separators,
+    cause="lost_separators",
     advice="Append the ids that the template writes after the end of a turn, with mask"
     " 0.",
 )
@@ -213,6 +216,7 @@ RESUMED = _UPDATE(
     "no round resumes inside a turn",
     "response_mask",
     _resumed,
+    cause="resumed_turns",
     advice="Join the parts of an aborted turn into one round, and mask none of them by"
     " accident.",
 )

@@ -13,7 +13,7 @@ null. Its keys:
   `location`, `num_tokens`, `samples`, `shown`, `evidence` (`name`, `value`, `unit`,
   `low`, `high`), `candidates` (`cause`, `meaning`, `decides`, `hypotheses`,
   `incidents`), `next_step`.
-- `failed_checks`: `name`, `detail`, `samples`.
+- `failed_checks`: `name`, `kind`, `cause`, `detail`, `samples`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.checks import check
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.findings import diagnose
 from rounddiag.findings.verdict import is_at_least
@@ -36,12 +35,16 @@ if TYPE_CHECKING:
     from rounddiag.findings.verdict import Verdict
 
 
+_CHECK = ("name", "kind", "cause", "detail")
+
+
 def run_check(
     batch: Batch, file: str, *, fail_on: Verdict, as_json: bool
 ) -> tuple[str, bool]:
     """Diagnose a batch and compare the verdict with a level."""
-    diagnosis, checks = diagnose(batch), check(batch)
-    failed = is_at_least(diagnosis.verdict, fail_on)
+    diagnosis = diagnose(batch)
+    checks = diagnosis.checks
+    failed = is_at_least(diagnosis.verdict, fail_on) or bool(diagnosis.updates)
     if as_json:
         facts = {
             "file": file,
@@ -54,7 +57,7 @@ def run_check(
         return json.dumps(_finite(facts), allow_nan=False), failed
     result = (
         f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
-        f"{fail_on} or worse fails"
+        f"{fail_on} or worse fails, and so does a wrong update"
     )
     paragraphs = [
         describe_diagnosis(diagnosis),
@@ -75,7 +78,10 @@ def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:
         },
         "findings": [_finding(one) for one in diagnosis],
         "failed_checks": [
-            {"name": one.name, "detail": one.detail, "samples": list(one.samples)}
+            {
+                **{name: getattr(one, name) for name in _CHECK},
+                "samples": list(one.samples),
+            }
             for one in checks.failed
         ],
     }

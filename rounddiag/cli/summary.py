@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.batch.html import describe_sources
-from rounddiag.checks import check
 from rounddiag.core import token_frame
 from rounddiag.findings import diagnose
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
@@ -42,8 +41,10 @@ def describe_diagnosis(diagnosis: Diagnosis) -> str:
 
 
 def describe_failed_checks(checks: Checks) -> str:
-    """Return one line per failed check."""
-    failed = [f"failed check: {one.name}: {one.detail}" for one in checks.failed]
+    """Return one line per failed check, with what it means."""
+    failed = [
+        f"failed check ({one.kind}): {one.name}: {one.detail}" for one in checks.failed
+    ]
     return "\n".join(failed)
 
 
@@ -72,7 +73,7 @@ def _findings(diagnosis: Diagnosis) -> str:
         (
             f"{one.share:.0%}",
             one.kind,
-            one.cause,
+            one.name,
             printable(one.location),
         )
         for one in diagnosis
@@ -93,7 +94,7 @@ _COLUMNS = [
 def describe(batch: Batch) -> str:
     """Describe the mismatch of each round and where the numbers come from."""
     diagnosis = diagnose(batch)
-    checks = check(batch)
+    checks = diagnosis.checks
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
     place = _onset(diagnosis) or _worst(summary)

@@ -1,10 +1,10 @@
 """`rounddiag watch RUN`: a line for each step of a run, while training goes on.
 
 With `--json` each line is a JSON object: `step`, `verdict`, `mean_abs_diff` in nats
-(null where it is not finite), `causes`, `text`, `events` (the facts of the run that
-changed since the step before, and weights that stopped changing), `fail_on`,
-`failed`; or `step` and `error` for a step that cannot be read. `rounddiag check FOLDER
---last 5` prints the same lines.
+(null where it is not finite), `causes` (of facts and reversals), `places`, `updates`
+(wrong ones), `text`, `events` (the facts of the run that changed since the step before,
+and weights that stopped changing), `fail_on`, `failed`; or `step` and `error` for a
+step that cannot be read. `rounddiag check FOLDER --last 5` prints the same lines.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, A
         "step": step,
         "verdict": found["verdict"],
         "mean_abs_diff": mean if isfinite(mean) else None,
-        "causes": [*found["causes"]],
+        **{name: [*found[name]] for name in ("causes", "places", "updates")},
         "text": found["text"],
         "events": [one.text for one in run.events() if one.step == step],
         "fail_on": fail_on,
-        "failed": is_at_least(found["verdict"], fail_on),
+        "failed": is_at_least(found["verdict"], fail_on) or len(found["updates"]) > 0,
     }
 
 
@@ -134,7 +134,9 @@ def _describe(row: dict[str, Any]) -> str:
         return f"step {row['step']:>6,}  cannot be read: {row['error']}"
     mean = row["mean_abs_diff"]
     level = "" if mean is None else f"{mean:.4f} nat  "
-    headline = row["text"].partition("\n")[0]
+    headline, _, advice = row["text"].partition("\n")
     lines = [f"step {row['step']:>6,}  {text}" for text in row["events"]]
     lines.append(f"step {row['step']:>6,}  {row['verdict']:<10}  {level}{headline}")
+    if row["causes"] or row["places"]:
+        lines.append(f"{'':13}{advice}")
     return "\n".join(lines)

@@ -171,7 +171,7 @@ def _pack(reply: object) -> str:
 
 def _words(diagnosis: Diagnosis) -> str:
     """Return the verdict and the findings as text."""
-    lines = [f"{one.cause.replace('_', ' ')}: {one.location}" for one in diagnosis]
+    lines = [f"{one.kind}, cause {one.name}: {one.location}" for one in diagnosis]
     items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
     text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
     verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"
@@ -229,8 +229,10 @@ def _failed_steps(run: Run) -> str:
 
 def _steps(diagnosis: RunDiagnosis) -> str:
     frame = diagnosis.frame.assign(
-        causes=diagnosis.frame["causes"].map(", ".join),
-        places=diagnosis.frame["places"].map("; ".join),
+        **{
+            name: diagnosis.frame[name].map("; ".join)
+            for name in ("causes", "places", "updates")
+        },
         # What to do is said once, at the break.
         text=[printable(text.split("\n")[0]) for text in diagnosis.frame["text"]],
     )

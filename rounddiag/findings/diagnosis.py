@@ -17,6 +17,7 @@ from typing import (
 import numpy as np
 
 from rounddiag.checks import check
+from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
@@ -146,6 +147,11 @@ class Diagnosis(Sequence[Finding]):
         return judge(self.level, self.reference, self.findings, factor=factor)
 
     @property
+    def updates(self) -> tuple[Finding, ...]:
+        """The facts that make an update wrong, whatever the mismatch is."""
+        return tuple(one for one in self if one.severity == "update")
+
+    @property
     def onset(self) -> Onset | None:
         """The round from which on the batch differs, if a place has one."""
         places = [one for one in self if one.is_bug]
@@ -179,7 +185,7 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {one.share:4.0%}  {one.kind:<8}  {one.cause}: {one.location}"
+            f"  {one.share:4.0%}  {one.kind:<8}  {one.name}: {one.location}"
             for one in self
         ]
         lines += [f"Prove it: {self.prove_command}"] * bool(self.prove_command)
@@ -200,7 +206,7 @@ class Diagnosis(Sequence[Finding]):
         head = "".join(f"<th>{name}</th>" for name in heads)
         rows = "".join(
             "<tr>"
-            f"<td>{one.kind}</td><td>{_cell(one.cause)}</td>"
+            f"<td>{one.kind}</td><td>{_cell(one.name)}</td>"
             f"<td>{one.share:.0%}</td><td>{_cell(one.location)}</td>"
             f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
@@ -348,6 +354,7 @@ def _finding(one: Explained, view: View) -> Finding:
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
         **evidence.where,
     }
+    source = view.batch.meta.get("source")
     step = CAUSES[cause].decides if cause in CAUSES else NEXT_STEP
     location = describe_place(where, one.indices, view)
     return Finding(
@@ -364,6 +371,8 @@ def _finding(one: Explained, view: View) -> Finding:
         next_step=evidence.next_step or step,
         severity=evidence.severity,
         num_tokens=len(one.indices),
+        checkpoint=checkpoint_of(view.batch),
+        source=source if isinstance(source, str) else "",
         view=view,
         indices=one.indices,
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.columns import sample_clusters
+from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable, with_minus
@@ -135,6 +135,8 @@ class Finding:
     severity : {"bug", "update", "note"}
         An update has sound log-probs; training is at fault. A note is neither.
     num_tokens : int
+    checkpoint, source : str
+        The model and the file that the batch names; empty if none.
     """
 
     kind: Kind
@@ -150,8 +152,20 @@ class Finding:
     next_step: str = ""
     severity: Severity = "bug"
     num_tokens: int
+    checkpoint: str = ""
+    source: str = ""
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the tokens of the batch, which its file has."""
+        return {**self.__dict__, "view": None}
+
+    @property
+    def name(self) -> str:
+        """Its cause in words for a table."""
+        is_named = self.kind in ("fact", "reversal")
+        return self.cause.replace("_", " ") if is_named else "not known"
 
     @property
     def is_bug(self) -> bool:
@@ -175,8 +189,7 @@ class Finding:
         names = self._hypotheses
         if not names:
             return ""
-        model = checkpoint_of(self.view.batch)
-        first = repr(model) if model else "model"
+        first = repr(self.checkpoint) if self.checkpoint else "model"
         return f"rd.prove(batch, {first}, hypotheses={names})"
 
     @property
@@ -185,13 +198,12 @@ class Finding:
 
         `MODEL` is yours to put in where the batch does not name it.
         """
-        file = self.view.batch.meta.get("source")
         names = self._hypotheses
-        if not names or not isinstance(file, str) or not Path(file).is_file():
+        if not names or not self.source or not Path(self.source).is_file():
             return ""
-        model = shlex.quote(checkpoint_of(self.view.batch) or "MODEL")
+        model = shlex.quote(self.checkpoint or "MODEL")
         # As it is named from here: a notebook that is shared says nothing of a machine.
-        near = shlex.quote(os.path.relpath(file))
+        near = shlex.quote(os.path.relpath(self.source))
         return f"rounddiag prove {near} --model {model} --hypotheses {','.join(names)}"
 
     @property
@@ -205,7 +217,7 @@ class Finding:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
         import pandas as pd
 
-        view, index = self.view, self.indices
+        view, index = _view(self), self.indices
         frame = pd.DataFrame(
             {
                 "sample": view.sample[index].astype(np.int32),
@@ -223,11 +235,10 @@ class Finding:
 
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
-        name = self.cause if self.kind in ("fact", "reversal") else "cause not known"
         possible = ", ".join(map(str, self.candidates))
         call = self.prove_command or self.prove_call
         lines = (
-            f"{self.kind}: {name} ({self.share:.0%} of the sum of |diff|)",
+            f"{self.kind}: {self.name} ({self.share:.0%} of the sum of |diff|)",
             f"  {self.shown or self.explanation}",
             *([f"  possible: {possible}"] if possible else []),
             f"  evidence: {numbers}",
@@ -235,6 +246,17 @@ class Finding:
             *([f"  prove: {call}"] if call else []),
         )
         return "\n".join(map(printable, lines))
+
+
+def _view(finding: Finding) -> View:
+    """Return the tokens of its batch; an error if it comes from another process."""
+    if finding.view is None:
+        raise BatchError.build(
+            expected="a finding with the tokens of its batch",
+            found="one from another process, which left them in the file",
+            advice="Diagnose the file here: `rounddiag.diagnose(path)`.",
+        )
+    return finding.view
 
 
 Axis: TypeAlias = Literal["round", "sample", "step", "log_prob"]
@@ -275,7 +297,7 @@ class Exhibit:
 
 def exhibit(finding: Finding) -> Exhibit:
     """Return the numbers that show a finding best."""
-    view = finding.view
+    view = _view(finding)
     inside = np.zeros(len(view), dtype=bool)
     inside[finding.indices] = True
     onset = finding.where.get("rounds_from")

@@ -107,18 +107,17 @@ def write_headline(diagnosis: Diagnosis) -> str:
     level = diagnosis.level
     if diagnosis.verdict == "not_measurable":
         return f"The mismatch cannot be measured: {diagnosis.reason}."
-    is_drift = diagnosis.reference.is_drift
+    bugs = [one for one in diagnosis if one.is_bug]
     if diagnosis.verdict == "identical":
+        is_drift = diagnosis.reference.is_drift
         reason = "no update yet" if is_drift else "true on-policy training"
-        return (
+        first = (
             f"All {level.num_tokens:,} tokens have bitwise equal log-probs: {reason}, "
             "or a copy."
         )
-    bugs = [one for one in diagnosis if one.is_bug]
-    updates = [_sentence(one) for one in diagnosis if one.severity == "update"]
-    if bugs:
-        return " ".join([_sentence(bugs[0]), *updates])
-    return " ".join([_describe_level(diagnosis), *updates])
+    else:
+        first = _sentence(bugs[0]) if bugs else _describe_level(diagnosis)
+    return " ".join([first, *map(_sentence, diagnosis.updates)])
 
 
 def _sentence(finding: Finding) -> str:

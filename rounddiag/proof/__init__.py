@@ -10,9 +10,13 @@ back to the noise, better than every other one.
 `hypotheses`    what an engine may have done; `register` for one of your own
 `engines`       what scores: transformers, a server, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
+`chat`          the tokenizer of a model, and its chat template
+`template`      a chat template, rendered in a child process with limits
 `samples`       those with the largest mismatch, and controls
 `plan`          passes, seconds and memory, before it starts
 `scorer`        the scores of samples under hypotheses, computed once each
+`weights`       older checkpoints, of all samples or of each; adapters
+`columns`       log-probs that were moved, exchanged, rounded or filled
 `fitting`       the number of a family, such as a temperature
 `scores`        the scores of the same tokens, by the engines and by a scorer
 `noise`         residuals on the scale of logits, and their scale

@@ -16,6 +16,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import find_base
+from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
@@ -23,7 +24,6 @@ from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.caches import kept_rounds
-from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
@@ -34,11 +34,6 @@ from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,
     order_families,
-)
-from rounddiag.proof.hypotheses.weights import (
-    adapter_hypotheses,
-    weight_hypotheses,
-    weights_by_sample,
 )
 from rounddiag.proof.judge import (
     LEAST_TOKENS,
@@ -54,6 +49,11 @@ from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
+from rounddiag.proof.weights import (
+    adapter_hypotheses,
+    weight_hypotheses,
+    weights_by_sample,
+)
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -471,7 +471,8 @@ class Experiment:
             if mixed is not None:
                 one, scores = mixed
                 found.append((one, _opinion(table, engine, one, scores, floor)))
-            for one in kept_rounds(list(found)):
+            places = [(one, opinion.where) for one, opinion in found]
+            for one in kept_rounds(places):
                 with suppress(StoppedError):
                     scores = self.scorer.column((one,), samples)
                     found.append((one, _opinion(table, engine, one, scores, floor)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.proof.engines.chat import Chat
+    from rounddiag.proof.chat import Chat
     from rounddiag.vision import Screenshot
 
 Look: TypeAlias = Literal[

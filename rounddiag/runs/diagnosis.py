@@ -15,12 +15,13 @@ import pandas as pd
 
 from rounddiag.findings import DETECTORS, REFERENCE, diagnose
 from rounddiag.findings.verdict import hold
-from rounddiag.runs.step_tables import load_step
+from rounddiag.runs.step_tables import check_totals, load_step
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rounddiag.findings import Finding
     from rounddiag.findings.verdict import Verdict
     from rounddiag.runs.change_points import Break
     from rounddiag.runs.folder import RunFolder, StepFiles
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MAX_STEPS = 40
 # More phases, or events, are only counted.
 _MOST = 6
-_COLUMNS = ("step", "verdict", "mean_abs_diff", "causes", "places", "text")
+_COLUMNS = ("step", "verdict", "mean_abs_diff", "causes", "places", "updates", "text")
 # A weight version that has not changed for so many steps is not expected to.
 _CONSTANT = 3
 
@@ -43,8 +44,9 @@ class RunDiagnosis:
     ----------
     frame : DataFrame
         One row per diagnosed step: `step, verdict, mean_abs_diff, causes, places,
-        text`; causes and places of what noise does not explain, best first. A verdict
-        holds until a step is far below its limits.
+        updates, text`: causes that facts and reversals name, places without a name, and
+        wrong updates, the largest share first. A verdict holds until a step is far
+        below its limits.
     num_steps : int
         Steps of the run.
     breaks : tuple of Break
@@ -94,8 +96,8 @@ class RunDiagnosis:
         return [*lines, *self._findings(), *events]
 
     def _findings(self) -> Iterator[str]:
-        """Say in which of the diagnosed steps each cause, and each place, is found."""
-        for name in ("causes", "places"):
+        """Say in which of the diagnosed steps each cause, or place, is found."""
+        for name in ("causes", "updates", "places"):
             rows = self.frame.explode(name).dropna(subset=name)
             groups = [
                 (found, part["step"].tolist())
@@ -104,7 +106,7 @@ class RunDiagnosis:
             groups.sort(key=lambda one: -len(one[1]))
             for found, steps in groups[:_MOST]:
                 count = f"{len(steps):,} of {len(self.frame):,} diagnosed steps"
-                join = " in" if name == "causes" else ": in"
+                join = ": in" if name == "places" else " in"
                 yield f"{found}{join} {count}, {_name_steps(steps)}"
 
     def _steps_by_verdict(self) -> dict[str, list[int]]:
@@ -136,10 +138,12 @@ def diagnose_step(
     folder: RunFolder, step: StepFiles, *, kind: str | None
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
-    diagnosis = diagnose(load_step(folder, step), kind=kind)
+    batch = load_step(folder, step)
+    check_totals(folder, step, batch)
+    diagnosis = diagnose(batch, kind=kind)
     bugs = [one for one in diagnosis if one.is_bug]
-    causes = [one.cause for one in bugs if one.cause != "unknown"]
-    places = [one.where["found"].text for one in bugs if "found" in one.where]
+    causes = [one.cause for one in bugs if one.kind != "place"]
+    places = [_place(one) for one in bugs if one.kind == "place"]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,
@@ -147,9 +151,18 @@ def diagnose_step(
         "mean_abs_diff": diagnosis.level.mean_abs_diff,
         "causes": list(dict.fromkeys(causes)),
         "places": list(dict.fromkeys(places)),
+        "updates": [one.cause for one in diagnosis.updates],
         "text": diagnosis.text,
     }
     return {"diagnoses": pd.DataFrame([row])}
+
+
+def _place(finding: Finding) -> str:
+    """Return where a finding is, in words that are the same at other steps."""
+    onset = finding.where.get("onset")
+    if onset is not None:
+        return f"from round {onset.round} on"
+    return str(finding.where["found"].text)
 
 
 def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:

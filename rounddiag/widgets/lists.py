@@ -69,7 +69,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
     rows = list(found)[start:]
     places = [evidence_place(one) for one in rows]
     columns = [
-        ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
+        ("cause", "text", [one.name for one in rows]),
         ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
         ("kind", "text", [one.kind for one in rows]),
@@ -88,12 +88,18 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
 def _explain(one: Finding) -> str:
     """Return how a cause was shown, or what is possible, and what to do."""
     row = CAUSES.get(one.cause)
-    others = ", ".join(other.cause.replace("_", " ") for other in one.candidates)
+    meaning = row.meaning if row else ""
+    names = [
+        f"{other.meaning} ({pluralize(other.incidents, 'public incident')})"
+        for other in one.candidates
+    ]
+    call = one.prove_command or one.prove_call
     parts = [
-        f"{row.meaning[:1].upper()}{row.meaning[1:]}." if row else "",
-        one.shown or one.explanation,
-        f"Possible: {others}." if others else "",
-        f"Next: {one.next_step}" if one.next_step else "",
+        f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
+        one.shown,
+        f"Possible: {'; '.join(names)}." if names else "",
+        f"By chance: p = {one.p:.2g}." if one.p is not None else "",
+        f"{call} decides." if call else f"Next: {one.next_step}",
     ]
     return " ".join(filter(None, parts))
 

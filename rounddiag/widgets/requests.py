@@ -158,6 +158,7 @@ class RequestHandler:
         opens = 0 if len(found) and not session.is_placed else None
         return {
             "verdict": found.verdict,
+            "is_update": bool(found.updates),
             "text": found.text,
             "num_findings": len(found),
             "usual": found.reference.usual,

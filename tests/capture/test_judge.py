@@ -21,8 +21,8 @@ import rounddiag as rd
 from rounddiag.capture import Recorder, judge
 from rounddiag.capture import recorder as recorder_module
 from rounddiag.capture.judging import judge_file
+from rounddiag.columns.phrases import Named
 from rounddiag.errors import BatchError
-from rounddiag.findings.conditions import Named
 from tests.batches import padded
 from tests.capture.conftest import SUPPRESSED
 
@@ -349,9 +349,9 @@ def test_the_child_ends_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_verdict_holds_until_half_its_limit_is_not_met(tmp_path: Path) -> None:
-    """Up to 0.02 nat is usual; a noisy run is healthy again below 0.01."""
+    """Up to 0.057 nat is usual for these; a noisy run is healthy again below half."""
     generator = torch.Generator().manual_seed(0)
-    noise = 0.015 * 1.25 * torch.randn(16, 32, generator=generator)
+    noise = 0.045 * 1.25 * torch.randn(16, 32, generator=generator)
     rollout = -torch.rand(16, 32, generator=generator) - 0.5
     file = tmp_path / "step_0.parquet"
     rd.save(padded(torch.ones(16, 32), rollout + noise, rollout), file)
@@ -397,7 +397,9 @@ def test_the_verdict_of_a_child_process(
     ((diagnosis, path),) = calls
     assert (diagnosis.verdict, path) == ("broken", file)
     assert diagnosis.headline in line
-    assert len(diagnosis[0].tokens()) == diagnosis[0].num_tokens
+    assert (diagnosis[0].kind, diagnosis[0].num_tokens > 0) == ("place", True)
+    with pytest.raises(BatchError, match="left them in the file"):
+        diagnosis[0].tokens()
     found = recorder.metrics()
     assert found["rounddiag/severity"] == 4.0
     assert found["rounddiag/onset_round"] == 2.0

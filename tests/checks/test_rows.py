@@ -37,8 +37,8 @@ def test_copies_are_named_with_their_first() -> None:
     batch = rows([1, 2, 3], [4, 5, 6], [1, 2, 3], [4, 5, 6], [1, 2, 3])
     assert came_to(COPIES, batch) == (
         "failed",
-        "3 samples with the prompt, response and log-probs of another: sample 2 is"
-        " sample 0",
+        "3 of 5 samples are copies of another, with its prompt, response and log-probs:"
+        " sample 2 is sample 0",
         (2, 3, 4),
     )
 

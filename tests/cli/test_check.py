@@ -84,10 +84,47 @@ def test_it_prints_verdict_level_findings_and_the_result(
     head, findings, command, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
-    assert findings.splitlines()[1].split()[2] == "image_window"
-    expected = f"prove it: rounddiag prove {BROKEN} --model MODEL --hypotheses image_w"
+    first = "  98%  place     not known  74 tokens differ by more than a factor of 2, "
+    assert findings.splitlines()[1].startswith(first)
+    expected = f"prove it: rounddiag prove {BROKEN} --model MODEL --hypotheses "
     assert command.startswith(expected)
-    assert result == "failed: the verdict is broken; suspicious or worse fails\n"
+    assert "image_window" in command.removeprefix(expected).split(",")
+    assert result == (
+        "failed: the verdict is broken; suspicious or worse fails, and so does a wrong"
+        " update\n"
+    )
+
+
+def test_a_wrong_update_fails_whatever_the_verdict_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = arrays()
+    last = np.zeros_like(parts["rollout"])
+    last[:, -20:] = 1.0
+    batch = made(parts, advantages=torch.from_numpy(last))
+    file = save_batch(batch, tmp_path)
+    assert main(["check", file, "--fail-on", "broken"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("healthy: Noise: mean |diff| is ")
+    assert "0 in all rounds but the last" in out.splitlines()[0]
+    plain = json_of(file, capsys)
+    assert (plain["verdict"], plain["failed"]) == ("healthy", True)
+    assert [(one["kind"], one["cause"]) for one in plain["failed_checks"]] == [
+        ("update", "lost_advantages")
+    ]
+    assert [
+        (one["kind"], one["severity"], one["cause"], one["share"])
+        for one in plain["findings"]
+    ] == [("fact", "update", "lost_advantages", 0.0)]
+
+
+def test_copies_beside_older_weights_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = rd.load(STALE)
+    file = save_batch(batch[[*range(len(batch)), 3, 9, 9, 20]], tmp_path)
+    assert main(["check", file]) == 1
+    assert capsys.readouterr().out.startswith("suspicious: ")
 
 
 def test_failed_checks_are_printed(
@@ -97,8 +134,8 @@ def test_failed_checks_are_printed(
     parts["old"][3, 5] = 0.5
     main(["check", save_batch(made(parts), tmp_path)])
     assert (
-        "\nfailed check: log-probs are not above 0: 1 token whose old log-prob is above"
-        " 0, in 1 sample: sample 3 round 0 position 5\n"
+        "\nfailed check (bug): log-probs are not above 0: 1 token whose old log-prob is"
+        " above 0, in 1 sample: sample 3 round 0 position 5\n"
     ) in capsys.readouterr().out
 
 
@@ -156,12 +193,16 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["failed_checks"] == []
     first = plain["findings"][0]
     assert [*first] == [
-        *("cause", "confidence", "share", "location", "num_tokens", "samples"),
-        *("explanation", "evidence", "alternatives", "next_step"),
+        *("kind", "cause", "severity", "share", "p", "location", "num_tokens"),
+        *("samples", "shown", "evidence", "candidates", "next_step"),
     ]
-    assert first["cause"] == "image_window"
+    assert (first["kind"], first["cause"]) == ("place", "unknown")
+    assert 0 < first["p"] < 0.01
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
-    assert {*first["alternatives"][0]} == {"cause", "how_to_tell"}
+    assert "image_window" in [one["cause"] for one in first["candidates"]]
+    assert {*first["candidates"][0]} == {
+        *("cause", "meaning", "decides", "hypotheses", "incidents"),
+    }
 
 
 def test_json_has_null_where_a_number_is_not_finite(

@@ -171,8 +171,8 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
     failed, last = parts[1], parts[-1]
     assert parts[2].startswith("1 sample, 2 rounds, 3 generated tokens\n")
     assert failed == (
-        "failed check: log-probs are not above 0: 1 token whose old log-prob is above"
-        " 0, in 1 sample: sample 0 round 0 position 0"
+        "failed check (bug): log-probs are not above 0: 1 token whose old log-prob is"
+        " above 0, in 1 sample: sample 0 round 0 position 0"
     )
     lines = last.splitlines()
     assert lines[0] == (
@@ -189,16 +189,16 @@ def test_the_verdict_and_the_findings_come_first() -> None:
         "broken: 74 tokens differ by more than a factor of 2, from round 2 on, in 26 of"
         " 64 samples."
     )
-    assert cause.startswith("Probably ")
-    assert "older images that one engine no longer sees (" in cause
+    assert cause.startswith("Cause not known; possible: ")
+    assert ", image window, " in cause
     assert level == (
         "level: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; 4,143 tokens"
         " of 64 samples)"
     )
     assert usual.startswith("range: up to ")
     heading, first, *_ = parts[1].splitlines()
-    assert heading.split() == ["confidence", "share", "cause", "where"]
-    assert first.split()[2] == "image_window"
+    assert heading.split() == ["share", "kind", "cause", "where"]
+    assert first.startswith("  98%  place     not known  74 tokens differ ")
 
 
 def test_the_onset_is_named_in_place_of_the_worst_round() -> None:
@@ -216,7 +216,7 @@ def test_a_value_of_a_column_cannot_command_the_terminal() -> None:
     rank = np.array(["\x1b[1m", "b", "c", "d"])[np.arange(32) % 4]
     shaken(parts, (rank == "\x1b[1m")[:, None] & (parts["mask"] > 0), 0.3)
     text = describe(made(parts, sample_columns={"rank": rank}))
-    assert "bad_worker" in text
+    assert "place     not known  " in text
     assert "rank \\x1b[1m, in 8 of 32 samples" in text
     assert "\x1b" not in text
 

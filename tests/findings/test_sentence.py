@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
     "block": (lambda: shake(ROW // 8 == 1, 0.3), ("in 8 of 32 samples",)),
     "shift": (shift, ("more than a factor of 2", "in 8 of 32 samples")),
     "fill": (fill, ("40 tokens differ by more than a factor of 2",)),
-    "copy": (copy, ("4 samples with the prompt, response and log-probs of another",)),
+    "copy": (copy, ("4 of 32 samples are copies of another",)),
     "punch": (punch, ("32 tokens masked between two of a round, in 32 samples",)),
     "lose": (lose, ("5 tokens whose rollout log-prob is NaN, in 1 sample",)),
     "heat": (heat, ("All tokens are affected",)),

@@ -44,8 +44,8 @@ from rounddiag.proof.hypotheses.sampling import (
     TopK,
     TopP,
 )
-from rounddiag.proof.hypotheses.weights import weight_hypotheses
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

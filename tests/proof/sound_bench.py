@@ -26,8 +26,8 @@ import rounddiag as rd
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.hypotheses.weights import weight_hypotheses_of
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ import transformers
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.pictures import draw
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import TopP
-from rounddiag.proof.hypotheses.weights import weight_hypotheses
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses
 from rounddiag.vision.screenshots import EncodedScreenshot
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"

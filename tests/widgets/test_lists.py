@@ -34,11 +34,14 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     looked_at = session(window)
     found = drawer_list(looked_at, "findings")
     first = looked_at.diagnosis[0]
-    assert column(found, "cause") == ["image window"]
+    assert column(found, "cause") == ["not known"]
+    assert column(found, "kind") == ["place"]
     assert column(found, "where") == [first.location]
     assert found["findings"] == [0]
-    assert first.explanation in found["notes"][0]
-    assert first.next_step in found["notes"][0]
+    note = found["notes"][0]
+    assert note.startswith("Possible: token ids that are not the sampled ones (7 ")
+    assert "older images that one engine no longer sees (" in note
+    assert note.endswith(f" {first.prove_command} decides.")
     tokens = first.tokens()
     worst = tokens.iloc[int(tokens["diff"].abs().to_numpy().argmax())]
     place = {key: int(worst[key]) for key in ("sample", "round", "token")}

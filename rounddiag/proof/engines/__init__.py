@@ -5,7 +5,6 @@
 `local`         transformers in this process
 `llama_vision`  what that architecture reads besides ids
 `loading`       a model and its image processor, from a folder or a name
-`chat`          the tokenizer and chat template of a model
 `settings`      what a model computes otherwise for one pass
 `adapters`      a LoRA adapter, added to a model without peft
 `server`        a running vLLM or SGLang: ids sent, answers checked

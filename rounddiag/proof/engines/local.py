@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines import llama_vision
-from rounddiag.proof.engines.chat import Chat
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,

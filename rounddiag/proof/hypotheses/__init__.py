@@ -9,9 +9,7 @@
 `history`       earlier rounds as other ids than those that were written
 `decoding`      tokens decoded one after the other, by a server
 `sampling`      temperature, truncation, penalties, bias: from logits alone
-`columns`       log-probs that were moved, exchanged or filled: no engine at all
 `numerics`      weights in 8 bits, experts chosen otherwise
-`weights`       older checkpoints, adapters
 `numbered`      how many tokens, which image: a whole number that is fitted
 `caches`        a cache that older weights filled
 ==============  ==================================================================

@@ -12,7 +12,6 @@ from rounddiag.proof.trajectory import Request
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rounddiag.proof.judge import Opinion
     from rounddiag.proof.trajectory import Samples, Trajectory
 
 # Tokens of a block: a cache keeps whole ones. SGLang has pages of 1, vLLM 16 on a GPU.
@@ -65,11 +64,11 @@ def _kept_rounds(weights: str, number: int, block: int) -> Edit:
 
 
 def kept_rounds(
-    opinions: Iterable[tuple[Hypothesis, Opinion]],
+    places: Iterable[tuple[Hypothesis, str]],
 ) -> Iterator[Hypothesis]:
     """Yield what may follow where rounds before one are those of older weights."""
-    for one, opinion in opinions:
-        match = re.fullmatch(r"before round (\d+)", opinion.where)
+    for one, where in places:
+        match = re.fullmatch(r"before round (\d+)", where)
         if not one.weights or match is None:
             continue
         number = int(match[1])

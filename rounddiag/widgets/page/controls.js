@@ -92,9 +92,9 @@ function headLine(buttons, onFindings) {
 
   /** The diagnosis comes after the figures; until then, and if it fails, the mean.
    * @param {Record<string, any>} [found] */
-  function diagnose({ verdict: word, text, num_findings: num } = {}, why = "") {
+  function diagnose({ verdict: word, is_update: isUpdate, text, num_findings: num } = {}, why = "") {
     const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
-    const isBad = word ? BAD_VERDICTS.includes(word) : overall.tone === "warn";
+    const isBad = word ? isUpdate || BAD_VERDICTS.includes(word) : overall.tone === "warn";
     const all = () => {
       closeDropdowns(node);
       onFindings();
@@ -111,7 +111,7 @@ function headLine(buttons, onFindings) {
   return { node, show, diagnose };
 }
 
-// What is wrong; and how sure that is, with what to do next.
+// What differs and where; and the cause, or what is possible and what decides.
 function linesOf(text) {
   const end = text.indexOf("\n");
   return end < 0 ? [text] : [text.slice(0, end), text.slice(end + 1)];
