@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import find_base
@@ -96,6 +96,7 @@ class Experiment:
     not_tested: dict[str, str] = field(default_factory=dict)
     screened: dict[Hypothesis, Array] = field(default_factory=dict)
     plan: Plan | None = None
+    is_complete: bool = False
 
     def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
@@ -115,9 +116,10 @@ class Experiment:
                 results = self._judge(first, self._keep(first))
                 if self._is_found(results, cost):
                     break
-                if cost and not self._is_found(results, Cost.DEAR):
+                if cost == Cost.PASS and not self._is_found(results, Cost.DEAR):
                     self._screen(self._fit_numbered(first), first)
                     results = self._judge(first, self._keep(first))
+            self.is_complete = not self.scorer.is_stopped
             results = self._confirm(results)
         except (KeyboardInterrupt, ServerError, StoppedError) as error:
             self._stop(error)
@@ -238,7 +240,10 @@ class Experiment:
         samples = self.order[: min(SECOND, self.most)]
         if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
             return False
-        gate = Gate.of_table(self.scorer.table(samples))
+        try:
+            gate = Gate.of_table(self.scorer.table(samples))
+        except StoppedError:
+            return False
         return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
             one.is_sound for one in self.judge_base(samples)
         )
@@ -600,7 +605,8 @@ def prove(  # noqa: PLR0913 keywords only
     device : str
         Of a model in this process; `auto` is a GPU if there is one.
     budget_s : float
-        After so many seconds no further hypothesis is begun.
+        After so many seconds, with loading, no further pass is begun: what is known by
+        then is judged.
     trust_remote_code : bool
         Whether code of the model's repository may run.
 
@@ -655,7 +661,15 @@ def prove_with(
     """Prove with a scorer that is open; `other` are hypotheses about weights."""
     scorer.deadline = begin + budget_s
     order = choose_samples(scorer, samples)
-    found = find_base(scorer, order, other)
+    try:
+        found = find_base(scorer, order, other)
+    except StoppedError as error:
+        raise BatchError.build(
+            key="budget_s",
+            expected="time to score unchanged inputs",
+            found=f"{budget_s:g} s",
+            advice="Pass more seconds, or shorter samples.",
+        ) from error
     scorer, other = found.scorer, found.others
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
@@ -683,6 +697,10 @@ def prove_with(
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )
+    if proof.verdict == "proved" and not experiment.is_complete:
+        tried = len(experiment.screened), len(experiment.known)
+        step = "Prove again with a larger budget_s."
+        proof = replace(proof, verdict="so_far", tried=tried, next_step=step)
     return replace(proof, plan=experiment.plan)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal[
     "proved",
+    "so_far",
     "partly",
     "none_of_these",
     "scorer_differs",
@@ -72,8 +73,9 @@ class Proof:
 
     Attributes
     ----------
-    verdict : {"proved", "partly", "none_of_these", "scorer_differs", \
+    verdict : {"proved", "so_far", "partly", "none_of_these", "scorer_differs", \
 "nothing_to_prove", "not_measurable"}
+        `so_far` is a proof for which not all hypotheses were tried: see `tried`.
     side : str or None
         The engine that was wrong, such as `old` or `rollout`; `both` if each of two
         was; `the only engine` if the batch has one.
@@ -108,6 +110,8 @@ class Proof:
     seconds : float
     plan : Plan or None
         What was expected before it started: passes, seconds, memory.
+    tried : (int, int)
+        With `so_far`: how many hypotheses were scored, of how many.
     """
 
     verdict: Verdict
@@ -126,6 +130,7 @@ class Proof:
     note: str = ""
     num_sent: int = 0
     plan: Plan | None = None
+    tried: tuple[int, int] = (0, 0)
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]
@@ -192,6 +197,8 @@ class Proof:
             for one in self.conclusions
         ]
         rest = " explains a part" if self.verdict == "partly" else ""
+        if self.verdict == "so_far":
+            rest = " reproduces so far ({} of {} tried)".format(*self.tried)
         return f"{'; '.join(by_engine)}{rest}."
 
     def _call(self, engine: str) -> str:
