@@ -160,7 +160,7 @@ class Experiment:
             return [
                 one
                 for one, opinion in ranked
-                if opinion.reproduces or best - opinion.evidence < RIVAL
+                if opinion.reproduces or best - opinion.evidence < RIVAL or one.weights
             ]
         return [one for one, _ in ranked[: KEPT + ALIKE]]
 
