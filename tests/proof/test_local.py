@@ -119,7 +119,8 @@ def test_the_cost_is_said_before_and_kept(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two samples of 60 tokens, twice, and three more twice; 2 passes, then 3."""
-    proof = rd.prove(make_batch(folder), folder, hypotheses=["bfloat16_positions"])
+    batch = make_batch(folder, temperature=0.8)
+    proof = rd.prove(batch, folder, hypotheses=["bfloat16_positions"])
     plan = proof.plan
     assert plan is not None
     assert (plan.num_hypotheses, plan.num_passes, plan.num_tokens) == (1, 11, 660)
