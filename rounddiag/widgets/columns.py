@@ -83,10 +83,9 @@ class BatchColumns:
         self.batch = batch
         self._codes: dict[str, tuple[Array, Array]] = {}
         self._catalogue = batch.columns
-        made = {name: self._catalogue.made(name) for name in _MADE}
-        if batch.images is None:
-            made["num_images"] = None
-        self._made = {name: one for name, one in made.items() if one is not None}
+        has_images = batch.images is not None
+        offered = [name for name in _MADE if has_images or name != "num_images"]
+        self._made = self._catalogue.available(offered)
         self._samples = {
             **self._catalogue.samples,
             **{n: one for n, one in self._made.items() if one.scope == "sample"},
@@ -256,7 +255,7 @@ class BatchColumns:
         if name == "token":
             return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
         if name in _NUMBERS_OF_TOKENS:  # not put in order before anybody asks
-            numbers = self._made[name].values()
+            numbers = self._catalogue.available([name])[name].values()  # not kept
             finite = numbers[np.isfinite(numbers)]
             ends = (
                 [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]
@@ -283,8 +282,7 @@ class BatchColumns:
 
 def token_columns_of(batch: Batch) -> list[str]:
     """Return the columns of numbers with a value for each token that a batch has."""
-    columns = batch.columns
-    return [name for name in _NUMBERS_OF_TOKENS if columns.made(name) is not None]
+    return [*batch.columns.available(_NUMBERS_OF_TOKENS)]
 
 
 def _with_unknown(column: Column) -> tuple[Array, Array]:
