@@ -28,19 +28,17 @@ FEW, MANY = 0.05, 1.5  # added noise, beside 0.01
 def batch_of(
     rows: Iterable[int],
     size: float,
+    columns: dict[str, object] | None = None,
     *,
     num: int = 64,
     group: int = 8,
-    **columns: object,
 ) -> rd.Batch:
     """Sound samples, some of which have more noise."""
     parts = arrays(num)
     inside = np.isin(np.arange(num), list(rows))[:, None] & (parts["mask"] > 0)
     shaken(parts, inside, size)
-    others = {"sample_columns": columns} if columns else {}
-    if group:
-        others["group_ids"] = tuple(f"task-{i // group}" for i in range(num))  # type: ignore[assignment]
-    return made(parts, **others)
+    groups = tuple(f"task-{i // group}" for i in range(num)) if group else None
+    return made(parts, group_ids=groups, sample_columns=columns or {})
 
 
 def texts(batch: rd.Batch) -> list[str]:
@@ -77,7 +75,7 @@ RANK = np.random.default_rng(1).permutation(np.arange(64) % 4)
 def test_samples_of_two_kinds_are_called_what_they_are(
     rows: Iterable[int], columns: dict[str, object], text: str, size: float
 ) -> None:
-    found = rd.places(batch_of(rows, size, **columns))
+    found = rd.places(batch_of(rows, size, columns))
     assert found["conditions"].tolist() == [text]
     assert found["p"].tolist() == [1 / 200]
 
@@ -91,11 +89,11 @@ def test_half_of_few_samples_that_are_far_off_are_found(group: int) -> None:
 
 
 def test_one_of_two_prompts_is_described_and_not_tested() -> None:
-    (place,) = find_places(View.from_batch(batch_of(range(8), 0.3, num=16)))
+    (place,) = find_places(View.from_batch(batch_of(range(8), 0.15, num=16)))
     assert place.text == "on group id task-0"
     assert not place.is_tested
     assert place.p is None
-    diagnosis = rd.diagnose(batch_of(range(8), 0.3, num=16))
+    diagnosis = rd.diagnose(batch_of(range(8), 0.15, num=16))
     assert diagnosis.verdict == "noisy"
     # Within the usual range nothing is said of it.
     assert texts(batch_of(range(8), 0.03, num=16)) == []
@@ -111,7 +109,7 @@ def test_prompts_that_differ_in_noise_are_no_bug(num_groups: int) -> None:
 def test_a_version_that_follows_groups_is_permuted_between_them() -> None:
     version = 7 - np.arange(64) // 8 % 2
     rows = np.flatnonzero(version == 6)
-    assert texts(batch_of(rows, 0.2, weight_version=version)) == [
+    assert texts(batch_of(rows, 0.2, {"weight_version": version})) == [
         "with weight version 6"
     ]
 
