@@ -87,7 +87,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `load(untrusted=True)` fork instead of starting a Python."""
-    from rounddiag.loaders.untrusted import process
+    from rounddiag.loaders.untrusted import guard
     from tests.fuzz.forked import run_forked
 
-    monkeypatch.setattr(process, "run_child", run_forked)
+    monkeypatch.setattr(guard, "run_child", run_forked)

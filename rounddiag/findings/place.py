@@ -1,11 +1,11 @@
-"""Places: sets of tokens that conditions on columns describe, and that differ.
+"""Places: subgroups of tokens, defined by conditions on columns, that differ more.
 
 A token's |diff| is measured in units of what is usual at its probability. A place is a
 set of tokens that exceed 3, 10 or 40 such units more often than all others do, found
 by a search over conjunctions of up to three conditions. The statistic is Kulldorff's
 scan statistic (Commun. Stat. 26(6), 1997), divided by the spread between samples; the
-search over conjunctions is slice finding (SliceLine, SIGMOD 2021), as a beam. Samples,
-or groups of samples, are the units of evidence.
+search over conjunctions is slice finding (SliceLine, SIGMOD 2021), as a beam. Whether
+chance explains a place is decided by permutation.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
+from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
-    Condition,
     columns_of_tokens,
-    in_order_of_speech,
     token_id_column,
 )
+from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import SAMPLES, columns_of_sets
+from rounddiag.findings.sample_sets import columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
     Counts,
     Slice,
     find_slices,
-    inside_of,
     scan,
+    select_cells,
 )
 from rounddiag.stats.inputs import measure
 
@@ -60,14 +60,10 @@ _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 _MAD = 0.6745  # median absolute deviation of a standard normal
-# Probability that the search finds a place in a batch without one, if all its tokens
-# are alike. In sound mixtures of experts they are not: three sound batches of the
-# benches have a place, at 7e-4, 3e-4 and 1e-5. Planted places are far below.
-LEVEL = 2e-4
 MIN_CLUSTERS = 5
 MIN_HITS = 6
 # From this scan statistic on a small place counts too: in sound mixtures it reaches 96.
-SURE_WORTH = 100.0
+SURE = 100.0
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere. Roles, ids
 # and rounds differ by nature; ranks and samples do not: at most 1.28 in sound batches.
 MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
@@ -76,7 +72,7 @@ MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
 # of samples that the data choose must be as far: rounded values have one at 1.3.
 ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
-FAR, FAR_WORTH = 2.0, 20.0
+FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
@@ -90,6 +86,8 @@ class Place:
     Attributes
     ----------
     conditions : tuple of Condition
+    scopes : set of {"token", "round", "sample"}
+        What the conditions are about.
     tokens : bool array
         Its tokens in the view.
     over : bool array
@@ -104,13 +102,15 @@ class Place:
     ratio, low, high : float
         Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
     p : float
-        Probability that a batch of alike tokens has such a place, with the number of
-        places that were searched; see `places`.
-    worth : float
+        p-value by permutation, corrected for all places that were searched: see
+        `rounddiag.findings.permutation`. None for a place that is described only,
+        because there are too few arrangements of its condition.
+    log_likelihood_ratio : float
         The scan statistic, in nats.
     """
 
     conditions: tuple[Condition, ...]
+    scopes: frozenset[str] = frozenset()
     tokens: Array = field(repr=False)
     over: Array = field(repr=False)
     num_tokens: int
@@ -120,8 +120,13 @@ class Place:
     ratio: float
     low: float
     high: float
-    p: float
-    worth: float
+    p: float | None
+    log_likelihood_ratio: float
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether chance was tested, and does not explain it."""
+        return self.p is not None
 
     @property
     def is_of_content(self) -> bool:
@@ -164,15 +169,16 @@ def places(
         A row per place: `conditions` as text; `num_tokens`, `num_large` (beyond a
         factor of 2) and `num_samples`; `share` of the excess of sum |diff| without the
         tokens of the rows above; `ratio` of |diff| to that of equally likely tokens
-        elsewhere, with its 95 % interval `low` to `high`; `p`, the probability that a
-        batch of alike tokens has such a place. Empty for a sound batch, and with fewer
-        than five samples.
+        elsewhere, with its 95 % interval `low` to `high`; `p`, by permutation, at most
+        1 / 200, and NaN for a place that is described only: its condition has too few
+        arrangements to be tested. Empty with fewer than five samples.
 
     Notes
     -----
-    Sound samples are not alike, so `p` is too small: with the samples of sound batches
-    permuted (`tests/faults/permutation.py`), 0.5 % of the batches have a place with
-    p < 2e-4. A row is listed only if its `ratio` is beyond that of sound batches too.
+    A condition that varies between the samples of a group is permuted between them, one
+    that is constant in groups between groups, and one that varies inside samples is
+    rotated along them. A place of a role, a token id or a round is listed only if it
+    also differs more than such places do in sound batches.
 
     Raises
     ------
@@ -212,14 +218,9 @@ def find_places(view: View) -> tuple[Place, ...]:
 def _search(view: View) -> Iterator[Place]:
     if len(view) == 0 or not view.abs_diff.any():
         return
-    cluster = clusters(view)
-    if (np.bincount(cluster) > 0).sum() < MIN_CLUSTERS:
+    if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
         return
-    excesses = _excesses(view)
-    columns = columns_of_tokens(view)
-    columns += _columns_of_ids(view, excesses)
-    columns += columns_of_sets(view, excesses, _bins(view))
-    cells = Cells.from_columns(columns, view, cluster)
+    excesses, cells = _prepare(view)
     inside = np.zeros(len(view), dtype=bool)
     for _ in range(MAX_PLACES):
         found = _best(view, excesses, cells, ~inside)
@@ -229,13 +230,34 @@ def _search(view: View) -> Iterator[Place]:
         yield found
 
 
-def clusters(view: View) -> Array:
-    """Return the unit of evidence of each token: its group, or its sample.
+def significant(view: View) -> Iterator[Place]:
+    """Yield the places that chance does not explain, of any size, overlapping ones."""
+    if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
+        return
+    excesses, cells = _prepare(view)
+    there = np.ones(len(view), dtype=bool)
+    found = _slices(view, excesses, cells, there)
+    chance = Chance(view, cells, there, [(one, counts) for _, one, counts in found])
+    for gain, one, counts in found:
+        if chance.is_significant(one, counts):
+            place = _measure(view, cells, there, one, counts, gain, LEVEL)
+            if place is not None:
+                yield place
 
-    Groups are the clusters if there are at least 8.
-    """
+
+def _prepare(view: View) -> tuple[list[Array], Cells]:
+    """Return the tokens that exceed each level, and the cells of all columns."""
+    excesses = _excesses(view)
+    columns = columns_of_tokens(view)
+    columns += _columns_of_ids(view, excesses)
+    columns += columns_of_sets(view, excesses, _bins(view), columns)
+    return excesses, Cells.from_columns(columns, view, clusters(view))
+
+
+def clusters(view: View) -> Array:
+    """Return the unit of the spread of counts: the group, or the sample of few."""
     group = view.facts.group
-    if group is not None and len(np.unique(group)) >= 8:  # noqa: PLR2004
+    if group is not None and len(np.unique(group)) >= MIN_CLUSTERS:
         return group[view.sample]
     return view.sample
 
@@ -314,20 +336,22 @@ def _best(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
-    return _first_proved(
+    found = _slices(view, excesses, cells, there)
+    chance = Chance(view, cells, there, [(one, counts) for _, one, counts in found])
+    return _first_significant(
         (
-            _probability(cells, one, counts),
-            cells.log_price(one.parts) > 0,
-            partial(_place, view, cells, there, one, counts, worth),
+            chance.is_significant(one, counts),
+            cells.selection_penalty(one.parts) > 0,
+            partial(_place, view, cells, there, one, counts, gain),
         )
-        for worth, one, counts in _slices(view, excesses, cells, there)
+        for gain, one, counts in found
     )
 
 
 def _slices(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> list[tuple[float, Slice, Counts]]:
-    """Return the slices to try, with the worth and the counts of each."""
+    """Return the slices to try, with the gain and the counts of each."""
     code = _bins(view)
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
@@ -346,16 +370,16 @@ def _slices(
             (one.gain / spread, one, counts)
             for one in find_slices(cells, counts, spread)
         ]
-    return _plainest_first(found, cells)
+    return _sort_by_gain(found, cells)
 
 
-def _plainest_first(
+def _sort_by_gain(
     found: list[tuple[float, Slice, Counts]], cells: Cells
 ) -> list[tuple[float, Slice, Counts]]:
-    """Sort slices by their worth, but those that no data tell apart by how plain."""
+    """Sort slices by gain; break statistical ties in favour of the simpler one."""
     if not found:
         return []
-    best = max(worth for worth, _, _ in found)
+    best = max(gain for gain, _, _ in found)
     found.sort(
         key=lambda one: (
             (0.0, cells.rank(one[1].parts), -one[0])
@@ -369,26 +393,28 @@ def _plainest_first(
     return list(seen.values())[:_TRIED]
 
 
-def _first_proved(
-    found: Iterable[tuple[float, bool, Callable[[float], Place | None]]],
+def _first_significant(
+    found: Iterable[tuple[bool | None, bool, Callable[[float | None], Place | None]]],
 ) -> Place | None:
-    """Return the first place that is none by chance.
+    """Return the first place that chance does not explain, else the first untested one.
 
-    A better one of the same tokens says the same more exactly: its own probability does
-    not count, unless the data chose its samples.
+    A better one of the same tokens says the same more exactly and is returned for it,
+    unless the data chose its samples.
     """
-    better: list[Callable[[float], Place | None]] = []
-    for p, is_chosen, measure_place in found:
-        if p > LEVEL:
-            if not is_chosen:
-                better.append(measure_place)
-            continue
-        one = measure_place(p)
-        if one is not None:
-            others = (measure_other(p) for measure_other in better)
-            same = (other for other in others if other and _is_same(one, other))
-            return next(same, one)
-    return None
+    better: list[Callable[[float | None], Place | None]] = []
+    untested: Place | None = None
+    for is_significant, is_chosen, measure_place in found:
+        if is_significant:
+            one = measure_place(LEVEL)
+            if one is not None:
+                others = (measure_other(LEVEL) for measure_other in better)
+                same = (other for other in others if other and _is_same(one, other))
+                return next(same, one)
+        elif is_significant is None and untested is None:
+            untested = measure_place(None)
+        elif not is_chosen:
+            better.append(measure_place)
+    return untested
 
 
 def _is_same(one: Place, other: Place) -> bool:
@@ -402,39 +428,50 @@ def _place(
     there: Array,
     one: Slice,
     counts: Counts,
-    worth: float,
-    p: float,
+    gain: float,
+    p: float | None,
 ) -> Place | None:
     """Return the place of a slice; None if it is no larger than sound ones."""
-    inside = inside_of(cells, one.parts)
-    if one.hits < MIN_HITS:
+    found = _measure(view, cells, there, one, counts, gain, p)
+    if found is None or found.ratio < max(MIN_RATIO[scope] for scope in found.scopes):
         return None
+    if p is None and view.abs_diff[found.tokens].mean() < view.usual.usual:
+        return None
+    names = {condition.column for condition in found.conditions}
+    least = found.low if np.isfinite(found.low) else found.ratio
+    if least < FAR and cells.selection_penalty(one.parts) > 0:
+        return None
+    is_far = names <= ALONG and gain > FAR_GAIN and least > FAR
+    is_small = _is_small(view, found, there) and not is_far and gain <= SURE
+    return None if is_small else found
+
+
+def _measure(
+    view: View,
+    cells: Cells,
+    there: Array,
+    one: Slice,
+    counts: Counts,
+    gain: float,
+    p: float | None,
+) -> Place | None:
+    """Return the place of a slice, of any size; None if hardly a token is outside."""
+    inside = select_cells(cells, one.parts)
     tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
     outside = there & ~tokens
-    if outside.sum() < (1 - MOST) * there.sum():
+    if one.hits < MIN_HITS or outside.sum() < (1 - MOST) * there.sum():
         return None
     size, usual = usual_size(view, outside)
     ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
-    scopes = {_nature(cells.columns[index]) for index, _, _ in one.parts}
-    if ratio < max(MIN_RATIO[scope] for scope in scopes):
-        return None
-    names = {cells.columns[index].name for index, _, _ in one.parts}
-    least = low if np.isfinite(low) else ratio
-    if least < FAR and cells.log_price(one.parts) > 0:
-        return None
-    is_far = names <= ALONG and worth > FAR_WORTH and least > FAR
-    is_sure = worth > SURE_WORTH or is_far
-    if not is_sure and _is_small(view, scopes, tokens, outside):
-        return None
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
-    conditions = in_order_of_speech(
-        cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
-        for index, relation, code in one.parts
-    )
     over = counts.over & tokens
     return Place(
-        conditions=conditions,
+        conditions=sort_for_sentence(
+            cells.columns[index].condition(relation, code)
+            for index, relation, code in one.parts
+        ),
+        scopes=frozenset(_nature(cells.columns[index]) for index, _, _ in one.parts),
         tokens=tokens,
         over=over,
         num_tokens=int(tokens.sum()),
@@ -445,7 +482,7 @@ def _place(
         low=low,
         high=high,
         p=p,
-        worth=worth,
+        log_likelihood_ratio=gain,
     )
 
 
@@ -456,71 +493,21 @@ def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
     return size, np.maximum(usual, _LEAST)
 
 
-def _is_small(view: View, scopes: set[str], tokens: Array, outside: Array) -> bool:
+def _is_small(view: View, place: Place, there: Array) -> bool:
     """Return whether a place is no larger than what sound engines differ by.
 
     In a sound mixture of experts the first tokens of rounds, or one id, differ five
     times as much as equally likely others; in text, later rounds differ more.
     """
-    inside = float(view.abs_diff[tokens].mean())
-    if "sample" in scopes:
-        return inside < float(view.abs_diff[outside].mean())
-    return inside < (view.usual.limit if "token" in scopes else view.usual.usual)
+    inside = float(view.abs_diff[place.tokens].mean())
+    if "sample" in place.scopes:
+        return inside < float(view.abs_diff[there & ~place.tokens].mean())
+    return inside < (view.usual.limit if "token" in place.scopes else view.usual.usual)
 
 
 def _nature(column: ColumnOfTokens) -> str:
     """Return what a column is about; the number of rounds is about rounds."""
     return "round" if column.name == "num_rounds" else column.scope
-
-
-def _probability(cells: Cells, one: Slice, counts: Counts) -> float:
-    """Return how likely such a slice is by chance, over the whole search."""
-    inside = inside_of(cells, one.parts)
-    # Samples that were chosen one by one are compared with samples, not with groups.
-    names = {cells.columns[index].name for index, _, _ in one.parts}
-    cluster = cells.sample if SAMPLES in names else cells.cluster
-    size = int(cluster.max()) + 1
-    (h_in, e_in), (h_out, e_out) = (
-        [
-            np.bincount(cluster[part], weights=values[part], minlength=size)
-            for values in (counts.hits, counts.expected)
-        ]
-        for part in (inside, ~inside)
-    )
-    num = int((e_out > 0).sum())
-    if num < MIN_CLUSTERS - 1:
-        return 1.0
-    rate = max(float(h_out.sum()), 0.5) / float(e_out.sum())
-    z = _sum_of_squares(h_out, rate * e_out)
-    tests = [(max(z / (num - 1), 1.0), num - 1)]
-    num_in = int((e_in > 0).sum())
-    if num_in >= MIN_CLUSTERS and not ((e_in > 0) & (e_out > 0)).any():
-        # Whole clusters: those inside tell of the spread as well.
-        z += _sum_of_squares(h_in, float(h_in.sum() / e_in.sum()) * e_in)
-        tests.append((max(z / (num + num_in - 2), 1.0), num + num_in - 2))
-    expected = rate * one.expected
-    log_p = min(
-        _log_p(one.hits, expected, one.expected / e_out.sum(), spread, free)
-        for spread, free in tests
-    )
-    price = np.log(len(tests) * len(LEVELS))
-    price += np.log(special.binom(cells.num_conditions, len(one.parts)))
-    return float(np.exp(min(log_p + price + cells.log_price(one.parts), 0.0)))
-
-
-def _sum_of_squares(hits: Array, expected: Array) -> float:
-    use = expected > 0
-    return float(((hits[use] - expected[use]) ** 2 / expected[use]).sum())
-
-
-def _log_p(
-    hits: float, expected: float, ratio: float, spread: float, free: int
-) -> float:
-    """Return the larger of the probabilities by Student's t and by Poisson counts."""
-    error = np.sqrt(spread * expected * (1 + ratio))
-    by_t = float(stats.t.sf((hits - expected) / max(error, 1e-9), free))
-    by_count = float(special.gammainc(hits / spread, expected / spread))
-    return float(np.log(max(by_t, by_count, 1e-300)))
 
 
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:

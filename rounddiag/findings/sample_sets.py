@@ -1,30 +1,36 @@
-"""Sets of samples that no column names: a block, every n-th, whole groups, any.
+"""Sets of samples that no value names: a block, every n-th, whole groups, any.
 
-The data choose the set, so it pays for its choice: the logarithm of the number of sets
+The data choose the set, so it has a penalty: the logarithm of the number of sets
 among which it was chosen, in the units of the scan statistic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
-from rounddiag.findings.conditions import ColumnOfTokens, Named
+from rounddiag.columns.phrases import Named
+from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.findings.conditions import Scope
+    from rounddiag.columns import Scope
+    from rounddiag.columns.predicates import Relation
     from rounddiag.findings.view import View
 
-_LONGEST_PERIOD, _MIN_PERIODS = 16, 4
+LONGEST_PERIOD, MIN_PERIODS = 16, 4
 _MAX_BLOCK_ROWS = 1024
 _MIN_ROWS = 4
+_MIN_UNION, _MAX_UNION = 3, 16  # values of a column of which several can be a place
+# Samples turn at one decoding step if half of them do within this part of the longest.
+_ONE_STEP = 32
 _LISTED = 3  # samples that a sentence lists
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
@@ -40,19 +46,27 @@ class _Candidate:
     name: str
     scope: Scope
     tokens: Array
-    value: Named
-    log_price: float
-    worth: float
+    relation: Relation
+    value: object
+    selection_penalty: float
+    log_likelihood_ratio: float
 
 
 def columns_of_sets(
-    view: View, excesses: Sequence[Array], bins_of_tokens: Array
+    view: View,
+    excesses: Sequence[Array],
+    bins_of_tokens: Array,
+    columns: Sequence[ColumnOfTokens] = (),
 ) -> list[ColumnOfTokens]:
-    """Return a column for the best set of each kind over all levels."""
+    """Return a column for the best set of each kind over all levels.
+
+    Of `columns` that name samples, sets of several values are tried.
+    """
     best: dict[str, _Candidate] = {}
     for over in excesses:
-        for one in _sets(view, over, bins_of_tokens):
-            if one.name not in best or one.worth > best[one.name].worth:
+        for one in _sets(view, over, bins_of_tokens, columns):
+            known = best.get(one.name)
+            if known is None or one.log_likelihood_ratio > known.log_likelihood_ratio:
                 best[one.name] = one
     return [
         ColumnOfTokens(
@@ -60,15 +74,17 @@ def columns_of_sets(
             one.scope,
             np.where(one.tokens, 0, -1).astype(np.int32),
             [one.value],
-            ("=",),
-            one.log_price,
+            (one.relation,),
+            one.selection_penalty,
         )
         for one in best.values()
-        if one.worth > 0
+        if one.log_likelihood_ratio > 0
     ]
 
 
-def _sets(view: View, over: Array, code: Array) -> Iterator[_Candidate]:
+def _sets(
+    view: View, over: Array, code: Array, columns: Sequence[ColumnOfTokens]
+) -> Iterator[_Candidate]:
     rate = np.bincount(code, weights=over) / np.maximum(np.bincount(code), 1)
     expected = rate[code]
     size = view.batch.num_samples
@@ -77,25 +93,70 @@ def _sets(view: View, over: Array, code: Array) -> Iterator[_Candidate]:
     there = np.flatnonzero(e > 0)
     if len(there) < _MIN_ROWS or not over.any():
         return
-    counts = _Counts(view, there, h, e)
-    yield from counts.periods()
-    yield from counts.block()
-    yield from counts.any_set()
-    yield from counts.groups()
+    counts = SampleCounts(there, h, e)
+    sets = _Sets(view, counts)
+    yield from sets.periods()
+    yield from sets.block()
+    yield from sets.any_set()
+    yield from sets.groups()
+    yield from sets.unions(columns)
     yield from _own_starts(view, over, expected, counts)
 
 
-class _Counts:
-    """Tokens of each sample that exceed a level, and how many are expected to."""
+@dataclass(frozen=True, eq=False)
+class SampleCounts:
+    """Tokens of each sample that exceed a level, and how many are expected to.
 
-    def __init__(self, view: View, there: Array, hits: Array, expected: Array) -> None:
-        self.view, self.there = view, there
-        self.hits, self.expected = hits, expected
-        self.whole = float(hits.sum()), float(expected.sum())
-        self.spread = overdispersion(hits[there], expected[there])
+    Attributes
+    ----------
+    there : int64 array
+        Samples with tokens.
+    hits, expected : float arrays, one a sample
+    """
+
+    there: Array
+    hits: Array
+    expected: Array
+
+    @cached_property
+    def whole(self) -> tuple[float, float]:
+        """Both sums."""
+        return float(self.hits.sum()), float(self.expected.sum())
+
+    @cached_property
+    def spread(self) -> float:
+        """The variance between samples over that of independent tokens."""
+        return overdispersion(self.hits[self.there], self.expected[self.there])
+
+
+def has_unions(relations: Sequence[str], num_values: int) -> bool:
+    """Return whether several values of a column can be one place."""
+    return tuple(relations) == ("=",) and _MIN_UNION <= num_values <= _MAX_UNION
+
+
+def best_union(hits: Array, expected: Array) -> tuple[Array, Array, Array]:
+    """Return the sums over the values with the highest rates, two and more of them.
+
+    Each row is a table of its own. The values in the order of their rates come third.
+    """
+    order = np.argsort(-hits / np.maximum(expected, 1e-300), axis=-1, kind="stable")
+    h, e = (
+        np.take_along_axis(one, order, axis=-1).cumsum(axis=-1)[..., 1:-1]
+        for one in (hits, expected)
+    )
+    return h, e, order
+
+
+class _Sets:
+    """The sets of samples at one level."""
+
+    def __init__(self, view: View, counts: SampleCounts) -> None:
+        self.view, self.counts, self.there = view, counts, counts.there
+        self.hits, self.expected = counts.hits, counts.expected
+        self.whole, self.spread = counts.whole, counts.spread
 
     def _candidate(
-        self, name: str, rows: Array, text: str, value: int, price: float
+        self, name: str, rows: Array, text: str, value: int, penalty: float
     ) -> _Candidate:
         inside = np.zeros(len(self.hits), dtype=bool)
         inside[rows] = True
@@ -106,18 +167,19 @@ class _Counts:
             name,
             "sample",
             inside[self.view.sample],
+            "=",
             Named(value, text),
-            price,
-            gain / self.spread - price,
+            penalty,
+            gain / self.spread - penalty,
         )
 
     def periods(self) -> Iterator[_Candidate]:
         """Yield every n-th sample, or all but every n-th, as packs have."""
         num = len(self.hits)
-        longest = min(_LONGEST_PERIOD, num // _MIN_PERIODS)
+        longest = min(LONGEST_PERIOD, num // MIN_PERIODS)
         if longest < 2:  # noqa: PLR2004 no period
             return
-        price = float(np.log(longest * longest))
+        penalty = float(np.log(longest * longest))
         rows = np.arange(num)
         found = []
         for period in range(2, longest + 1):
@@ -134,7 +196,7 @@ class _Counts:
             e = np.array([self.expected[one[2]].sum() for one in mine])
             if mine:
                 _, period, inside, text = mine[int(scan(h, e, *self.whole).argmax())]
-                yield self._candidate(name, inside, text, period, price)
+                yield self._candidate(name, inside, text, period, penalty)
 
     def block(self) -> Iterator[_Candidate]:
         """Yield the best block of neighbours."""
@@ -153,12 +215,12 @@ class _Counts:
     def any_set(self) -> Iterator[_Candidate]:
         """Yield the best set of samples."""
         h, e = self.hits[self.there], self.expected[self.there]
-        chosen, price = _best_set(h, e, self.whole)
+        chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.there[chosen])
         listed = ", ".join(map(str, rows[:_LISTED]))
         more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
         text = f"in sample{'s' * (len(rows) > 1)} {listed}{more}"
-        yield self._candidate(SAMPLES, rows, text, len(rows), price)
+        yield self._candidate(SAMPLES, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:
         """Yield the best set of whole groups."""
@@ -171,10 +233,39 @@ class _Counts:
         if not _MIN_ROWS <= len(known) < len(self.there):
             return
         h = np.bincount(group, weights=self.hits, minlength=num)
-        chosen, price = _best_set(h[known], e[known], self.whole)
+        chosen, penalty = _best_set(h[known], e[known], self.whole)
         rows = np.flatnonzero(np.isin(group, known[chosen]))
         text = f"in {len(chosen)} whole group{'s' * (len(chosen) > 1)}"
-        yield self._candidate(GROUPS, rows, text, len(chosen), price)
+        yield self._candidate(GROUPS, rows, text, len(chosen), penalty)
+
+    def unions(self, columns: Sequence[ColumnOfTokens]) -> Iterator[_Candidate]:
+        """Yield the best set of several values of each column that names samples."""
+        begins = np.searchsorted(self.view.sample, self.there)
+        for column in columns:
+            num = len(column.values)
+            if column.scope != "sample" or not has_unions(column.relations, num):
+                continue
+            codes = np.full(len(self.hits), -1)
+            codes[self.there] = column.codes[begins]
+            known = codes >= 0
+            h, e = (
+                np.bincount(codes[known], weights=one[known], minlength=num)
+                for one in (self.hits, self.expected)
+            )
+            hits, expected, order = best_union(h, e)
+            penalty = _log_binom(num, np.arange(2, num))
+            gain = scan(hits, expected, *self.whole) / self.spread - penalty
+            at = int(gain.argmax())
+            chosen = np.sort(order[: at + 2])
+            yield _Candidate(
+                column.name,
+                "sample",
+                np.isin(column.codes, chosen),
+                "in",
+                tuple(column.values[code] for code in chosen),
+                float(penalty[at]),
+                float(gain[at]),
+            )
 
 
 def _ordinal(number: int) -> str:
@@ -185,14 +276,14 @@ def _ordinal(number: int) -> str:
 def _best_set(
     hits: Array, expected: Array, whole: tuple[float, float]
 ) -> tuple[Array, float]:
-    """Return the units above the threshold that gains most, and the price of it."""
+    """Return the units above the threshold that gains most, and the penalty of it."""
     num = len(hits)
     order = np.argsort(-hits / np.maximum(expected, 1e-300), kind="stable")
     h, e = np.cumsum(hits[order])[:-1], np.cumsum(expected[order])[:-1]
     sizes = np.arange(1, num)
-    price = _log_binom(num, sizes)
-    at = int((scan(h, e, *whole) - price).argmax())
-    return order[: at + 1], float(price[at])
+    penalty = _log_binom(num, sizes)
+    at = int((scan(h, e, *whole) - penalty).argmax())
+    return order[: at + 1], float(penalty[at])
 
 
 def _log_binom(num: int, chosen: Array) -> Array:
@@ -202,20 +293,26 @@ def _log_binom(num: int, chosen: Array) -> Array:
     return result
 
 
-def _own_starts(
-    view: View, over: Array, expected: Array, counts: _Counts
-) -> Iterator[_Candidate]:
-    """Yield the samples that differ from a token of their own on."""
-    hot = np.flatnonzero(over)
-    sample = view.sample[hot]
-    begins = np.searchsorted(sample, np.arange(len(counts.hits)))
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """Samples that differ each from a token of its own on."""
+
+    chosen: Array
+    starts: Array  # index of the first hit of each chosen sample
+    selection_penalty: float
+    log_likelihood_ratio: float
+
+
+def find_turns(sample: Array, before: Array, counts: SampleCounts) -> Turns | None:
+    """Return the samples that turn, from the sample of each hit, in order.
+
+    `before` is what is expected before each hit, in its sample; None if none turns.
+    """
     scale = counts.whole[0] / max(counts.whole[1], 1e-300)
-    e_all = counts.expected[sample] * scale
-    h_all = counts.hits[sample]
-    before = np.cumsum(expected)[hot] - expected[hot]
-    first = np.r_[0.0, np.cumsum(counts.expected)[:-1]]
-    e_before = np.maximum((before - first[sample]) * scale, 0.0)
-    h_before = np.arange(len(hot)) - begins[sample]
+    begins = np.searchsorted(sample, np.arange(len(counts.hits)))
+    e_all, h_all = counts.expected[sample] * scale, counts.hits[sample]
+    e_before = np.maximum(before * scale, 0.0)
+    h_before = np.arange(len(sample)) - begins[sample]
     h_after, e_after = h_all - h_before, e_all - e_before
     rate = special.xlogy(h_after, h_after / np.maximum(e_after, 1e-12))
     rate += special.xlogy(h_before, h_before / np.maximum(e_before, 1e-12))
@@ -225,22 +322,47 @@ def _own_starts(
     gain = np.where(is_rise & (e_before > 0), rate, 0.0) / counts.spread
     present = counts.there[counts.hits[counts.there] > 0]
     if not len(present):
-        return
+        return None
     most = np.zeros(len(counts.hits))
     most[present] = np.maximum.reduceat(gain, begins[present])
-    price = np.log(np.maximum(counts.hits, 1)) + np.log(len(counts.there))
-    chosen = np.flatnonzero(most > price)
+    penalty = np.log(np.maximum(counts.hits, 1)) + np.log(len(counts.there))
+    chosen = np.flatnonzero(most > penalty)
     if not len(chosen):
-        return
-    start = np.full(len(counts.hits), len(view))
+        return None
+    starts = np.full(len(counts.hits), -1)
     at = np.flatnonzero(gain == most[sample])
-    start[sample[at][::-1]] = hot[at][::-1]  # the first of equal ones
-    inside = np.zeros(len(counts.hits), dtype=bool)
-    inside[chosen] = True
-    tokens = inside[view.sample] & (np.arange(len(view)) >= start[view.sample])
-    text = "each from a token of its own on"
+    starts[sample[at][::-1]] = at[::-1]  # the first of equal ones
+    starts = starts[chosen]
     cost = float(np.log(np.maximum(counts.hits[chosen], 1)).sum())
     cost += float(_log_binom(len(counts.there), np.array(len(chosen))))
-    whole = float(scan(over[tokens].sum(), expected[tokens].sum(), *counts.whole))
-    worth = whole / counts.spread - cost
-    yield _Candidate(OWN_START, "round", tokens, Named(len(chosen), text), cost, worth)
+    inside = float(h_after[starts].sum()), float((e_after[starts] / scale).sum())
+    whole = float(scan(*inside, *counts.whole))  # type: ignore[arg-type]
+    return Turns(chosen, starts, cost, whole / counts.spread - cost)
+
+
+def _own_starts(
+    view: View, over: Array, expected: Array, counts: SampleCounts
+) -> Iterator[_Candidate]:
+    """Yield the samples that differ from a token of their own on."""
+    hot = np.flatnonzero(over)
+    sample = view.sample[hot]
+    first = np.r_[0.0, np.cumsum(counts.expected)[:-1]]
+    before = np.cumsum(expected)[hot] - expected[hot] - first[sample]
+    found = find_turns(sample, before, counts)
+    if found is None:
+        return
+    steps = view.num_before[hot[found.starts]]
+    middle = np.quantile(steps, (0.25, 0.75))
+    if len(steps) > 1 and np.diff(middle) <= view.num_before.max() / _ONE_STEP:
+        return  # one decoding step says it
+    start = np.full(len(counts.hits), len(view))
+    start[found.chosen] = hot[found.starts]
+    yield _Candidate(
+        OWN_START,
+        "round",
+        np.arange(len(view)) >= start[view.sample],
+        "=",
+        Named(len(found.chosen), "each from a token of its own on"),
+        found.selection_penalty,
+        found.log_likelihood_ratio,
+    )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy import special
 
+from rounddiag.columns.predicates import meets
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.columns.predicates import Relation
     from rounddiag.findings.conditions import ColumnOfTokens
     from rounddiag.findings.view import View
 
+# Column, relation and code of a condition during the search.
+Part: TypeAlias = "tuple[int, Relation, int]"
 _BEAM, _DEPTH = 8, 3
 # A condition is part of a place if tokens that meet only the others exceed the usual
 # less often by this factor.
@@ -41,8 +46,6 @@ class Cells:
         Code of each cell plus 1; 0 where the value is missing. `bincount` would copy
         codes of another type.
     cluster, sample : int64 arrays, one a cell
-    num_conditions : int
-        How many conditions there are, which is the price of the search.
     """
 
     columns: list[ColumnOfTokens]
@@ -50,7 +53,6 @@ class Cells:
     codes: list[Array]
     cluster: Array
     sample: Array
-    num_conditions: int
 
     @classmethod
     def from_columns(
@@ -68,7 +70,6 @@ class Cells:
             [one.codes[first].astype(np.int64) + 1 for one in columns],
             cluster[first],
             view.sample[first],
-            sum(len(one.values) * len(one.relations) for one in columns),
         )
 
     @cached_property
@@ -88,13 +89,13 @@ class Cells:
         kept = [one[first] for one in self.codes]
         return replace(self, first=self.first[first], codes=kept), index
 
-    def rank(self, parts: Sequence[tuple[int, str, int]]) -> tuple[int, int]:
+    def rank(self, parts: Sequence[Part]) -> tuple[int, int]:
         """Return how far down a slice is among those that describe the same tokens."""
         return len(parts), sum(self.columns[index].rank for index, _, _ in parts)
 
-    def log_price(self, parts: Sequence[tuple[int, str, int]]) -> float:
-        """Return the price of the sets of samples that the data chose for a slice."""
-        return sum(self.columns[index].log_price for index, _, _ in parts)
+    def selection_penalty(self, parts: Iterable[Part]) -> float:
+        """Return the penalty of the sets that the data chose for a slice."""
+        return sum(self.columns[index].selection_penalty for index, _, _ in parts)
 
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
@@ -114,9 +115,9 @@ def scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> 
 
 @dataclass(frozen=True)
 class Slice:
-    """A conjunction during the search: (column, relation, code) of each condition."""
+    """A conjunction of conditions during the search."""
 
-    parts: tuple[tuple[int, str, int], ...]
+    parts: tuple[Part, ...]
     gain: float
     hits: float
     expected: float
@@ -164,14 +165,14 @@ def overdispersion(hits: Array, expected: Array) -> float:
 def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
     """Return conjunctions of which every condition is needed, best first.
 
-    A set of samples that the data chose costs its price times the spread.
+    A set of samples that the data chose costs its penalty times the spread.
     """
     cells, index = cells.merged
     counts = counts.sums(index)
     whole = (float(counts.hits.sum()), float(counts.expected.sum()))
     base = Slice((), 0.0, *whole)
     beam = [base]
-    known: dict[tuple[tuple[int, str, int], ...], Slice] = {(): base}
+    known: dict[tuple[Part, ...], Slice] = {(): base}
     for _ in range(_DEPTH):
         longer: dict[tuple[int, int], Slice] = {}
         for shorter in beam:
@@ -186,13 +187,13 @@ def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
         beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]
         known |= {one.parts: one for one in beam}
     found = sorted(known.values(), key=lambda one: -one.gain)
-    return [one for one in found if one.parts and _needs_all(cells, counts, one)]
+    return [one for one in found if one.parts and _is_minimal(cells, counts, one)]
 
 
-def _needs_all(cells: Cells, counts: Counts, one: Slice) -> bool:
+def _is_minimal(cells: Cells, counts: Counts, one: Slice) -> bool:
     """Return whether tokens that meet all but one of the conditions differ less."""
     rate = one.hits / one.expected
-    inside = [inside_of(cells, (part,)) for part in one.parts]
+    inside = [select_cells(cells, (part,)) for part in one.parts]
     for index in range(len(one.parts)):
         near = ~inside[index]
         for other in (*inside[:index], *inside[index + 1 :]):
@@ -211,13 +212,13 @@ def _extend(
     spread: float,
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
-    inside = inside_of(cells, base.parts)
+    inside = select_cells(cells, base.parts)
     # Few cells have hits, and few of a longer slice have anything.
     chosen = np.flatnonzero(inside) if base.parts else slice(None)
     hot = np.flatnonzero((counts.hits > 0) & inside)
     used = {part[0] for part in base.parts}
     hits, expected = counts.hits[hot], counts.expected[chosen]
-    paid = spread * cells.log_price(base.parts)
+    paid = spread * cells.selection_penalty(base.parts)
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
@@ -230,7 +231,7 @@ def _extend(
                 rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
             elif relation == "<=":
                 rh, re = h.cumsum(), e.cumsum()
-            gain = scan(rh, re, *whole) - paid - spread * column.log_price
+            gain = scan(rh, re, *whole) - paid - spread * column.selection_penalty
             gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
             gain[re > MOST * whole[1]] = 0.0
             for code in np.argsort(-gain)[:_BEAM]:
@@ -242,15 +243,9 @@ def _extend(
                     )
 
 
-def inside_of(cells: Cells, parts: Sequence[tuple[int, str, int]]) -> Array:
+def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:
     """Return which cells meet all conditions of a slice."""
     inside = np.ones(len(cells.first), dtype=bool)
     for index, relation, code in parts:
-        codes = cells.codes[index]
-        if relation == "=":
-            inside &= codes == code + 1
-        elif relation == ">=":
-            inside &= codes >= code + 1
-        else:
-            inside &= (codes <= code + 1) & (codes > 0)
+        inside &= meets(cells.codes[index], relation, code)
     return inside

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from dataclasses import dataclass
 from tokenize import TokenError
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.json_lines import ZSTD, JsonLines
+from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import format_names
 from rounddiag.loaders.stored import (
@@ -223,11 +223,9 @@ def _safetensors(source: Source) -> dict[str, object]:
     size = int.from_bytes(whole.part(0, 8).read(), "little")
     data = whole.part(8 + size, len(whole) - 8 - size)
     try:
-        header = json.loads(whole.part(8, size).read())
-    except (ValueError, RecursionError) as error:
-        raise source.damage_error(
-            found="a safetensors header that is not JSON"
-        ) from error
+        header = parse_json(whole.part(8, size).read(), dict)
+    except JsonError as error:
+        raise source.damage_error(found=f"a safetensors header: {error}") from error
     info = header.pop("__metadata__", {})
     tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
     if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):

@@ -182,15 +182,15 @@ def _discovered() -> Iterator[Format]:
         yield form
 
 
-def _ordered() -> tuple[Format, ...]:
+def find_all() -> tuple[Format, ...]:
     """Return all formats, those that need more keys first, and ours around them."""
     found = sorted(_discovered(), key=lambda form: -len(form.keys))
     return (OWN, OWN_RANKS, *dict.fromkeys(found), TENSORS, DATASET)
 
 
 UNVERIFIED = "unverified: laid out from its source"
-_ALL = _ordered()
-FORMATS = tuple(form for form in _ALL if not form.reason)
+ALL = find_all()
+FORMATS = tuple(form for form in ALL if not form.reason)
 
 
 def find_format(names: Collection[str]) -> Format | None:
@@ -198,8 +198,8 @@ def find_format(names: Collection[str]) -> Format | None:
 
     Files that hold no batch come last.
     """
-    forms = (*FORMATS, *(form for form in _ALL if form.reason))
-    return next((form for form in forms if not form.missing_keys(names)), None)
+    fitting = [form for form in ALL if not form.missing_keys(names)]
+    return min(fitting, key=lambda form: bool(form.reason), default=None)
 
 
 def formats() -> pd.DataFrame:
@@ -230,6 +230,6 @@ def formats() -> pd.DataFrame:
             if not form.reason
             else f"cannot be opened: {form.reason}",
         )
-        for form in sorted(_ALL, key=lambda form: bool(form.reason))
+        for form in sorted(ALL, key=lambda form: bool(form.reason))
     ]
     return pd.DataFrame(rows, columns=["format", "framework", "files", "checked on"])

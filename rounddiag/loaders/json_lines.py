@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
 import io
-import json
 from collections import Counter
 from types import NoneType
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+
+from rounddiag.loaders.json_text import JsonError, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +148,7 @@ class JsonLines:
             for number, line in enumerate(lines, 1):
                 bar.update(len(line))
                 if not line.isspace():
-                    yield self._record(number, line.removeprefix(codecs.BOM_UTF8))
+                    yield self._record(number, line)
 
     def _unpack(self, stream: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of a file that zstd packed."""
@@ -163,12 +163,11 @@ class JsonLines:
 
     def _record(self, number: int, line: bytes) -> Record:
         try:
-            record = json.loads(line.decode(), object_pairs_hook=_object)
-        except (ValueError, RecursionError) as error:
-            if _continues(line, error):
+            record = parse_json(line, pairs=_object)
+        except JsonError as error:
+            if error.is_cut_off and line.endswith(b"\n"):  # it goes on in the next line
                 raise self._cut_off_error(number) from error
-            found = f"no JSON in line {number}: {error!s:.80}"
-            raise self.source.damage_error(found=found) from error
+            raise self.source.damage_error(found=f"line {number}: {error}") from error
         if not isinstance(record, dict):
             kind = "a list" if isinstance(record, list) else "a single value"
             found = f"{kind} in line {number}, where a record must be"
@@ -182,12 +181,6 @@ class JsonLines:
             advice="Write each record without line breaks: `json.dumps` without"
             " `indent`.",
         )
-
-
-def _continues(line: bytes, error: Exception) -> bool:
-    """Return whether a record continues in the next line, and is not cut off."""
-    is_at_end = isinstance(error, json.JSONDecodeError) and error.pos == len(error.doc)
-    return is_at_end and line.endswith(b"\n")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -279,8 +279,8 @@ def load(  # noqa: PLR0913 all but the path by keyword
         people you do not know. It starts in about 3 s.
 
         - Reaching a limit, and a crash inside a library, are a LoadError.
-        - This process grows by at most the batch, four times the size of the file, and
-          300 MB. The batch may take a quarter of `memory_limit`.
+        - This process grows by at most `memory_limit`, of which the batch may take a
+          quarter.
         - It returns within `time_limit` and 15 s.
         - Screenshots become JPEGs of at most 768 pixels, all in memory.
         - The file's tokenizer is used in the child only. The batch has the text of the

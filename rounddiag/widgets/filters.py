@@ -160,8 +160,8 @@ def filter_of_place(
             name = "num_images"
         if name not in columns.names:
             return one.text
-        if one.relation == "=":
-            keep[name] = [value]
+        if one.relation in ("=", "in"):
+            keep[name] = [*value] if isinstance(value, tuple) else [value]
         else:
             end = "from" if one.relation == ">=" else "to"
             keep[name] = {**keep.get(name, {}), end: value}

@@ -13,7 +13,7 @@ import torch
 import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
-from rounddiag.loaders.untrusted import process
+from rounddiag.loaders.untrusted import guard
 from rounddiag.runs import Run
 from tests.fuzz.forked import run_forked
 from tests.runs.step_folders import scaled_batch, small_dump, write_steps
@@ -156,7 +156,7 @@ def test_one_step_from_a_stranger_is_read_in_a_child(
         children.append(arguments)
         return run_forked(*arguments)
 
-    monkeypatch.setattr(process, "run_child", run_child)
+    monkeypatch.setattr(guard, "run_child", run_child)
     write_steps(tmp_path, {3: 1})
     assert main(["summary", str(tmp_path), "--untrusted"]) == 0
     assert "\n3 samples, 5 rounds, 8 generated tokens\n" in capsys.readouterr().out

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SIZES = (1, 2, 3, 4, 8, 16, 32)
 SETS = {1: 12, 2: 12, 3: 8, 4: 8, 8: 8, 16: 8, 32: 4}  # of each size, per step
-SOUND = ("identical", "healthy", "noisy")
+SOUND = ("identical", "healthy", "noisy", "not_measurable")
 
 
 @dataclass(frozen=True)

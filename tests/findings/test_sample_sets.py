@@ -33,9 +33,11 @@ def test_a_block_pays_for_its_two_ends_and_a_set_for_its_choice() -> None:
     over = np.isin(view.sample, [5, 6, 7])
     found = sets_of(view, over)
     assert samples_of(view, found["block_of_samples"]) == [5, 6, 7]
-    assert found["block_of_samples"].log_price == pytest.approx(2 * log(16))
+    assert found["block_of_samples"].selection_penalty == pytest.approx(2 * log(16))
     assert samples_of(view, found["set_of_samples"]) == [5, 6, 7]
-    assert found["set_of_samples"].log_price == pytest.approx(log(comb(16, 3) * 16))
+    assert found["set_of_samples"].selection_penalty == pytest.approx(
+        log(comb(16, 3) * 16)
+    )
     (text,) = (one.condition("=", 0).text for one in (found["block_of_samples"],))
     assert text == "in samples 5 to 7"
 
@@ -47,7 +49,9 @@ def test_every_third_sample_and_all_but_every_third() -> None:
     assert found["every_nth"].condition("=", 0).text == (
         "every third sample from sample 1 on"
     )
-    assert found["every_nth"].log_price == pytest.approx(log(16))  # periods up to 4
+    assert found["every_nth"].selection_penalty == pytest.approx(
+        log(16)
+    )  # periods up to 4
     packs = sets_of(view, view.sample % 3 != 0)["all_but_every_nth"]
     assert packs.condition("=", 0).text == "in all samples but every third"
 
@@ -62,7 +66,7 @@ def test_samples_that_differ_each_from_a_token_of_its_own_on() -> None:
     assert ((column.codes == 0) == over).all()
     # 50 and 25 tokens at which to start, and two of 16 samples.
     price = log(50) + log(25) + log(comb(16, 2) * 16)
-    assert column.log_price == pytest.approx(price)
+    assert column.selection_penalty == pytest.approx(price)
 
 
 def test_sound_tokens_make_no_set() -> None:

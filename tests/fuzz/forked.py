@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import rounddiag.loaders.open as opening
 from rounddiag.loaders.untrusted.child import read_request
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _answer(folder: Path, log: Path, around: AbstractContextManager[Any]) -> Non
         faulthandler.disable()  # its dump would stand among the results of the tests
         torch.set_num_threads(1)  # the threads of the parent are not in the fork
         with around:
-            code = read_request(folder)
+            code = read_request(folder, opening.read_batch)
     except BaseException:  # noqa: BLE001 nothing may go on as if it were the parent
         os.write(2, traceback.format_exc().encode(errors="replace"))
     finally:

@@ -22,7 +22,7 @@ import rounddiag
 import rounddiag.loaders.parquet
 from rounddiag import load, round_frame, token_frame
 from rounddiag.errors import LoadError
-from rounddiag.loaders.untrusted import Limits, process
+from rounddiag.loaders.untrusted import Limits, guard
 from tests.fuzz.forked import ESCAPED, Forked, fork
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Guard:
         Image.init()  # what every fork would have to do
         sys.addaudithook(self._hear)
         signal.signal(signal.SIGALRM, _hang)
-        vars(process)["run_child"] = self._run_child
+        vars(guard)["run_child"] = self._run_child
 
     def _hear(self, event: str, args: tuple[object, ...]) -> None:
         if self._log >= 0 and self._is_bad(event, args):

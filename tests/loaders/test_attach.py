@@ -327,7 +327,7 @@ def test_a_file_is_named_in_the_error(batch: Batch, tmp_path: Path) -> None:
         (b"", "an empty file"),
         (b"PK\x03\x04", "a bad zip"),
         (b"\x89PNG", "a PNG picture"),
-        (b'{"a": ', "no JSON in line 1"),
+        (b'{"a": ', "line 1: no JSON"),
         (b"PAR1", "ArrowInvalid"),
     ],
 )

@@ -20,8 +20,7 @@ from rounddiag.cli import main
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
-from rounddiag.loaders.untrusted import Limits, process
-from rounddiag.loaders.untrusted.guard import end_error
+from rounddiag.loaders.untrusted import Limits, guard
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
@@ -148,13 +147,13 @@ def test_on_macos_a_child_that_holds_too_much_memory_is_ended(
         return 10**9 if len(watched) == 3 else 10**6
 
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(process, "_PAUSE", 0.01)
-    monkeypatch.setattr(process, "resident_bytes", resident_bytes)
+    monkeypatch.setattr(guard, "_PAUSE", 0.01)
+    monkeypatch.setattr(guard, "resident_bytes", resident_bytes)
     run_instead("import time; time.sleep(600)", monkeypatch)
-    code, output = process.run_child(tmp_path, Limits(memory=0.5, time=60))
+    code, output = guard.run_child(tmp_path, Limits(memory=0.5, time=60))
     assert (code, output) == (-signal.SIGKILL, "")
     assert len(watched) == 3
-    error = end_error(code, output, "a.pkl", Limits(memory=0.5, time=60))
+    error = guard.end_error(code, output, "a.pkl", Limits(memory=0.5, time=60))
     assert "can be read in 0.5 GB of memory; found one that needs more" in str(error)
 
 
@@ -162,17 +161,17 @@ def test_on_macos_a_child_that_ends_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(process, "resident_bytes", lambda _: 0)
+    monkeypatch.setattr(guard, "resident_bytes", lambda _: 0)
     run_instead("import sys; sys.stderr.write('no'); sys.exit(3)", monkeypatch)
-    assert process.run_child(tmp_path, Limits(memory=1, time=9)) == (3, "no")
+    assert guard.run_child(tmp_path, Limits(memory=1, time=9)) == (3, "no")
 
 
 def test_the_memory_of_a_process_is_found() -> None:
     """`ps` is what macOS has; it ends with nothing for a process that is gone."""
-    assert 10**7 < process.resident_bytes(os.getpid()) < 10**11
+    assert 10**7 < guard.resident_bytes(os.getpid()) < 10**11
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
-    assert process.resident_bytes(gone.pid) == 0
+    assert guard.resident_bytes(gone.pid) == 0
 
 
 @pytest.mark.slow

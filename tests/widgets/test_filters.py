@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag import Batch, load, token_frame
+from rounddiag.columns.predicates import Condition
 from rounddiag.errors import FrameError
 from rounddiag.findings import View
-from rounddiag.findings.conditions import Condition
 from rounddiag.findings.place import Place
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import (
@@ -107,7 +107,7 @@ def filter_of(
 
 _COUNTS = ("num_tokens", "num_large", "num_samples")
 _MEASURES: dict[str, Any] = dict.fromkeys(
-    (*_COUNTS, "share", "ratio", "low", "high", "p", "worth"), 1
+    (*_COUNTS, "share", "ratio", "low", "high", "p", "log_likelihood_ratio"), 1
 )
 
 

@@ -53,11 +53,31 @@ def open_native(file: Path) -> pa.NativeFile:
         return pa.PythonFile(file.open("rb"), mode="r")
 
 
+class TooLargeError(Exception):
+    """A file takes more memory than it may."""
+
+
+_PER_FOOTER_BYTE = 24  # bytes of objects that a byte of the footer becomes, at most
+_TAIL = 8  # bytes at the end of a Parquet file: the length of its footer, and a mark
+
+
 @contextmanager
-def open_parquet(file: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file of any name, and close it at the end."""
-    with open_native(file) as native, pq.ParquetFile(native) as source:
-        yield source
+def open_parquet(
+    file: Path, *, most_bytes: int | None = None
+) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of any name, and close it at the end.
+
+    `most_bytes` is what its footer may take in memory; a TooLargeError if it is more.
+    """
+    with open_native(file) as native:
+        if most_bytes is not None:
+            native.seek(max(native.size() - _TAIL, 0))
+            length = min(int.from_bytes(native.read(4), "little"), native.size())
+            if _PER_FOOTER_BYTE * length > most_bytes:
+                raise TooLargeError
+            native.seek(0)
+        with pq.ParquetFile(native) as source:
+            yield source
 
 
 def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:

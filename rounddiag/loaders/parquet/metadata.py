@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ import torch
 from rounddiag._version import __version__
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
+from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.parquet.columns import to_json
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
 
 def _parse(text: bytes) -> dict[str, Any]:
     try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        facts = parse_json(text)
+    except JsonError as error:
         raise _not_ours(error) from error
     if isinstance(facts, dict) and type(facts.get("version")) is int:
         if facts["version"] > VERSION:

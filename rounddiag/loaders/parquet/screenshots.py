@@ -13,13 +13,11 @@ from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow.parquet as pq
     from PIL.Image import Image
-
-    from rounddiag.loaders.parquet.reader import TableReader
 
 
 COLUMN = "screenshots"
@@ -141,28 +139,38 @@ def stored_screenshots(
     )
 
 
-def read_screenshots(table: TableReader) -> tuple[tuple[EncodedScreenshot, ...], ...]:
-    """Return the screenshots of every sample with their bytes."""
-    for name, kind in ((COLUMN, _TYPE), (_FACTS, _FACTS_TYPE)):
-        if table.field(name).type != kind:
-            raise LoadError.build(
-                key=name,
-                expected=str(kind),
-                found=str(table.field(name).type),
-                advice="Save the batch with `rounddiag.save`.",
-            )
+def read_screenshots(
+    parts: Callable[[list[str]], Iterable[pa.Table]],
+) -> tuple[tuple[EncodedScreenshot, ...], ...]:
+    """Return the screenshots of every sample with their bytes.
+
+    `parts` reads some columns, some rows after the other.
+    """
     return tuple(
         tuple(
             EncodedScreenshot(data=picture["bytes"], **_screenshot_fields(facts))
             for picture, facts in zip(pictures, row, strict=True)
         )
-        for part in table.parts([COLUMN, _FACTS])
+        for part in map(_require_types, parts([COLUMN, _FACTS]))
         for pictures, row in zip(
             part.column(COLUMN).to_pylist(),
             part.column(_FACTS).to_pylist(),
             strict=True,
         )
     )
+
+
+def _require_types(part: pa.Table) -> pa.Table:
+    for name, kind in ((COLUMN, _TYPE), (_FACTS, _FACTS_TYPE)):
+        found = part.schema.field(name).type
+        if found != kind:
+            raise LoadError.build(
+                key=name,
+                expected=str(kind),
+                found=str(found),
+                advice="Save the batch with `rounddiag.save`.",
+            )
+    return part
 
 
 def screenshot_columns(

@@ -16,6 +16,7 @@ from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.round_summary import summarize_parts
 from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
+from rounddiag.loaders.json_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,9 +62,9 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
     """Return the totals in a file's metadata, or None."""
     try:
-        totals = json.loads((metadata or {})[_KEY])
+        totals = parse_json((metadata or {})[_KEY])
         return dict(totals) if totals["version"] == _VERSION else None
-    except (LookupError, TypeError, ValueError, RecursionError):
+    except (LookupError, TypeError, ValueError):
         return None
 
 

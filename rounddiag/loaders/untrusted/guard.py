@@ -1,31 +1,55 @@
-"""`load_untrusted`: the request, the child and its answer, from the parent's side."""
+"""The parent of `load(untrusted=True)`: start the child, end it, read its answer.
+
+What lies in the folder that both share counts as written by a stranger.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
+import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.checks import check_tokenizer
 from rounddiag.errors import LoadError
-from rounddiag.loaders.paths import resolve_paths
-from rounddiag.loaders.untrusted import child, process
-from rounddiag.loaders.untrusted.answer import TooLargeError, read_answer, room_beside
-from rounddiag.loaders.untrusted.folder import read_start, shared_folder
+from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.paths import inside
+from rounddiag.loaders.untrusted import child
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
-    from rounddiag.loaders.untrusted.limits import Limits
+    from rounddiag.loaders.parquet.reader import TableReader
+    from rounddiag.loaders.untrusted.child import Limits
+    from rounddiag.text.token_table import TokenTable
 
 
-_MAX_MESSAGE = 4000  # bytes
+# Seconds beyond the time limit: the child starts, and ends if it does not end itself.
+_GRACE = 12
+_PAUSE = 0.2  # seconds between two checks of the child's memory, on macOS
+_CODE = (
+    "from rounddiag.loaders.open import read_batch;"
+    "from rounddiag.loaders.untrusted.child import main; main(read_batch)"
+)
+_MAX_TEXT = 1 << 16  # bytes of an answer without its batch, and of standard error
+# One thread, because each reserves address space. Arrow's own allocators reserve 1 GB.
+_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_IO_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    **dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 def load_untrusted(
@@ -38,22 +62,22 @@ def load_untrusted(
     _require_path(path)
     _require_system()
     name = os.fsdecode(path)  # type: ignore[arg-type]
+    request = {
+        "path": name,
+        "folder": str(Path.cwd()),
+        "parent": os.getpid(),
+        "limits": asdict(limits),
+        "options": options,
+    }
     try:
-        with shared_folder() as folder:
-            num_bytes = _size_of(name)
-            request = {
-                "path": name,
-                "num_bytes": num_bytes,
-                "folder": str(Path.cwd()),
-                "parent": os.getpid(),
-                "limits": asdict(limits),
-                "options": options,
-            }
+        with tempfile.TemporaryDirectory(
+            prefix="rounddiag-untrusted-", ignore_cleanup_errors=True
+        ) as place:
+            folder = Path(place)
             (folder / child.REQUEST).write_text(json.dumps(request, default=_plain))
-            code, output = process.run_child(folder, limits)
+            code, output = run_child(folder, limits)
             _require_answer(folder, name, code, output, limits)
-            most, room = limits.batch_bytes, room_beside(num_bytes)
-            return _read_answer(folder, name, limits, most, room, tokenizer)
+            return _read_answer(folder, name, limits, tokenizer)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise LoadError.build(
@@ -92,14 +116,6 @@ def _require_system() -> None:
         )
 
 
-def _size_of(name: str) -> int:
-    """Return the bytes of the files of a path; 0 where the child will refuse it."""
-    try:
-        return sum(file.stat().st_size for file in resolve_paths(name))
-    except (LoadError, OSError, ValueError):
-        return 0
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
     """Return an option as a value that JSON can represent."""
     if hasattr(value, "tolist"):
@@ -107,42 +123,67 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
     return dict(value) if isinstance(value, Mapping) else list(value)
 
 
+def run_child(folder: Path, limits: Limits) -> tuple[int | None, str]:
+    """Run `child.main` in a new process, in the folder with its request.
+
+    Returns its exit code, None at the time limit, and the end of its standard error.
+    """
+    # Neither the file's folder nor the working directory is searched for modules.
+    search = [*filter(None, sys.path), str(Path(__file__).parents[3])]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(  # noqa: S603 our own code
+            [sys.executable, "-c", _CODE],
+            cwd=folder,
+            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(search)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+        )
+        try:
+            code = _wait(process, limits)
+        finally:
+            process.kill()
+            # With a timeout, it asks again and again. Without one, and where SIGCHLD is
+            # ignored, the system waits until every child of this process has ended.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_GRACE)
+        output.seek(max(output.seek(0, os.SEEK_END) - _MAX_TEXT, 0))
+        return code, output.read(_MAX_TEXT).decode(errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], limits: Limits) -> int | None:
+    """Wait for the child. On macOS, which has no memory limit, watch its memory."""
+    is_watched = sys.platform == "darwin"
+    end = monotonic() + limits.time + _GRACE
+    while (left := end - monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=min(left, _PAUSE) if is_watched else left)
+        if is_watched and resident_bytes(process.pid) > limits.num_bytes:
+            return -signal.SIGKILL
+    return None
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it has ended."""
+    command = ["ps", "-o", "rss=", "-p", str(pid)]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 our own
+    return 1024 * int(done.stdout.strip() or 0)
+
+
 def _require_answer(
     folder: Path, name: str, code: int | None, output: str, limits: Limits
 ) -> None:
     """Raise the error that ended the child, or that it wrote; else it has answered."""
-    done = read_start(folder / child.DONE, _MAX_MESSAGE)
-    if done == str(child.REFUSED).encode():
-        message = read_start(folder / child.ERROR, _MAX_MESSAGE)
-        if message:
-            raise LoadError(message.decode(errors="replace"))
-        raise end_error(child.REFUSED, output, name, limits)
-    if done in {str(code).encode() for code in (child.NO_MEMORY, child.TOO_LARGE)}:
-        raise end_error(int(done), output, name, limits)
-    if done != str(child.READ).encode():
-        if code == 0 and _has_run(folder, limits):
-            code = None  # where SIGCHLD is ignored, the system does not tell
-        if code is None and not (folder / child.STARTED).exists():
-            raise _start_error(name)
-        raise end_error(code, output, name, limits)
-
-
-def _has_run(folder: Path, limits: Limits) -> bool:
-    """Return whether the child has begun to read, and used up its time."""
     try:
-        began = (folder / child.STARTED).stat().st_mtime
-    except OSError:
-        return False
-    return time.time() - began >= limits.time
-
-
-def _start_error(name: str) -> LoadError:
-    return LoadError.build(
-        file=name,
-        expected="a process that starts within the time limit",
-        found="one that is still starting",
-        advice="The machine is busy: try again, or pass a larger `time_limit`.",
-    )
+        text = inside(folder, child.ANSWER, most_bytes=_MAX_TEXT).read_bytes()
+        answer = parse_json(text, {"code": int, "message": str})
+    except (LoadError, JsonError):
+        # Where SIGCHLD is ignored, the system tells no exit code but 0.
+        raise end_error(code or None, output, name, limits) from None
+    if answer["code"] == child.REFUSED and answer["message"]:
+        raise LoadError(answer["message"])
+    if answer["code"] != child.READ:
+        raise end_error(answer["code"], output, name, limits)
 
 
 def end_error(code: int | None, output: str, name: str, limits: Limits) -> LoadError:
@@ -176,13 +217,87 @@ def end_error(code: int | None, output: str, name: str, limits: Limits) -> LoadE
     return LoadError.build(file=name, expected=expected, found=found, advice=advice)
 
 
+_PER_JSON_BYTE = 40  # bytes of objects that a byte of JSON becomes, at most
+
+
 def _read_answer(
-    folder: Path, name: str, limits: Limits, most: int, room: int, tokenizer: object
+    folder: Path, name: str, limits: Limits, tokenizer: object | None
 ) -> Batch:
+    from rounddiag.loaders.parquet.columns import BROKEN, TooLargeError, open_parquet
+
+    most = limits.batch_bytes
     try:
-        return read_answer(folder, most=most, room=room, tokenizer=tokenizer)
+        file = inside(folder, child.BATCH, most_bytes=most)
+        with open_parquet(file, most_bytes=most) as source:
+            return _read_batch(source, most, tokenizer)
     except TooLargeError as error:
         raise end_error(child.TOO_LARGE, "", name, limits) from error
-    except LoadError as error:
-        message = f"{name}: {error}"
-        raise LoadError(message) from error
+    except (*BROKEN, RecursionError) as error:
+        text = str(error).replace(str(folder), "its answer")
+        raise LoadError.build(
+            file=name,
+            expected="the answer of the process that read it",
+            found=f"{type(error).__name__}: {text[:200].rstrip('.')}",
+            advice="It is damaged, or made to make a library write something else.",
+        ) from error
+
+
+def _read_batch(source: Any, most: int, tokenizer: object | None) -> Batch:  # noqa: ANN401 pyarrow is imported late
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.parquet.columns import TooLargeError
+    from rounddiag.loaders.parquet.metadata import KEY, Footer
+    from rounddiag.loaders.parquet.reader import TableReader, read_fields
+    from rounddiag.loaders.parquet.screenshots import COLUMN, read_screenshots
+
+    table, metadata = TableReader(source), source.schema_arrow.metadata
+    if (
+        _PER_JSON_BYTE * (len((metadata or {}).get(KEY, b"")) + _json_bytes(table))
+        > most
+    ):
+        raise TooLargeError
+    footer = Footer.from_metadata(metadata)
+    tokens = footer.meta["tokens"]
+    # Once, because finding the rounds again would take as much memory again.
+    batch = Batch(
+        **read_fields(table),
+        images=read_screenshots(table.parts) if COLUMN in table else None,
+        step=footer.step,
+        meta=_checked_meta(footer.meta["meta"]),
+        tokenizer=_token_table(tokens) if tokenizer is None else tokenizer,
+    )
+    if tokenizer is not None and not isinstance(tokenizer, str):
+        _check_tokenizer(batch)
+    return batch
+
+
+def _json_bytes(table: TableReader) -> int:
+    """Return the bytes of cells with JSON, read some rows after the other."""
+    from rounddiag.loaders.parquet.columns import is_json
+
+    names = [name for name in table.names if is_json(table.field(name))]
+    return sum(part.nbytes for part in table.parts(names))
+
+
+def _checked_meta(meta: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
+    """Return `meta` if it has what every view takes from the results of checks."""
+    checks, names = meta["checks"], ("name", "status", "detail")
+    if not (
+        isinstance(checks, list)
+        and all(isinstance(one[name], str) for one in checks for name in names)
+    ):
+        msg = f"results of checks without {names}"
+        raise ValueError(msg)
+    return dict(meta)
+
+
+def _token_table(tokens: str | None) -> TokenTable | None:
+    from rounddiag.text.token_table import TokenTable
+
+    return None if tokens is None else TokenTable.from_json(tokens)
+
+
+def _check_tokenizer(batch: Batch) -> None:
+    """Check a tokenizer that only this process has; `meta` is not shared yet."""
+    results: list[dict[str, str]] = batch.meta["checks"]
+    (result,) = check_tokenizer(batch).as_plain()
+    results[:] = [result if one["name"] == result["name"] else one for one in results]

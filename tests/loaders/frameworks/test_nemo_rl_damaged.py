@@ -103,4 +103,4 @@ def test_a_file_that_ends_in_the_middle_names_the_line(path: Path) -> None:
     write(path, small_step())
     path.write_bytes(path.read_bytes()[:-30])
 
-    assert "found no JSON in line 3: " in refused_file(path)
+    assert "found line 3: no JSON: " in refused_file(path)

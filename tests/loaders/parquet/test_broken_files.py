@@ -47,7 +47,7 @@ NOT_OURS = (
         ),
         (
             b"",
-            NOT_OURS.format("Expecting value: line 1 column 1 (char 0)"),
+            NOT_OURS.format("no JSON: Expecting value: line 1 column 1 (char 0)"),
         ),
     ],
 )

@@ -116,17 +116,17 @@ def test_a_byte_order_mark_may_stand_before_the_text(tmp_path: Path) -> None:
     [
         (
             b'{"a": [1, 2',
-            "no JSON in line 2: Expecting ',' delimiter: line 1 column 12",
+            "line 2: no JSON: Expecting ',' delimiter: line 1 column 12",
         ),
-        (b'{"a": "b', "no JSON in line 2: Unterminated string starting at: line 1"),
-        (b'{"a": "\xff"}', "no JSON in line 2: 'utf-8' codec can't decode byte 0xff"),
-        (b'{"a": 1, "b": 2, "a": 3}', "no JSON in line 2: `a` twice"),
-        (b'{"b": {"a": 1, "a": 3}}', "no JSON in line 2: `a` twice"),
-        (b'{"a": 1} {"a": 2}', "no JSON in line 2: Extra data: line 1 column 10"),
-        (b'{"a": 0x10}', "no JSON in line 2: Expecting ',' delimiter"),
+        (b'{"a": "b', "line 2: no JSON: Unterminated string starting at: line 1"),
+        (b'{"a": "\xff"}', "line 2: no UTF-8: byte 7 is 0xff"),
+        (b'{"a": 1, "b": 2, "a": 3}', "line 2: no JSON: `a` twice"),
+        (b'{"b": {"a": 1, "a": 3}}', "line 2: no JSON: `a` twice"),
+        (b'{"a": 1} {"a": 2}', "line 2: no JSON: Extra data: line 1 column 10"),
+        (b'{"a": 0x10}', "line 2: no JSON: Expecting ',' delimiter"),
         (b"[1, 2]", "a list in line 2, where a record must be"),
         (b"null", "a single value in line 2, where a record must be"),
-        (b"\x00\x00\x00", "no JSON in line 2: Expecting value: line 1 column 1"),
+        (b"\x00\x00\x00", "line 2: no JSON: Expecting value: line 1 column 1"),
     ],
 )
 def test_a_damaged_line_is_an_error_that_names_it(line: bytes, found: str) -> None:
@@ -157,7 +157,7 @@ def test_a_record_over_several_lines_is_an_error_that_says_so(
 def test_an_integer_of_many_digits_is_an_error(tmp_path: Path, number: bytes) -> None:
     message = refused(tmp_path / "a.jsonl", b'{"a": ' + number + b"}")
 
-    assert "found no JSON in line 1: Exceeds the limit" in message
+    assert "found line 1: no JSON: Exceeds the limit" in message
 
 
 def test_a_fraction_of_many_digits_is_a_number() -> None:
@@ -168,7 +168,7 @@ def test_a_fraction_of_many_digits_is_a_number() -> None:
 def test_deep_nesting_is_an_error(tmp_path: Path, start: bytes) -> None:
     message = refused(tmp_path / "a.jsonl", b'{"a": ' + start * 100_000)
 
-    assert "found no JSON in line 1: maximum recursion depth exceeded" in message
+    assert "found line 1: values nested in more than 100 levels" in message
 
 
 def test_text_without_a_record_is_an_unknown_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import warnings
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.untrusted import process
+from rounddiag.loaders.untrusted import guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +27,12 @@ def answer_with(
         forge(answer)
         return 0, ""
 
-    monkeypatch.setattr(process, "run_child", run_child)
+    monkeypatch.setattr(guard, "run_child", run_child)
 
 
 def run_code(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the child run other code, in the folder with its request."""
-    monkeypatch.setattr(process, "_CODE", code)
+    monkeypatch.setattr(guard, "_CODE", code)
 
 
 def fork(act: Callable[[], object]) -> int:

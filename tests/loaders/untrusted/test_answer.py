@@ -15,13 +15,8 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
-from rounddiag.loaders.untrusted.answer import (
-    TooLargeError,
-    read_answer,
-    room_beside,
-    write_answer,
-)
-from rounddiag.loaders.untrusted.weight import batch_bytes, extra_bytes
+from rounddiag.loaders.untrusted import Limits, child, guard
+from rounddiag.loaders.untrusted.child import batch_bytes
 from rounddiag.text.token_table import TokenTable
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from rounddiag import Batch
 
 MB = 10**6
 
@@ -41,88 +35,54 @@ MB = 10**6
 def test_a_batch_weighs_its_tensors_its_rounds_and_its_objects() -> None:
     batch = hand_batch()  # of 3 samples
     per_position = sum(tensor.dtype.itemsize for tensor in batch.per_token.values())
-    size = len(batch.response_ids) * per_position + 8 * (4 + 3) + 32 * batch.num_rounds
-    bare = replace(
-        batch,
-        sample_ids=None,
-        group_ids=None,
-        rewards=None,
-        prompt_ids=None,
-        prompt_offsets=None,
-        scores={},
-        sample_columns={},
-        round_columns={},
-    )
+    size = len(batch.response_ids) * per_position + 8 * (4 + 3)
+    size += 32 * batch.num_rounds + 3 * 58
+    none = ("sample_ids", "group_ids", "rewards", "prompt_ids", "prompt_offsets")
+    empty = ("scores", "sample_columns", "round_columns")
+    parts: dict[str, Any] = {**dict.fromkeys(none), **{name: {} for name in empty}}
+    bare = replace(batch, **parts)
     assert batch_bytes(bare) == size
     texts = np.array(["a", "b" * 999, None], dtype=object)
-    # Three pointers; a string of ASCII is 49 bytes and its length.
+    # Three pointers; a string of ASCII is 49 bytes and its length; None is 16.
     assert batch_bytes(replace(bare, sample_columns={"text": texts})) == (
-        size + 3 * 8 + 50 + 1048
+        size + 3 * 8 + 50 + 1048 + 16
     )
     shots = ((EncodedScreenshot(data=b"x" * 100),), (), ())
-    assert batch_bytes(replace(bare, images=shots)) == size + 3 * 8 + 400 + 100
+    assert batch_bytes(replace(bare, images=shots)) == size + 400 + 100
     rows = tuple(torch.zeros(2, dtype=torch.int64) for _ in range(3))
     assert batch_bytes(replace(bare, rollout_ids=rows)) == size + 3 * (400 + 16)
 
 
-def test_long_texts_that_are_equal_weigh_once() -> None:
-    bare = replace(hand_batch(), sample_columns={})
-    texts = np.array(["x" * 1000, "y" + "x" * 999, "x" * 1000], dtype=object)
-    added = batch_bytes(replace(bare, sample_columns={"text": texts}))
-    assert added - batch_bytes(bare) == 3 * 8 + 2 * 1049
+TOO_LARGE = "a quarter of `memory_limit`; found a larger one"
+LISTS: list[list[object]] = [[] for _ in range(12_500)]  # 50 kB, or 2 MB of objects
+EMPTY = np.array([LISTS, [], []], dtype=object)
+KEYS = {name: np.arange(3) for name in ("sample", "round")}
+HEAVY: dict[str, dict[str, Any]] = {
+    "meta": {"meta": {"lists": LISTS}},
+    "sample_columns": {"sample_columns": {"lists": EMPTY}},
+    "round_columns": {"round_columns": {**KEYS, "lists": EMPTY}},
+    "footer": {"sample_columns": {f"{i}": np.zeros(3, np.int8) for i in range(500)}},
+}
 
 
-def test_the_longest_column_needs_room() -> None:
-    bare = replace(
-        hand_batch(), prompt_ids=None, prompt_offsets=None, sample_columns={}
-    )
-    assert extra_bytes(bare) == 12 * len(bare.response_ids) + 3 * 50
-    texts = np.array(["b" * 1000, "b" * 1000, None], dtype=object)
-    assert extra_bytes(replace(bare, sample_columns={"text": texts})) == 2000
-    assert room_beside(10) == 250 * MB + 40
-
-
-def written(folder: Path, batch: Batch, most: int = MB, room: int = MB) -> Batch:
-    """Write a batch and read it back."""
-    meta = {**batch.meta, "checks": []}
-    write_answer(folder, replace(batch, meta=meta), most=most, room=room)
-    return read_answer(folder, most=most, room=room)
-
-
-def test_a_batch_over_the_limit_is_not_written(tmp_path: Path) -> None:
-    batch = hand_batch()
-    with pytest.raises(TooLargeError):
-        written(tmp_path, batch, most=batch_bytes(batch) - 1)
-    assert [*tmp_path.iterdir()] == []
-    assert written(tmp_path, batch).num_samples == 3
-
-
-def test_one_that_takes_too_much_to_read_is_not_written(tmp_path: Path) -> None:
-    texts = np.array(["a" * 30_000, "b", "c"], dtype=object)
-    batch = replace(hand_batch(), sample_columns={"text": texts})
-    with pytest.raises(TooLargeError):
-        written(tmp_path, batch, room=30_001)
-
-
-@pytest.mark.parametrize("where", ["meta", "sample_columns", "round_columns", "tokens"])
-def test_json_counts_as_the_objects_that_it_becomes(where: str, tmp_path: Path) -> None:
-    """50,000 bytes of lists are 2 MB of objects."""
-    lists: list[list[object]] = [[] for _ in range(12_500)]
-    empty = np.array([lists, [], []], dtype=object)
-    batch = replace(hand_batch(), sample_columns={}, round_columns={})
-    if where == "meta":
-        batch = replace(batch, meta={"lists": lists})
-    elif where == "tokens":
-        table = TokenTable(dict.fromkeys(range(5000), b"a"), {})
-        batch = replace(batch, tokenizer=table)
-    elif where == "sample_columns":
-        batch = replace(batch, sample_columns={"lists": empty})
-    else:
-        keys = {name: np.arange(3) for name in ("sample", "round")}
-        batch = replace(batch, round_columns={**keys, "lists": empty})
-    with pytest.raises(TooLargeError):
-        written(tmp_path, batch, room=5 * MB)
-    assert written(tmp_path, batch, most=4 * MB, room=5 * MB).num_samples == 3
+@pytest.mark.parametrize("kind", HEAVY)
+def test_the_parent_weighs_json_and_footer_as_objects(
+    kind: str, tmp_path: Path
+) -> None:
+    parts = {"sample_columns": {}, "round_columns": {}, "meta": {}, **HEAVY[kind]}
+    batch = replace(hand_batch(), **parts)
+    plain = {"checks": [], **batch.meta}
+    save(replace(batch, meta={"meta": plain, "tokens": None}), tmp_path / child.BATCH)
+    for most, is_large in ((10**6, True), (10**7, False)):
+        limits = Limits(memory=4 * most / 10**9, time=1)
+        try:
+            read = guard._read_answer(tmp_path, "a.pkl", limits, None)
+        except LoadError as error:
+            assert is_large, error  # noqa: PT017 one of the two is right
+            assert TOO_LARGE in str(error)  # noqa: PT017
+        else:
+            assert not is_large
+            assert read.num_samples == 3
 
 
 @pytest.mark.parametrize(
@@ -141,14 +101,8 @@ def test_columns_that_the_parent_could_not_list_are_refused(
     names = {name: np.zeros(3, np.int8) for name in columns}
     batch = replace(hand_batch(), scores={}, round_columns={}, sample_columns=names)
     with pytest.raises(LoadError, match=f"of at most 10,000 bytes; found {found}"):
-        written(tmp_path, batch)
-
-
-def test_a_footer_larger_than_the_room_is_refused(tmp_path: Path) -> None:
-    columns = {f"{i}": np.zeros(3, np.int8) for i in range(100)}
-    batch = replace(hand_batch(), sample_columns=columns)
-    with pytest.raises(TooLargeError):
-        written(tmp_path, batch, room=200_000)
+        child.save_answer(tmp_path, batch, MB)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.usefixtures("forked")
@@ -163,7 +117,7 @@ def test_the_checks_run_in_the_child(
         pytest.fail("checked in the parent")
 
     monkeypatch.setattr("rounddiag.loaders.open.with_check_results", check)
-    monkeypatch.setattr("rounddiag.loaders.untrusted.answer.check_tokenizer", check)
+    monkeypatch.setattr(guard, "check_tokenizer", check)
     assert load(path, untrusted=True).meta["checks"] == expected
     assert len(expected) == 20
 
@@ -219,8 +173,6 @@ def test_a_batch_over_a_quarter_of_the_memory_is_refused(tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A file, and the folder with its answer."""
-    from rounddiag.loaders.untrusted import process
-
     folder = tmp_path_factory.mktemp("honest")
     shots = ((EncodedScreenshot(data=b"x"),), (), ())
     texts = np.array(["a", "b", "c"], dtype=object)
@@ -234,15 +186,14 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         return ended
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "run_child", run_child)
+        patch.setattr(guard, "run_child", run_child)
         with pytest.raises(LoadError):  # the answer is gone
             load(folder / "a.parquet", untrusted=True)
-    table = TokenTable({1: b"a", 2: b"b"}, {2: "b"})
-    (answer / "tokens.json").write_text(table.to_json())
+    tokens(TokenTable({1: b"a", 2: b"b"}, {2: "b"}).to_json())(answer)
     return folder / "a.parquet", answer
 
 
-BATCH, TOKENS, DONE, ERROR = "batch.parquet", "tokens.json", "done", "error.txt"
+BATCH, ANSWER = "batch.parquet", "answer.json"
 
 
 def write(name: str, data: bytes) -> Callable[[Path], object]:
@@ -302,6 +253,10 @@ def footer(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], objec
     return forge
 
 
+def tokens(text: object) -> Callable[[Path], object]:
+    return footer(lambda facts: facts["meta"].update(tokens=text))
+
+
 def column(name: str, values: object) -> Callable[[Path], object]:
     """Change a column of the answer; None leaves it out."""
 
@@ -314,11 +269,6 @@ def column(name: str, values: object) -> Callable[[Path], object]:
         pq.write_table(table, folder / BATCH)
 
     return forge
-
-
-def refusal(folder: Path) -> None:
-    (folder / DONE).write_bytes(b"3")
-    os.mkfifo(folder / ERROR)
 
 
 def twice(folder: Path) -> None:
@@ -344,16 +294,12 @@ FORGED: dict[str, Callable[[Path], object]] = {
     "a pipe": pipe(BATCH),
     "a folder": as_folder,
     "a batch of 2 GB": sparse(BATCH),
-    "tokens of 2 GB": sparse(TOKENS),
-    "tokens that are a pipe": pipe(TOKENS),
-    "tokens that are no JSON": write(TOKENS, b"{"),
-    "tokens 100,000 deep": write(TOKENS, deep(100_000).encode()),
-    "tokens of numbers": write(TOKENS, b"[1, 2]"),
-    "tokens that are no bytes": write(
-        TOKENS, json.dumps([{"1": "\u20ac"}, {}]).encode()
-    ),
-    "tokens that are no ASCII": write(TOKENS, b'[{"1": "\xff"}, {}]'),
-    "a special token of numbers": write(TOKENS, b'[{}, {"1": 2}]'),
+    "tokens that are no JSON": tokens("{"),
+    "tokens 100,000 deep": tokens(deep(100_000)),
+    "tokens of numbers": tokens("[1, 2]"),
+    "tokens that are a number": tokens(1),
+    "tokens that are no bytes": tokens(json.dumps([{"1": "\u20ac"}, {}])),
+    "a special token of numbers": tokens('[{}, {"1": 2}]'),
     "meta 100,000 deep": footer(lambda _: deep(100_000)),
     "meta that is a list": footer(lambda facts: facts["meta"].update(meta=[])),
     "no meta": footer(lambda facts: facts["meta"].clear()),
@@ -375,10 +321,12 @@ FORGED: dict[str, Callable[[Path], object]] = {
     "facts of other pictures": column("screenshot_facts", [[], [], []]),
     "pictures that are numbers": column("screenshots", [[1], [], []]),
     "a column twice": twice,
-    "an end without a word": lambda folder: (folder / DONE).unlink(),
-    "an end that is a pipe": pipe(DONE),
-    "an end with another word": write(DONE, b"\xff" * 100),
-    "an error that is a pipe": refusal,
+    "no answer": lambda folder: (folder / ANSWER).unlink(),
+    "an answer that is a pipe": pipe(ANSWER),
+    "an answer of 2 GB": sparse(ANSWER),
+    "an answer that is no JSON": write(ANSWER, b"\xff" * 100),
+    "an answer of another shape": write(ANSWER, b'{"code": "0"}'),
+    "a refusal without a word": write(ANSWER, b'{"code": 3, "message": ""}'),
 }
 
 

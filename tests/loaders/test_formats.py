@@ -1,0 +1,74 @@
+"""Formats are found: those of our modules, and those of other packages."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import detection, load
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.tables import as_table, batch_from_table
+from tests.loaders.table_cases import COLUMNS, check
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+
+def read_other(root: Any, source: Source) -> Batch:
+    table = as_table(root, source).rename({"response_ids": "their_ids"})
+    return batch_from_table(table, source)
+
+
+OTHER = Format(
+    name="theirs",
+    framework="another trainer",
+    files=("*.theirs",),
+    keys=("their_ids", "old_log_probs", "rollout_log_probs"),
+    read=read_other,
+)
+
+
+def install(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", value, "rounddiag.formats")
+    monkeypatch.setattr(
+        detection, "entry_points", lambda group: [point] * (group == point.group)
+    )
+
+
+def test_a_format_of_another_package_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    install("tests.loaders.test_formats:OTHER", monkeypatch)
+    monkeypatch.setattr(detection, "ALL", detection.find_all())
+    theirs = {"their_ids" if k == "response_ids" else k: v for k, v in COLUMNS.items()}
+    check(load(theirs))
+    assert "theirs" in detection.formats()["format"].tolist()
+
+
+def test_an_entry_point_of_something_else_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install("tests.loaders.test_formats:COLUMNS", monkeypatch)
+    message = (
+        "`rounddiag.formats`: expected an entry point that is a"
+        " `rounddiag.loaders.format.Format`; found tests.loaders.test_formats:COLUMNS,"
+        " a value of type dict. Correct the package that has it, or uninstall it."
+    )
+    with pytest.raises(LoadError) as caught:
+        detection.find_all()
+    assert str(caught.value) == message
+
+
+def test_formats_that_need_more_keys_come_first_and_plain_tables_last() -> None:
+    found = [form.name for form in detection.FORMATS]
+
+    assert found[:3] == [
+        "rounddiag's Parquet",
+        "rounddiag's Parquet, one file per rank",
+        "train data of a rank, `cp_size` 1",
+    ]
+    assert found[-2:] == [detection.TENSORS.name, detection.DATASET.name]
+    numbers = [len(form.keys) for form in detection.FORMATS[2:-2]]
+    assert numbers == sorted(numbers, reverse=True)
