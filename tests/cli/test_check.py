@@ -128,7 +128,8 @@ def test_copies_beside_older_weights_fail(
     assert main(["check", file]) == 1
     out = capsys.readouterr().out
     assert out.startswith("suspicious: ")
-    assert f"prove it: rounddiag prove {file} --model MODEL --hypotheses stale_" in out
+    assert "\nprove it: rounddiag prove " in out
+    assert "/batch.parquet --model MODEL --hypotheses stale_weights\n" in out
 
 
 def test_failed_checks_are_printed(
