@@ -149,7 +149,7 @@ def write_advice(diagnosis: Diagnosis) -> str:
         f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
         for one in diagnosis.updates
     ]
-    return " ".join(filter(None, [_advise(diagnosis), *updates]))
+    return " ".join(filter(None, [*updates, _advise(diagnosis)]))
 
 
 def _advise(diagnosis: Diagnosis) -> str:
