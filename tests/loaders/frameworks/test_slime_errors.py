@@ -174,7 +174,7 @@ FILES: list[tuple[str, Any, str]] = [
 def test_a_file_that_lacks_something_says_what(
     name: str, content: Any, message: str, tmp_path: Path
 ) -> None:
-    writers = {"samples": write_train_file, "rank": write_rank}
+    writers: dict[str, Any] = {"samples": write_train_file, "rank": write_rank}
     folder = tmp_path if name in writers else tmp_path / name
     path = writers.get(name, write_payload)(folder, content)
 
