@@ -3,6 +3,7 @@
 ============  ======================================================================
 `catalogue`   `Catalogue`: the columns of a batch by name; `register` adds one
 `column`      `Column`: values, what is known, codes; its scope and its kind
+`phrases`     a condition in words: "on rank 3", "from round 5 on"
 `predicates`  conditions on a column, and the rows that meet them
 `sources`     numbers in memory as tensors, and rows of different lengths
 ============  ======================================================================

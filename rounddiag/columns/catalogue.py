@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -98,6 +98,11 @@ class Catalogue:
         scope, kind, make = _made[name]
         source = make(self.batch)
         return None if source is None else Column(name, scope, source, kind)
+
+    def available(self, names: Iterable[str]) -> dict[str, Column]:
+        """Return those of some columns made of fields that the batch has."""
+        made = ((name, self.made(name)) for name in names)
+        return {name: column for name, column in made if column is not None}
 
     def at_rounds(self, column: Column) -> Column:
         """Return a column of samples or rounds with one row per round."""

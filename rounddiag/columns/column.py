@@ -69,9 +69,6 @@ class Column:
         """Make a column of an array of any dtype, which is made plain when read."""
         return cls(name, scope, lambda: plain_values(values), kind_of(name, values))
 
-    def __len__(self) -> int:
-        return len(self.filled)
-
     @cached_property
     def filled(self) -> Array:
         """One value per row for a frame: NaN, NaT or None where it is unknown."""
@@ -126,7 +123,7 @@ class Column:
         if known.dtype.kind == "O":
             known = np.array([encodable(str(value)) for value in known], dtype=object)
         values, index = np.unique(known, return_inverse=True)
-        codes = np.full(len(self), -1)
+        codes = np.full(len(self.filled), -1)
         codes[self._known] = index
         return codes, values
 
@@ -140,7 +137,12 @@ def kind_of(name: str, values: Array) -> Kind:
     ('name', 'number')
     """
     kind = _KINDS.get(values.dtype.kind, "text") if values.ndim == 1 else "text"
-    return "name" if kind == "number" and _NAMES.search(name) else kind
+    return "name" if kind == "number" and is_identifier(name) else kind
+
+
+def is_identifier(name: str) -> bool:
+    """Return whether a column of this name says which worker, rank or pack it was."""
+    return _NAMES.search(name) is not None
 
 
 def _is_missing(value: object) -> bool:

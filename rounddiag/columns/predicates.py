@@ -2,26 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rounddiag.columns.phrases import value_text
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rounddiag._typing import Array
     from rounddiag.columns.column import Column
 
-Relation: TypeAlias = Literal["=", ">=", "<="]
+Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
+# Columns in the order in which a sentence says them; others are between the two parts.
+_SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
+_SAID_LAST = (
+    *("num_rounds", "round", "last_round", "images_seen", "decoding_step"),
+    *("since_image", "after_image", "context_length", "last_of_longest"),
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition on one column, such as `rank = 3` or `round >= 5`.
+
+    Attributes
+    ----------
+    column : str
+    relation : {"=", ">=", "<=", "in"}
+    value : object
+        A number, a text, or a bool; a tuple of them for `in`.
+    text : str
+        The condition as part of a sentence: "on rank 3", "from round 5 on".
+
+    Examples
+    --------
+    >>> print(Condition("round", ">=", 5, "from round 5 on"))
+    round >= 5
+    """
+
+    column: str
+    relation: Relation
+    value: object
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.relation} {value_text(self.value)}"
+
+
+def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Sort conditions: what is written, who wrote it, when."""
+
+    def place(one: Condition) -> int:
+        if one.column in _SAID_FIRST:
+            return _SAID_FIRST.index(one.column) - len(_SAID_FIRST)
+        return _SAID_LAST.index(one.column) + 1 if one.column in _SAID_LAST else 0
+
+    return tuple(sorted(conditions, key=place))
 
 
 def meets(codes: Array, relation: Relation, code: int) -> Array:
-    """Mark the codes of a column that stand in a relation to one of them.
+    """Mark the codes, counted from 1 and 0 where unknown, that meet a condition.
 
     Examples
     --------
     >>> import numpy as np
-    >>> meets(np.array([0, -1, 2, 1]), "<=", 1)
+    >>> meets(np.array([1, 0, 3, 2]), "<=", 1)
     array([ True, False, False,  True])
     """
-    rows: Array = codes >= (0 if relation == "<=" else code)
-    return rows if relation == ">=" else rows & (codes <= code)
+    if relation in ("=", "in"):
+        found: Array = codes == code + 1
+    elif relation == ">=":
+        found = codes >= code + 1
+    else:
+        found = (codes <= code + 1) & (codes > 0)
+    return found
 
 
 def rows_between(column: Column, low: float, high: float) -> Array:

@@ -1,41 +1,34 @@
-"""Conditions on columns: what a place is made of, and how a sentence names it."""
+"""The columns of a batch that can name a place, with a code for each token."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.columns import Column
+from rounddiag.columns.phrases import Named, phrase
+from rounddiag.columns.predicates import Condition
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
-from rounddiag.wording import encodable, with_minus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from typing_extensions import Self
+    from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.columns import Scope
+    from rounddiag.columns.predicates import Relation
     from rounddiag.findings.view import View
 
-Scope: TypeAlias = Literal["sample", "round", "token"]
-Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
 # A column with more distinct values names nobody, and numbers are cut into this many.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
 _FEWEST = 2  # values of a column that can tell tokens apart
 _STEPS = 32
-# Numbers that are names: no order is meant by them.
-_NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
-# Columns in the order in which a sentence says them; others are between the two parts.
-_SAID_FIRST = ("role", "token_id", "first_tokens", "last_tokens")
-_SAID_LAST = (
-    *("num_rounds", "round", "last_round", "images_seen", "decoding_step"),
-    *("since_image", "after_image", "context_length", "last_of_longest"),
-)
+_ORDER: tuple[Relation, ...] = ("=", ">=", "<=")
 _ENDS = range(1, 17)  # first and last tokens of a round
 # Context positions from which a cast to bfloat16 rounds, coarser at each.
 POWERS = 2 ** np.arange(8, 17)
@@ -50,38 +43,9 @@ WORKERS = re.compile(
 )
 _AT_LIMIT = 0.98  # of the length of the longest sample
 _LAST = (3, 6, 12, 24)  # tokens before the limit
-_MAX_ID_TEXT = 20
 # Of columns that describe the same tokens, the first here, then names, then numbers.
 _LEAST_PLAIN = "set_of_samples"
 _PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One condition on one column, such as `rank = 3` or `round >= 5`.
-
-    Attributes
-    ----------
-    column : str
-    relation : {"=", ">=", "<=", "in"}
-    value : object
-        A number, a text, or a bool; a tuple of them for `in`.
-    text : str
-        The condition as part of a sentence: "on rank 3", "from round 5 on".
-
-    Examples
-    --------
-    >>> print(Condition("round", ">=", 5, "from round 5 on"))
-    round >= 5
-    """
-
-    column: str
-    relation: Relation
-    value: object
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.column} {self.relation} {_value_text(self.value)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +86,13 @@ class ColumnOfTokens:
     def condition(self, relation: Relation, code: int) -> Condition:
         """Return the condition that a code stands for."""
         value = self.values[code]
-        return Condition(
-            self.name, relation, value, _phrase(self.name, relation, value)
-        )
+        return Condition(self.name, relation, value, phrase(self.name, relation, value))
 
 
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
     """Return every column of a view that can name a place, without the token ids."""
-    found = [*_of_samples(view), *_of_rounds(view), *_of_tokens(view)]
-    return [one for one in found if len(one.values) > 1]
+    of_tokens = [one for one in _of_tokens(view) if len(one.values) > 1]
+    return [*_of_samples(view), *_of_rounds(view), *of_tokens]
 
 
 def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
@@ -150,72 +112,38 @@ def _texts(view: View, ids: Array) -> list[object]:
     return [Named(int(one), text) for one, text in zip(ids, found, strict=True)]
 
 
-class Named(int):
-    """A number that prints as a text: a token id, or a set of samples."""
-
-    text: str
-
-    def __new__(cls, number: int, text: str) -> Self:
-        """Return the number with its text."""
-        one = super().__new__(cls, number)
-        one.text = text
-        return one
-
-    def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
-        """Pickle it with its text: a Diagnosis comes from a child process."""
-        return type(self), (int(self), self.text)
-
-
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
-    batch, facts = view.batch, view.facts
-    values: dict[str, Array] = dict(facts.sample_columns)
-    values.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
-    if batch.rewards is not None:
-        values.setdefault("reward", batch.rewards.double().cpu().numpy())
-    if batch.group_ids is not None:
-        values["group_id"] = np.asarray(batch.group_ids, dtype=object)
-    owner = to_numpy(batch.rounds.sample)
-    values["num_rounds"] = np.bincount(owner, minlength=batch.num_samples)
-    for name, column in values.items():
-        made = _encode(name, column)
-        if made is not None:
-            yield ColumnOfTokens(name, "sample", made[0][view.sample], made[1], made[2])
-    if batch.advantages is not None:
-        advantages = to_numpy(batch.advantages)[view.flat].astype(float)
-        made = _encode("advantage", advantages)
-        if made is not None:
-            yield ColumnOfTokens("advantage", "token", *made)
+    columns = view.batch.columns
+    made = {name: columns.made(name) for name in ("reward", "group_id", "num_rounds")}
+    found = {
+        **columns.samples,
+        **{k: one for k, one in made.items() if one is not None},
+    }
+    found.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
+    for column in found.values():
+        yield from _encode(column, view.sample)
+    advantages = view.batch.advantages
+    if advantages is not None:
+        values = to_numpy(advantages)[view.flat].astype(float)
+        yield from _encode(Column.of("advantage", "token", values))
 
 
 def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
-    facts = view.facts
+    columns = view.batch.columns
     last = int(view.round.max(initial=0))
-    yield ColumnOfTokens(
-        "round",
-        "round",
-        view.round.astype(np.int32),
-        range(last + 1),
-        ("=", ">=", "<="),
-    )
-    owner = to_numpy(view.batch.rounds.sample)
+    if last:
+        codes = view.round.astype(np.int32)
+        yield ColumnOfTokens("round", "round", codes, range(last + 1), _ORDER)
+    owner = columns.owner
     is_last = np.r_[owner[1:] != owner[:-1], True][: len(owner)]
-    yield ColumnOfTokens(
-        "last_round",
-        "round",
-        is_last[view.segment].astype(np.int32),
-        (False, True),
-        ("=",),
-    )
-    for name, column in facts.round_columns.items():
-        if name in facts.sample_columns:
-            continue
-        made = _encode(name, column)
-        if made is not None:
-            yield ColumnOfTokens(name, "round", made[0][view.segment], made[1], made[2])
+    codes = is_last[view.segment].astype(np.int32)
+    yield ColumnOfTokens("last_round", "round", codes, (False, True), ("=",))
+    for name, column in columns.rounds.items():
+        if name not in columns.samples:
+            yield from _encode(column, view.segment)
     if view.has_images and view.images is not None:
-        made = _encode("images_seen", view.images)
-        if made is not None:
-            yield ColumnOfTokens("images_seen", "round", *made[:2], (">=", "<="))
+        for images in _encode(Column.of("images_seen", "round", view.images)):
+            yield replace(images, relations=(">=", "<="))
 
 
 def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
@@ -294,53 +222,34 @@ def _of_longest(view: View) -> Iterator[ColumnOfTokens]:
     yield ColumnOfTokens("last_of_longest", "token", codes, _LAST, ("<=",))
 
 
-def _encode(
-    name: str, column: Array
-) -> tuple[Array, list[object], tuple[Relation, ...]] | None:
-    """Return codes, values and relations; None for a column that names no place."""
-    if column.dtype.kind in "mM":
-        return None
-    if column.dtype.kind in "iufb":
-        return _encode_numbers(name, column)
-    missing = np.array(
-        [
-            value is None or (isinstance(value, float) and np.isnan(value))
-            for value in column
-        ],
-        bool,
-    )
-    text = np.array([encodable(str(value)) for value in column], dtype=object)
-    known, codes = np.unique(text, return_inverse=True)
-    most = _MAX_GROUPS if name == "group_id" else _MAX_VALUES
-    if not 1 < len(known) <= most or len(known) > max(len(column) / 2, 2):
-        return None
-    codes = np.where(missing, -1, codes).astype(np.int32)
-    return codes, known.tolist(), ("=",)
-
-
-def _encode_numbers(
-    name: str, column: Array
-) -> tuple[Array, list[object], tuple[Relation, ...]] | None:
-    finite = (
-        np.isfinite(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
-    )
-    known = np.unique(column[finite])
-    if len(known) < _FEWEST:
-        return None
-    is_name = _NAMES.search(name) is not None
+def _encode(column: Column, rows: Array | None = None) -> Iterator[ColumnOfTokens]:
+    """Yield a column with the code of each token's row, unless it names no place."""
+    codes, values = column.codes()
     relations: tuple[Relation, ...] = ("=",)
-    if len(known) > _MAX_VALUES:
-        if is_name:
-            return None
-        cuts = np.quantile(known, np.linspace(0, 1, _EDGES + 1)[:-1], method="lower")
-        known, relations = np.unique(cuts), (">=", "<=")
-        codes = np.searchsorted(known, column, side="right") - 1
+    if column.kind == "time":
+        return
+    if values.dtype.kind in "OU":
+        num = len(values) + bool((codes < 0).any())
+        most = _MAX_GROUPS if column.name == "group_id" else _MAX_VALUES
+        if not 1 < num <= min(most, max(len(codes) / 2, 2)):
+            return
     else:
-        if not is_name and column.dtype.kind != "b" and len(known) > _FEWEST:
-            relations = ("=", ">=", "<=")
-        codes = np.searchsorted(known, column)
-    codes = np.where(finite, codes, -1).astype(np.int32)
-    return codes, [value.item() for value in known], relations
+        known = values[np.isfinite(values)]
+        is_many = len(known) > _MAX_VALUES
+        if len(known) < _FEWEST or (is_many and column.kind == "name"):
+            return
+        cuts = known
+        if is_many:
+            shares = np.linspace(0, 1, _EDGES + 1)[:-1]
+            cuts = np.unique(np.quantile(known, shares, method="lower"))
+            relations = (">=", "<=")
+        elif column.kind == "number" and len(known) > _FEWEST:
+            relations = _ORDER
+        place = np.searchsorted(cuts, values, side="right") - 1
+        place[~np.isfinite(values)] = -1
+        codes, values = np.append(place, -1)[codes], cuts
+    codes = (codes if rows is None else codes[rows]).astype(np.int32)
+    yield ColumnOfTokens(column.name, column.scope, codes, values.tolist(), relations)
 
 
 def read_roles(view: View) -> tuple[list[str], Array] | None:
@@ -363,115 +272,3 @@ def read_roles(view: View) -> tuple[list[str], Array] | None:
     before = np.cumsum(num) - num
     codes = known.codes[before[view.segment] + view.token]
     return [str(name) for name in known.categories], codes
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, Named):
-        return value.text[:_MAX_ID_TEXT]
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
-
-
-_ROLES = {
-    "coordinates": "coordinates",
-    "typed text": "typed text",
-    "thought": "thoughts",
-    "action": "names of actions",
-    "syntax": "syntax of actions",
-    "special": "special tokens",
-    "other": "text outside of thoughts and actions",
-}
-
-
-def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Sort conditions: what is written, who wrote it, when."""
-
-    def place(one: Condition) -> int:
-        if one.column in _SAID_FIRST:
-            return _SAID_FIRST.index(one.column) - len(_SAID_FIRST)
-        return _SAID_LAST.index(one.column) + 1 if one.column in _SAID_LAST else 0
-
-    return tuple(sorted(conditions, key=place))
-
-
-def _phrase(name: str, relation: str, value: object) -> str:
-    """Return a condition in words."""
-    text = _value_text(value)
-    if isinstance(value, Named) and name != "token_id":
-        return value.text
-    if name in _PHRASES:
-        return _PHRASES[name](relation, value, text)
-    plain = name.replace("_", " ")
-    if isinstance(value, tuple):
-        first = ", ".join(map(_value_text, value[:-1]))
-        listed = f"{first} or {_value_text(value[-1])}"
-        return f"{'on' if _NAMES.search(name) else 'with'} {plain} {listed}"
-    if isinstance(value, bool):
-        return plain if value else f"not {plain}"
-    if isinstance(value, int) and relation != "=":
-        text = f"{value:,}"
-    if isinstance(value, int | float):
-        text = with_minus(text)
-    if relation == "=":
-        return f"{'on' if _NAMES.search(name) else 'with'} {plain} {text}"
-    return f"with {plain} {text} or {'more' if relation == '>=' else 'less'}"
-
-
-def _round(relation: str, value: object, text: str) -> str:
-    if relation == ">=":
-        return f"from round {text} on"
-    is_range = relation == "<=" and value != 0
-    return f"in rounds 0 to {text}" if is_range else f"in round {text}"
-
-
-def _token(_: str, value: object, text: str) -> str:
-    has_text = isinstance(value, Named) and text != f"⟨{int(value)}⟩"
-    return f"the token {text!r}" if has_text else f"token id {text.strip('⟨⟩')}"
-
-
-def _ends(which: str) -> Callable[[str, object, str], str]:
-    def phrase(_: str, value: object, text: str) -> str:
-        if value == 1:
-            return f"at the {which} token of rounds"
-        return f"in the {which} {text} tokens of rounds"
-
-    return phrase
-
-
-def _images(relation: str, value: object, text: str) -> str:
-    if relation == ">=" and value == 1:
-        return "after the first image"
-    return f"with {text} or {_more(relation)} images in context"
-
-
-def _num_rounds(relation: str, _: object, text: str) -> str:
-    many = text if relation == "=" else f"{text} or {_more(relation)}"
-    return f"in samples of {many} rounds"
-
-
-def _more(relation: str) -> str:
-    return "more" if relation == ">=" else "fewer"
-
-
-_PHRASES: dict[str, Callable[[str, object, str], str]] = {
-    "role": lambda _, __, text: _ROLES.get(text, text),
-    "token_id": _token,
-    "round": _round,
-    "last_round": lambda _, value, __: (
-        "in the last round" if value else "before the last round"
-    ),
-    "first_tokens": _ends("first"),
-    "last_tokens": _ends("last"),
-    "decoding_step": lambda _, value, __: f"from generated token {value:,} on",
-    "context_length": lambda _, value, __: f"from context position {value:,} on",
-    "last_of_longest": lambda _, __, text: (
-        f"in the last {text} tokens before the length limit"
-    ),
-    "images_seen": _images,
-    "since_image": lambda _, value, __: (
-        f"{value:,} or more tokens after the last screenshot"
-    ),
-    "after_image": lambda _, __, text: f"in the first {text} tokens after a screenshot",
-    "num_rounds": _num_rounds,
-}

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
+from rounddiag.columns.predicates import meets
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.sample_sets import (
     BLOCK,
@@ -39,7 +40,7 @@ from rounddiag.findings.sample_sets import (
     find_turns,
     has_unions,
 )
-from rounddiag.findings.slices import MOST, meets, overdispersion, scan, select_cells
+from rounddiag.findings.slices import MOST, overdispersion, scan, select_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

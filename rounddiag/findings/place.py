@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
+from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
-    Condition,
     columns_of_tokens,
-    sort_for_sentence,
     token_id_column,
 )
 from rounddiag.findings.permutation import LEVEL, Chance
@@ -469,7 +468,7 @@ def _measure(
     over = counts.over & tokens
     return Place(
         conditions=sort_for_sentence(
-            cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
+            cells.columns[index].condition(relation, code)
             for index, relation, code in one.parts
         ),
         scopes=frozenset(_nature(cells.columns[index]) for index, _, _ in one.parts),

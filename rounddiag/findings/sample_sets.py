@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from rounddiag.findings.conditions import ColumnOfTokens, Named
+from rounddiag.columns.phrases import Named
+from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.findings.conditions import Relation, Scope
+    from rounddiag.columns import Scope
+    from rounddiag.columns.predicates import Relation
     from rounddiag.findings.view import View
 
 LONGEST_PERIOD, MIN_PERIODS = 16, 4

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from scipy import special
 
+from rounddiag.columns.predicates import meets
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rounddiag._typing import Array
+    from rounddiag.columns.predicates import Relation
     from rounddiag.findings.conditions import ColumnOfTokens
     from rounddiag.findings.view import View
 
 # Column, relation and code of a condition during the search.
-Part: TypeAlias = "tuple[int, str, int]"
+Part: TypeAlias = "tuple[int, Relation, int]"
 _BEAM, _DEPTH = 8, 3
 # A condition is part of a place if tokens that meet only the others exceed the usual
 # less often by this factor.
@@ -246,14 +249,3 @@ def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:
     for index, relation, code in parts:
         inside &= meets(cells.codes[index], relation, code)
     return inside
-
-
-def meets(codes: Array, relation: str, code: int) -> Array:
-    """Return which codes, counted from 1 and 0 where missing, meet a condition."""
-    if relation in ("=", "in"):
-        found: Array = codes == code + 1
-    elif relation == ">=":
-        found = codes >= code + 1
-    else:
-        found = (codes <= code + 1) & (codes > 0)
-    return found

@@ -16,8 +16,6 @@ from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
@@ -216,7 +214,7 @@ class View:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """The columns of a batch per sample and per round, as arrays.
+    """What is known of the samples of a batch, and what detectors share.
 
     Attributes
     ----------
@@ -225,9 +223,6 @@ class Facts:
     prompt : int64 array
         Code of each sample's prompt: its group, else equal prompt ids.
     prompt_length : int64 array or None
-    sample_columns, round_columns : mapping of str to array
-        Values per sample, and per entry of `batch.rounds` (None where left out). A
-        round column that is constant within each sample is in both.
     memo : dict
         Results that detectors share for the whole batch, by name.
     """
@@ -235,8 +230,6 @@ class Facts:
     group: Array | None
     prompt: Array
     prompt_length: Array | None
-    sample_columns: Mapping[str, Array]
-    round_columns: Mapping[str, Array]
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -253,12 +246,6 @@ class Facts:
             group=group,
             prompt=prompt if group is None else group,
             prompt_length=prompt_length,
-            sample_columns={
-                name: column.filled for name, column in batch.columns.samples.items()
-            },
-            round_columns={
-                name: column.filled for name, column in batch.columns.rounds.items()
-            },
         )
 
 

@@ -11,6 +11,7 @@ back to the noise, better than every other one.
 `engines`       what scores: transformers, a server, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
 `chat`          the tokenizer of a model, and its chat template
+`template`      a chat template, rendered in a child process with limits
 `samples`       those with the largest mismatch, and controls
 `plan`          passes, seconds and memory, before it starts
 `scorer`        the scores of samples under hypotheses, computed once each

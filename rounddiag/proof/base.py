@@ -113,17 +113,27 @@ def _places_of_one(scorer: Scorer, samples: Sequence[int]) -> Reference | None:
 
 
 def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) -> Gate:
+    outside = _with_tokens_outside(scorer, order) or order
     for size in SIZES:
-        samples = order[:size]
+        samples = outside[:size]
         table = scorer.table(samples)
         if chain:
             base = scorer.column(chain, samples)
             rounding = table.low_precision - table.base
             table = replace(table, base=base, low_precision=base + rounding)
         gate = Gate.of_table(table)
-        if gate.is_decided or size >= len(order):
+        if gate.is_decided or size >= len(outside):
             break
     return gate
+
+
+def _with_tokens_outside(scorer: Scorer, order: Sequence[int]) -> list[int]:
+    """Return the samples that have tokens outside all places."""
+    if scorer.reference is None:
+        return []
+    before = np.append(0, np.cumsum(scorer.reference.is_outside))
+    number = np.diff(before[scorer.batch.offsets.cpu().numpy()])
+    return [sample for sample in order if number[sample]]
 
 
 def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.proof.template import Template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _BEFORE, _WRITTEN, _AFTER = "\ue000", "\ue001", "\ue002"  # in no text
 
@@ -66,32 +72,29 @@ class Chat:
 
         A template may begin with a system prompt of its own.
         """
-        if not getattr(self.tokenizer, "chat_template", None):
-            return None
-        message = [{"role": "user", "content": _BEFORE}]
-        try:
-            whole = self.tokenizer.apply_chat_template(message, tokenize=False)
-        except Exception:  # noqa: BLE001 a template raises what it likes
-            return None
-        return self._encode(whole.split(_BEFORE)[0])
+        whole = self._write([{"role": "user", "content": _BEFORE}])
+        return None if whole is None else self._encode(whole.split(_BEFORE)[0])
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _history(self, text: str) -> str | None:
         """Return what the template writes between two messages of the user."""
-        if not getattr(self.tokenizer, "chat_template", None):
-            return None
         messages = [
             {"role": "user", "content": _BEFORE},
             {"role": "assistant", "content": text},
             {"role": "user", "content": _AFTER},
         ]
-        try:
-            whole = self.tokenizer.apply_chat_template(messages, tokenize=False)
-        except Exception:  # noqa: BLE001 a template raises what it likes
+        whole = self._write(messages)
+        if whole is None or whole.count(_BEFORE) != 1 or whole.count(_AFTER) != 1:
             return None
-        if whole.count(_BEFORE) != 1 or whole.count(_AFTER) != 1:
+        return whole.split(_BEFORE)[1].split(_AFTER)[0]
+
+    def _write(self, messages: Sequence[Mapping[str, str]]) -> str | None:
+        if not getattr(self.tokenizer, "chat_template", None):
             return None
-        found: str = whole.split(_BEFORE)[1].split(_AFTER)[0]
-        return found
+        return self._template.render(messages)
+
+    @cached_property
+    def _template(self) -> Template:
+        return Template(self.tokenizer)

@@ -130,7 +130,8 @@ class Proof:
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]
         lines += [_describe(one) for one in self.conclusions]
-        lines += [_describe_base(self.base[name]) for name in self._sound()]
+        if self.verdict != "scorer_differs":
+            lines += [_describe_base(self.base[name]) for name in self._sound()]
         if self.note:
             lines.append(self.note)
         if self.refuted:

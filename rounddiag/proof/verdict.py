@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.scorer import Scorer
 
 MOST_FAR = 0.02
-RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
+RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
 PART = 0.5
 
 
@@ -278,14 +278,14 @@ def _spread_out(
 def _name_refuted(
     results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
-    """Name the variants that were tested and reproduce nothing."""
+    """Name the variants that change enough tokens and reproduce nothing."""
     good = {each.name for one in chosen for each, _ in one.chain}
     good |= {each.name for one in chosen for each in one.rivals}
     tested = [
         each.says
         for one in results
         for each, opinion in one.ranking
-        if each.name not in good and not opinion.reproduces
+        if each.name not in good and opinion.is_powered and not opinion.reproduces
     ]
     return tuple(dict.fromkeys(tested))
 

@@ -83,10 +83,9 @@ class BatchColumns:
         self.batch = batch
         self._codes: dict[str, tuple[Array, Array]] = {}
         self._catalogue = batch.columns
-        made = {name: self._catalogue.made(name) for name in _MADE}
-        if batch.images is None:
-            made["num_images"] = None
-        self._made = {name: one for name, one in made.items() if one is not None}
+        has_images = batch.images is not None
+        offered = [name for name in _MADE if has_images or name != "num_images"]
+        self._made = self._catalogue.available(offered)
         self._samples = {
             **self._catalogue.samples,
             **{n: one for n, one in self._made.items() if one.scope == "sample"},
@@ -283,8 +282,7 @@ class BatchColumns:
 
 def token_columns_of(batch: Batch) -> list[str]:
     """Return the columns of numbers with a value for each token that a batch has."""
-    columns = batch.columns
-    return [name for name in _NUMBERS_OF_TOKENS if columns.made(name) is not None]
+    return [*batch.columns.available(_NUMBERS_OF_TOKENS)]
 
 
 def _with_unknown(column: Column) -> tuple[Array, Array]:

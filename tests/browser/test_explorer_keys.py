@@ -206,3 +206,23 @@ def test_it_is_reached_by_tab(explored: Explored) -> None:
     explored.page.keyboard.press("Escape")
     explored.page.keyboard.type("j")
     assert explored.lab.value("ex.current['sample']") == 35
+
+
+@pytest.mark.parametrize("kind", ["[type=radio]", "[type=checkbox]", "[type=range]"])
+def test_keys_work_while_a_control_has_the_focus(
+    explored: Explored, tokens: pd.DataFrame, kind: str
+) -> None:
+    rows = explored.rows()
+    control = explored.node.locator(f"input{kind}").first
+    control.evaluate("control => control.focus()")
+    control.press("j")
+    is_in(explored, tokens, rows[rows.index(35) + 1], 4)
+
+
+def test_a_menu_gives_the_focus_back(explored: Explored, tokens: pd.DataFrame) -> None:
+    rows = explored.rows()
+    menu = explored.node.locator("select").first
+    menu.focus()
+    menu.dispatch_event("change")
+    explored.page.keyboard.press("j")
+    is_in(explored, tokens, rows[rows.index(35) + 1], 4)

@@ -21,8 +21,8 @@ import rounddiag as rd
 from rounddiag.capture import Recorder, judge
 from rounddiag.capture import recorder as recorder_module
 from rounddiag.capture.judging import judge_file
+from rounddiag.columns.phrases import Named
 from rounddiag.errors import BatchError
-from rounddiag.findings.conditions import Named
 from tests.batches import padded
 from tests.capture.conftest import SUPPRESSED
 

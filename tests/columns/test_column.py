@@ -84,7 +84,7 @@ def test_a_source_is_read_once_and_when_asked() -> None:
 
     column = Column("rank", "sample", read, "name")
     assert reads == []
-    assert (len(column), column.codes()[0].tolist()) == (3, [0, 1, 2])
+    assert column.codes()[0].tolist() == [0, 1, 2]
     assert reads == [1]
 
 
@@ -109,7 +109,7 @@ def test_numbers_that_are_names_have_no_order(name: str, kind: Kind) -> None:
 def test_an_unknown_code_meets_no_condition(
     relation: Any, code: int, expected: list[int]
 ) -> None:
-    assert meets(np.array([0, -1, 2, 1]), relation, code).tolist() == expected
+    assert meets(np.array([1, 0, 3, 2]), relation, code).tolist() == expected
 
 
 def test_an_unknown_row_is_in_no_range() -> None:

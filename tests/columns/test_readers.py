@@ -269,3 +269,11 @@ def test_an_unknown_number_is_in_no_range_of_means(name: str) -> None:
     assert sum(row["num_tokens"] for row in known) == 3 * (NUM - 1)
     kept = BatchColumns(batch).keep(name, [None])  # the condition of the other row
     assert kept.tolist() == is_unknown(name)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_verdict_does_not_depend_on_a_column_that_is_not_there(name: str) -> None:
+    expected = rd.diagnose(whole()).verdict
+    assert rd.diagnose(without(name)).verdict == expected
+    if name not in WHOLE_OR_ABSENT:
+        assert rd.diagnose(partly(name)).verdict == expected

@@ -85,6 +85,19 @@ def test_the_fault_is_found_on_the_checkpoint_that_passes() -> None:
     assert say(proof) == ("proved", "old", "image_window")
 
 
+def test_weights_of_the_wrong_engine_are_no_base() -> None:
+    """The older weights are the sampler's in some samples; the trainer is sound."""
+    batch = rd.load(SAMPLE_DATA / "stale.parquet")
+    alone = rd.prove(batch, OLDER, hypotheses=["stale_weights"])
+    assert say(alone) == ("scorer_differs", None, None)
+    assert "reproduced" not in repr(alone)
+    both = rd.prove(
+        batch, OLDER, checkpoints={"1545": MODEL}, hypotheses=["stale_weights"]
+    )
+    assert say(both) == ("proved", "rollout", "stale_weights")
+    assert both.conclusions[0].says == ("the weights of the model given",)
+
+
 @pytest.mark.parametrize("file", ["healthy", "image_window"])
 def test_a_model_of_another_kind_says_nothing(file: str, random_model: str) -> None:
     batch = rd.load(SAMPLE_DATA / f"{file}.parquet")[:12]

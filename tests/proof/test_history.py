@@ -10,6 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import rounddiag as rd
+from rounddiag.errors import BatchError
+from rounddiag.proof import template as template_module
 from rounddiag.proof.chat import Chat
 from tests.proof import test_local
 from tests.proof.test_adapters import load
@@ -54,9 +56,57 @@ def test_a_round_is_rendered_as_history(tokenizer: Any) -> None:
     assert chat.render([THINK, A, DONE, LINE, AB, SPACE, END]) == [AB, END]
     assert chat.render([A, B, END]) == [AB, END]
     assert chat.retokenise([A, B, END]) == [AB, END]
-    tokenizer.chat_template = "{{ messages[0].content }}"
-    assert chat.render([AB, END]) is None
-    tokenizer.chat_template = TEMPLATE
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0].content }}",
+        "{{ raise_exception('no') }}",
+        "{% for",
+        "{% include '/etc/passwd' %}",
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ 'a' * 10 ** 10 }}",
+        "{% for a in range(99999) %}{{ 'b' * 999 }}{% endfor %}",  # 100 MB
+    ],
+)
+def test_a_template_that_gives_no_history(
+    tokenizer: Any, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    assert Chat(tokenizer).render([AB, END]) is None
+
+
+def test_a_template_that_does_not_end_is_left_out(
+    folder: str,
+    tmp_path: Path,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(template_module, "_SECONDS", 0.5)
+    loop = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+    monkeypatch.setattr(tokenizer, "chat_template", loop + TEMPLATE)
+    chat = Chat(tokenizer)
+    for _ in range(2):  # the second time without another half a second
+        with pytest.raises(BatchError, match="expected one that ends within"):
+            chat.render([AB, END])
+    child = chat._template._child
+    assert child.poll() is not None
+    load(folder).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    row = [A, B, A, B, END, LINE, START, A, B]
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.tensor(row)] * 2,
+        response_mask=[torch.tensor([1] * 5 + [0] * 2 + [1] * 2)] * 2,
+        rollout_log_probs=[torch.full((9,), -1.0)] * 2,
+        old_log_probs=[torch.full((9,), -1.5)] * 2,
+        prompt_ids=[torch.tensor([A, B])] * 2,
+        tokenizer=tokenizer,
+    )
+    with pytest.raises(BatchError, match="`chat_template`: expected one that ends"):
+        rd.rescore(batch, str(tmp_path), "history_rendered")
+    found = rd.rescore(batch, str(tmp_path), "history_retokenised")
+    assert "history_retokenised" in found.scores
 
 
 @pytest.mark.parametrize(

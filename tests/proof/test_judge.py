@@ -149,3 +149,36 @@ def test_changes_of_the_same_tokens_in_the_same_directioncorrelate_changes() -> 
         assert correlate_changes(table, "old", still + change) == pytest.approx(
             expected
         )
+
+
+@pytest.mark.parametrize(
+    ("engine", "kept", "is_proof"),
+    [
+        # 200 draws from nine tenths of the distribution: 0.9 ** 200 by chance.
+        ("rollout", 0.9, True),
+        # A tenth of a nat in all: nothing has to be excluded.
+        ("rollout", 0.9995, False),
+        # The trainer drew none of them, and calls none impossible.
+        ("old", 0.9, False),
+    ],
+)
+def test_a_truncation_needs_tokens_that_it_excludes(
+    engine: str, kept: float, is_proof: bool
+) -> None:
+    table, _ = make_table()
+    moved = table.base - np.log(kept)
+    engines = {**table.engines, engine: moved + table.engines[engine] - table.base}
+    changed = replace(table, engines=engines)
+    floor = noise_floor(changed, engine)
+    found = judge(changed, engine, "top_p", moved, floor, excludes=True)
+    assert found.is_powered is is_proof
+    assert judge(changed, engine, "shift", moved, floor).is_powered is (kept == 0.9)
+
+
+def test_a_trainer_that_truncates_calls_drawn_tokens_impossible() -> None:
+    table, _ = make_table()
+    gone = np.arange(len(table)) % 20 == 0
+    moved = np.where(gone, -np.inf, table.base + 0.1)
+    changed = replace(table, engines={**table.engines, "old": moved})
+    found = judge(changed, "old", "top_p", moved, 0.005, excludes=True)
+    assert found.is_powered

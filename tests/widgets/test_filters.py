@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag import Batch, load, token_frame
+from rounddiag.columns.predicates import Condition
 from rounddiag.errors import FrameError
 from rounddiag.findings import View
-from rounddiag.findings.conditions import Condition
 from rounddiag.findings.place import Place
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import (

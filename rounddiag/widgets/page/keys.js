@@ -28,14 +28,21 @@ function keyHelp() {
   return element("table", { class: "rdx-keys" }, ...rows);
 }
 
+// Fields that take letters, and the keys that other controls need for themselves.
+const TAKES_LETTERS = "textarea, input:not([type=radio], [type=checkbox], [type=range], [type=button])";
+const KEYS_OF_CONTROLS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", " ", "Enter"];
+
 // Keys must not reach the notebook, which has shortcuts of its own.
 function listenToKeys(node, actionOf) {
+  // A menu keeps letters for itself: once something is chosen, keys are the explorer's.
+  node.addEventListener("change", (event) => event.target.matches("select") && node.focus({ preventScroll: true }));
   node.addEventListener("keydown", (event) => {
     event.stopPropagation();
-    const isTyping = event.target.matches("input, select, textarea");
+    const isTyping = event.target.matches(TAKES_LETTERS);
     const isModified = event.ctrlKey || event.metaKey || event.altKey;
     if (isModified || (isTyping && event.key !== "Escape")) return;
     if (isTyping && event.target.matches("[type=search]")) return void leaveField(event);
+    if (event.target.matches("input, select") && KEYS_OF_CONTROLS.includes(event.key)) return;
     const action = actionOf(event.key);
     if (!action || (event.key === " " && event.target.closest("button, summary, label, a"))) return;
     event.preventDefault();

@@ -1,0 +1,145 @@
+"""A condition on a column in words: "on rank 3", "from round 5 on"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.columns.column import is_identifier
+from rounddiag.wording import with_minus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+_MAX_ID_TEXT = 20
+
+
+class Named(int):
+    """A number that prints as a text: a token id, or a set of samples."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        """Return the number with its text."""
+        one = super().__new__(cls, number)
+        one.text = text
+        return one
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
+        """Pickle it with its text: a Diagnosis comes from a child process."""
+        return type(self), (int(self), self.text)
+
+
+def value_text(value: object) -> str:
+    """Write a value of a condition.
+
+    Examples
+    --------
+    >>> value_text(0.123456), value_text(3)
+    ('0.1235', '3')
+    """
+    if isinstance(value, Named):
+        return value.text[:_MAX_ID_TEXT]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+_ROLES = {
+    "coordinates": "coordinates",
+    "typed text": "typed text",
+    "thought": "thoughts",
+    "action": "names of actions",
+    "syntax": "syntax of actions",
+    "special": "special tokens",
+    "other": "text outside of thoughts and actions",
+}
+
+
+def phrase(name: str, relation: str, value: object) -> str:
+    """Return a condition as part of a sentence.
+
+    Examples
+    --------
+    >>> phrase("rank", "=", 3), phrase("round", ">=", 5)
+    ('on rank 3', 'from round 5 on')
+    """
+    text = value_text(value)
+    if isinstance(value, Named) and name != "token_id":
+        return value.text
+    if name in _PHRASES:
+        return _PHRASES[name](relation, value, text)
+    plain = name.replace("_", " ")
+    if isinstance(value, tuple):
+        first = ", ".join(map(value_text, value[:-1]))
+        listed = f"{first} or {value_text(value[-1])}"
+        return f"{'on' if is_identifier(name) else 'with'} {plain} {listed}"
+    if isinstance(value, bool):
+        return plain if value else f"not {plain}"
+    if isinstance(value, int) and relation != "=":
+        text = f"{value:,}"
+    if isinstance(value, int | float):
+        text = with_minus(text)
+    if relation == "=":
+        return f"{'on' if is_identifier(name) else 'with'} {plain} {text}"
+    return f"with {plain} {text} or {'more' if relation == '>=' else 'less'}"
+
+
+def _round(relation: str, value: object, text: str) -> str:
+    if relation == ">=":
+        return f"from round {text} on"
+    is_range = relation == "<=" and value != 0
+    return f"in rounds 0 to {text}" if is_range else f"in round {text}"
+
+
+def _token(_: str, value: object, text: str) -> str:
+    has_text = isinstance(value, Named) and text != f"⟨{int(value)}⟩"
+    return f"the token {text!r}" if has_text else f"token id {text.strip('⟨⟩')}"
+
+
+def _ends(which: str) -> Callable[[str, object, str], str]:
+    def phrase(_: str, value: object, text: str) -> str:
+        if value == 1:
+            return f"at the {which} token of rounds"
+        return f"in the {which} {text} tokens of rounds"
+
+    return phrase
+
+
+def _images(relation: str, value: object, text: str) -> str:
+    if relation == ">=" and value == 1:
+        return "after the first image"
+    return f"with {text} or {_more(relation)} images in context"
+
+
+def _num_rounds(relation: str, _: object, text: str) -> str:
+    many = text if relation == "=" else f"{text} or {_more(relation)}"
+    return f"in samples of {many} rounds"
+
+
+def _more(relation: str) -> str:
+    return "more" if relation == ">=" else "fewer"
+
+
+_PHRASES: dict[str, Callable[[str, object, str], str]] = {
+    "role": lambda _, __, text: _ROLES.get(text, text),
+    "token_id": _token,
+    "round": _round,
+    "last_round": lambda _, value, __: (
+        "in the last round" if value else "before the last round"
+    ),
+    "first_tokens": _ends("first"),
+    "last_tokens": _ends("last"),
+    "decoding_step": lambda _, value, __: f"from generated token {value:,} on",
+    "context_length": lambda _, value, __: f"from context position {value:,} on",
+    "last_of_longest": lambda _, __, text: (
+        f"in the last {text} tokens before the length limit"
+    ),
+    "images_seen": _images,
+    "since_image": lambda _, value, __: (
+        f"{value:,} or more tokens after the last screenshot"
+    ),
+    "after_image": lambda _, __, text: f"in the first {text} tokens after a screenshot",
+    "num_rounds": _num_rounds,
+}
