@@ -21,6 +21,7 @@ where tokens differ, and judges the level by the range of the batch's kind:
   first round that differs.
 - `causes`: what a finding can name, and the candidates of a place; `situation`: what
   rules candidates out.
+- `noise`: |diff| of sound tokens, which a reversal must reach.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
   quantiles, bins and groups of millions of values; `equal_start`: samples that are
   bitwise equal up to a token.

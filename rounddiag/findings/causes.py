@@ -35,6 +35,8 @@ class Cause:
         Scopes of which there must be one, if any are named.
     at_start : bool or None
         Whether the first tokens of the samples must be affected, or must not be.
+    is_partial : bool
+        Whether it spares a part of each sample.
     with_images : bool
         Whether it needs an image in the context.
     is_rounding : bool
@@ -48,20 +50,29 @@ class Cause:
     scopes: frozenset[str] = field(default_factory=frozenset)
     one_of: frozenset[str] = field(default_factory=frozenset)
     at_start: bool | None = None
+    is_partial: bool = False
     with_images: bool = False
     is_rounding: bool = False
 
+    @property
+    def density(self) -> float:
+        """Incidents for each kind of place that it can have."""
+        return self.incidents / max(len(self.one_of or self.scopes), 1)
+
     def needs(self, found: Situation) -> bool:
         """Return whether it is possible there. It can only remove the cause."""
-        if self.with_images and found.has_images is False:
+        has_no_image = self.with_images and found.has_images is False
+        is_far = self.is_rounding and found.median_abs_diff > _ROUNDING
+        if has_no_image or is_far:
             return False
-        if self.is_rounding and found.median_abs_diff > _ROUNDING:
+        if found.is_everywhere and "all" in self.scopes:
+            return True
+        is_whole = self.is_partial and found.is_throughout
+        at_other_end = self.at_start is not None and found.at_start is not self.at_start
+        if is_whole or (at_other_end and found.at_start is not None):
             return False
-        if self.at_start is not None and found.at_start is (not self.at_start):
-            return False
-        if self.one_of and not self.one_of & found.scopes:
-            return False
-        return found.scopes <= self.scopes
+        has_one = not self.one_of or bool(self.one_of & found.scopes)
+        return has_one and found.scopes <= self.scopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +103,9 @@ class Candidate:
 
 
 def _scopes(names: str) -> frozenset[str]:
-    return frozenset(names.split())
+    found = frozenset(names.split())
+    # Any set of samples may be every n-th by chance.
+    return found | {"nth"} if "some" in found else found
 
 
 CAUSES: dict[str, Cause] = {
@@ -172,22 +185,15 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("retokenised",),
         incidents=7,
         at_start=False,
-        scopes=_scopes("own some round last content"),
-    ),
-    "prompt_mismatch": Cause(
-        meaning="different prompts in the two engines",
-        decides="Compare the engine's prompt ids with the saved ones.",
-        hypotheses=("prompt_mismatch",),
-        incidents=1,
-        at_start=True,
-        scopes=_scopes("all some early"),
+        is_partial=True,
+        scopes=_scopes("own some round step last content"),
     ),
     "image_expansion": Cause(
         meaning="image tokens counted differently by the engines",
         decides="Record the engine's prompt length and image tokens of each round.",
         hypotheses=("image_expansion",),
         incidents=3,
-        scopes=_scopes("all some round early first content"),
+        scopes=_scopes("all some round step early first content"),
         with_images=True,
     ),
     "position_ids": Cause(
@@ -195,7 +201,7 @@ CAUSES: dict[str, Cause] = {
         decides="Save the position ids of both engines.",
         hypotheses=("position_ids",),
         incidents=6,
-        scopes=_scopes("own all some pack round step early first"),
+        scopes=_scopes("own all some pack round step length early first"),
     ),
     # Sampling: of all tokens.
     "temperature": Cause(
@@ -228,15 +234,15 @@ CAUSES: dict[str, Cause] = {
         " another worker.",
         incidents=1,
         at_start=True,
-        scopes=_scopes("some worker nth round step early first last content"),
-        one_of=_scopes("some worker nth"),
+        scopes=_scopes("some worker nth round step length early first last content"),
+        one_of=_scopes("some worker"),
     ),
     "dropped_image": Cause(
         meaning="images that one engine did not see",
         decides="Score without images: if old does not change, it never saw them.",
         hypotheses=("dropped_image",),
         incidents=1,
-        scopes=_scopes("own all some round early first content"),
+        scopes=_scopes("own all some round step early first content"),
         with_images=True,
     ),
     "wrong_image": Cause(
@@ -244,7 +250,7 @@ CAUSES: dict[str, Cause] = {
         decides="Score some rows with their neighbours' images.",
         hypotheses=("wrong_image",),
         incidents=4,
-        scopes=_scopes("own all some round early first content"),
+        scopes=_scopes("own all some round step early first content"),
         with_images=True,
     ),
     "image_window": Cause(
@@ -253,7 +259,8 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("image_window",),
         incidents=1,
         at_start=False,
-        scopes=_scopes("some round content"),
+        is_partial=True,
+        scopes=_scopes("some round step content"),
         with_images=True,
     ),
     "context_masked": Cause(
@@ -262,6 +269,7 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("context_masked",),
         incidents=1,
         at_start=False,
+        is_partial=True,
         scopes=_scopes("some round first content"),
     ),
     "stale_cache": Cause(
@@ -277,7 +285,8 @@ CAUSES: dict[str, Cause] = {
         decides="Score 16 of these rows with the sampler by prefill.",
         hypotheses=("decode_path",),
         incidents=2,
-        scopes=_scopes("own all some step"),
+        scopes=_scopes("own all some round length"),
+        one_of=_scopes("own all some length"),
     ),
     "packing_leak": Cause(
         meaning="rows of a pack that attend to each other",
@@ -285,13 +294,21 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("packing_leak",),
         incidents=1,
         at_start=True,
-        scopes=_scopes("some nth pack early first"),
+        scopes=_scopes("some nth pack early"),
+    ),
+    "prompt_mismatch": Cause(
+        meaning="different prompts in the two engines",
+        decides="Compare the engine's prompt ids with the saved ones.",
+        hypotheses=("prompt_mismatch",),
+        incidents=1,
+        at_start=True,
+        scopes=_scopes("all some early"),
     ),
     "batch_shape": Cause(
         meaning="kernels that depend on the shape of the batch",
         decides="Score one row alone and in its micro-batch.",
         incidents=1,
-        scopes=_scopes("all some"),
+        scopes=_scopes("all some worker"),
         is_rounding=True,
     ),
     "low_precision": Cause(
@@ -315,7 +332,7 @@ CAUSES: dict[str, Cause] = {
         meaning="a model implemented differently",
         decides="Score 8 rows of step 0 with transformers in float32.",
         incidents=3,
-        scopes=_scopes("all step last"),
+        scopes=_scopes("all length last"),
     ),
     "lora_mismatch": Cause(
         meaning="an adapter applied differently",
@@ -340,6 +357,7 @@ CAUSES: dict[str, Cause] = {
         decides="Record the weight version of each round or token.",
         hypotheses=("mixed_weights",),
         incidents=2,
+        is_partial=True,
         scopes=_scopes("own some version step early"),
     ),
     "sync_broken": Cause(
@@ -368,21 +386,22 @@ NEXT_STEP = "Score two of these samples again with one engine changed at a time.
 def list_candidates(found: Situation) -> tuple[Candidate, ...]:
     """Return the causes that are possible there, those with most incidents first.
 
-    Causes of images come last if the file does not say whether there are any.
+    Of more than eight, those with most incidents for each kind of place that they can
+    have. Causes of images come last if the file does not say whether there are any.
     """
     possible = [
         name
         for name, one in CAUSES.items()
         if name not in found.refuted and one.needs(found)
     ]
-    unknown = found.has_images is None
-    possible.sort(
-        key=lambda name: (
-            CAUSES[name].with_images and unknown,
-            -CAUSES[name].incidents,
-        )
-    )
-    return name_candidates(possible[:MAX_CANDIDATES])
+
+    def is_unknown(name: str) -> bool:
+        return CAUSES[name].with_images and found.has_images is None
+
+    possible.sort(key=lambda name: (is_unknown(name), -CAUSES[name].density))
+    kept = possible[:MAX_CANDIDATES]
+    kept.sort(key=lambda name: (is_unknown(name), -CAUSES[name].incidents))
+    return name_candidates(kept)
 
 
 def name_candidates(names: Iterable[str]) -> tuple[Candidate, ...]:

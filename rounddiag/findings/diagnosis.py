@@ -188,7 +188,8 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.share:4.0%}  {one.kind:<8}  {one.name}: {one.location}"
             for one in self
         ]
-        lines += [f"Prove it: {self.prove_command}"] * bool(self.prove_command)
+        if self.prove_command not in self.advice:
+            lines.append(f"Prove it: {self.prove_command}")
         return "\n".join(map(printable, lines))
 
     @property

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 6
 # A fitted effect must show outside of the first place too: this part of its slope.
 MIN_SLOPE, LARGE = 0.5, 5.0
+# Zeros that another fact or reversal has explained are no fills.
+_OWN_ZEROS = frozenset({"mask_too_wide", "swapped_rows"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,9 +71,9 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     nothing to compare the samples with.
     """
     total = max(float(view.abs_diff.sum()), 1e-300)
+    is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
     left, indices = view, np.arange(len(view))
     found: list[Explained] = []
-    is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
     for formulas in (False, True, False):
         while len(found) < MAX_FINDINGS and len(left):
             known = {one.evidence.cause for one in found}
@@ -79,31 +81,41 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
             if best is None:
                 break
             kind, evidence = best
-            chosen, before = evidence.tokens, left
-            if evidence.effect is not None:
-                left = left.without(evidence.effect(left))
-            part = float((before.abs_diff - left.abs_diff)[chosen].sum())
-            if evidence.effect is None:
-                part = float(before.abs_diff[chosen].sum()) * evidence.adds_mismatch
-            one = Explained(
-                kind=kind,
-                evidence=evidence,
-                indices=indices[chosen],
-                share=min(max(part / total, 0.0), 1.0),
-                candidates=name_candidates(evidence.candidates),
-            )
-            found.append(one)
+            one, left = _undo(left, kind, evidence, total)
+            found.append(replace(one, indices=indices[one.indices]))
             if evidence.effect is None and evidence.severity == "bug":
-                left, indices = left.keep(~chosen), indices[~chosen]
+                indices = indices[~evidence.tokens]
     if not is_few:
-        places = [*_places(left, indices, total, refuted)]
-        found += places[: MAX_FINDINGS - len(found)]
-        for one in places:
-            chosen = np.isin(indices, one.indices)
-            left, indices = left.keep(~chosen), indices[~chosen]
+        places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
+        found += [replace(one, indices=indices[one.indices]) for one in places]
+        inside = [np.empty(0, dtype=int), *(one.indices for one in places)]
+        sound = np.ones(len(left), dtype=bool)
+        sound[np.concatenate(inside)] = False
+        left = left.keep(sound)
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left
+
+
+def _undo(
+    view: View, kind: Shown, evidence: Evidence, total: float
+) -> tuple[Explained, View]:
+    """Return evidence with what it explains, and the view without that."""
+    chosen = evidence.tokens
+    if evidence.effect is not None:
+        left = view.without(evidence.effect(view))
+        part = float((view.abs_diff - left.abs_diff)[chosen].sum())
+    else:
+        left = view.keep(~chosen) if evidence.severity == "bug" else view
+        part = float(view.abs_diff[chosen].sum()) * evidence.adds_mismatch
+    one = Explained(
+        kind=kind,
+        evidence=evidence,
+        indices=np.flatnonzero(chosen),
+        share=min(max(part / total, 0.0), 1.0),
+        candidates=name_candidates(evidence.candidates),
+    )
+    return one, left
 
 
 def _order(one: Explained) -> tuple[bool, float]:
@@ -112,7 +124,7 @@ def _order(one: Explained) -> tuple[bool, float]:
 
 
 def _best(
-    view: View, known: Collection[str], *, formulas: bool, only_facts: bool
+    view: View, known: set[str], *, formulas: bool, only_facts: bool
 ) -> tuple[Shown, Evidence] | None:
     """Return the evidence that explains most, with its kind; copies first.
 
@@ -129,10 +141,11 @@ def _best(
     def size(one: tuple[Shown, Evidence]) -> tuple[bool, float]:
         return not one[1].adds_mismatch, float(view.abs_diff[one[1].tokens].sum())
 
+    done = {*known, "filled_log_probs"} if known & _OWN_ZEROS else known
     found = [
         one
         for one in found
-        if one[1].cause not in known and _is_everywhere(view, one[1])
+        if one[1].cause not in done and _is_everywhere(view, one[1])
     ]
     return max(found, key=size, default=None)
 
@@ -148,9 +161,7 @@ def _is_everywhere(view: View, one: Evidence) -> bool:
     return bool((effect * d).sum() > MIN_SLOPE * (effect**2).sum())
 
 
-def _places(
-    view: View, indices: Array, total: float, refuted: Collection[str]
-) -> Iterator[Explained]:
+def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Explained]:
     """Yield the places of a view; one of older versions is a fact."""
     for place in find_places(view):
         tokens, where = place.tokens, cast("dict[str, object]", {"found": place})
@@ -180,7 +191,10 @@ def _places(
         if cause:
             evidence = replace(evidence, cause=cause, shown=_say_versions(place))
             yield Explained(
-                kind="fact", evidence=evidence, indices=indices[tokens], share=share
+                kind="fact",
+                evidence=evidence,
+                indices=np.flatnonzero(tokens),
+                share=share,
             )
             continue
         possible = list_candidates(Situation.of(view, tokens, place, refuted))
@@ -188,7 +202,7 @@ def _places(
         yield Explained(
             kind="place",
             evidence=replace(evidence, next_step=step),
-            indices=indices[tokens],
+            indices=np.flatnonzero(tokens),
             share=share,
             candidates=possible,
             p=place.p,
@@ -210,7 +224,7 @@ def _older_weights(view: View, place: Place) -> str:
     if values is None:
         return ""
     inside, outside = values[place.tokens], values[~place.tokens]
-    if np.isnan(values).any() or not inside.max() < outside.max():
+    if not inside.max() < outside.max():
         return ""
     if _is_described_otherwise(view, place, name):
         return ""
@@ -221,12 +235,13 @@ def _older_weights(view: View, place: Place) -> str:
 
 
 def _versions(view: View, name: str) -> Array | None:
-    """Return the version of each token; None for one that is no number."""
+    """Return the version of each token; None if one is unknown or no number."""
     columns = view.batch.columns
     for scope, rows in ((columns.samples, view.sample), (columns.rounds, view.segment)):
-        if name in scope and scope[name].kind in ("number", "name"):
-            values: Array = scope[name].filled[rows].astype(float)
-            return values
+        column = scope.get(name)
+        if column is not None and column.kind in ("number", "name"):
+            is_whole = column.is_known(rows).all()
+            return column.values(rows).astype(float) if is_whole else None
     return None
 
 

@@ -145,8 +145,18 @@ def write_advice(diagnosis: Diagnosis) -> str:
     """Return the cause and how it was shown, or what is possible and what decides."""
     if diagnosis.verdict == "not_measurable":
         return ""
+    updates = [
+        f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
+        for one in diagnosis.updates
+    ]
+    return " ".join(filter(None, [_advise(diagnosis), *updates]))
+
+
+def _advise(diagnosis: Diagnosis) -> str:
+    """Return what `write_advice` says of the mismatch."""
     if diagnosis.verdict == "identical":
-        return f"Next: {diagnosis[0].next_step}" if len(diagnosis) else ""
+        equal = [one for one in diagnosis if one.severity != "update"]
+        return f"Next: {equal[0].next_step}" if equal else ""
     bugs = [one for one in diagnosis if one.is_bug]
     if not bugs:
         return _advise_on_level(diagnosis)
@@ -189,6 +199,7 @@ def _describe_checks(diagnosis: Diagnosis) -> str:
     fields = [
         name.strip("` ").replace("_", " ")
         for one in checks.not_testable
+        if one.kind != "note"
         for name in one.field.split(",")
     ]
     names = [*dict.fromkeys(fields)]

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
-from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.detectors.penalty import differs_at_seen_ids
+from rounddiag.findings.detectors.temperature import follows_log_odds
+from rounddiag.findings.detectors.truncation import lacks_mass
+from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
 from rounddiag.findings.place import usual_size
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
@@ -25,9 +28,10 @@ if TYPE_CHECKING:
     from rounddiag.findings.place import Place
     from rounddiag.findings.view import View
 
-_ROUNDS = frozenset({"round", "last_round", "images_seen", "num_rounds"})
-_STEPS = frozenset({"decoding_step", "context_length", "since_image"})
-_FIRST = 8  # tokens of a sample
+_ROUNDS = frozenset({"round", "last_round", "images_seen"})
+_STEPS = {"decoding_step": "step", "since_image": "step", "context_length": "length"}
+_SAMPLES = frozenset({"some", "worker", "version", "cached", "nth", "pack"})
+_FEW = 8  # first and last tokens of a sample
 _NAMES = {
     "content": frozenset({"role", "token_id", "application"}),
     "last": frozenset({"last_tokens", "last_of_longest"}),
@@ -47,10 +51,15 @@ class Situation:
     scopes : frozenset of str
         `all` tokens; whole samples: of one `worker` or block of rows, weight `version`,
         `pack` or `cached` prefix, every `nth`, or `some`; later rounds (`round`) or
-        tokens (`step`), from one of their `own` on, or `early`; the `first` or `last`
-        tokens of rounds or samples; some `content`.
+        tokens (`step`, by the `length` of the context), from one of their `own` on, or
+        `early`; the `first` or `last` tokens of rounds or samples; some `content`.
+    is_everywhere : bool
+        Whether the mismatch may be of all tokens: the place is only one content, or
+        rounds or tokens of all samples, and others are above what is usual too.
     at_start : bool or None
         Whether the first tokens of the samples are affected; None if that is open.
+    is_throughout : bool
+        Whether the last tokens of the samples are affected as well.
     has_images : bool or None
         Whether there are images in the context; None if the file does not say.
     median_abs_diff : float
@@ -60,7 +69,9 @@ class Situation:
     """
 
     scopes: frozenset[str]
+    is_everywhere: bool
     at_start: bool | None
+    is_throughout: bool
     has_images: bool | None
     median_abs_diff: float
     refuted: frozenset[str] = frozenset()
@@ -78,7 +89,10 @@ class Situation:
         size = view.abs_diff[tokens & view.uncertain]
         return cls(
             scopes=frozenset(scopes),
+            is_everywhere=scopes <= {"all", "content"}
+            or (not scopes & _SAMPLES and _is_raised(view, ~tokens)),
             at_start=_at_start(view, tokens, scopes),
+            is_throughout=_is_throughout(view, tokens, scopes),
             has_images=_has_images(view, tokens),
             median_abs_diff=float(np.median(size)) if len(size) else 0.0,
             refuted=frozenset({*refuted, *_refuted(view)}),
@@ -98,25 +112,47 @@ def _scopes(place: Place) -> set[str]:
     return scopes - {"content"} or scopes
 
 
-def _at_start(view: View, tokens: Array, scopes: set[str]) -> bool | None:
-    """Return whether the first tokens of the samples are affected.
+def _is_raised(view: View, tokens: Array) -> bool:
+    """Return whether some tokens differ more than is usual for the kind of run."""
+    few = int((np.bincount(view.sample[tokens]) > 0).sum()) < MIN_SAMPLES
+    return not few and float(view.abs_diff[tokens].mean()) > view.usual.usual
 
-    They are if their mean is above that of equally likely tokens elsewhere by two
-    standard errors, and are not if it is below half of the excess of all by as much.
-    """
+
+def _at_start(view: View, tokens: Array, scopes: set[str]) -> bool | None:
+    """Return whether the first tokens of the samples are affected."""
     if scopes <= {"all", "early"}:
         return True
-    if scopes & {"round", "step", "own"}:
+    if scopes & {"round", "step", "length", "own"}:
         return False
     if scopes & {"first", "last", "content"}:
         return None
+    return _is_affected(view, tokens, view.num_before < _FEW)
+
+
+def _is_throughout(view: View, tokens: Array, scopes: set[str]) -> bool:
+    """Return whether the first and the last tokens of the samples are affected."""
+    if scopes == {"all"}:
+        return True
+    last = np.full(view.batch.num_samples, -1)
+    np.maximum.at(last, view.sample, view.num_before)
+    ends = last[view.sample] - view.num_before < _FEW
+    at_start = _at_start(view, tokens, scopes)
+    return bool(at_start and _is_affected(view, tokens, ends))
+
+
+def _is_affected(view: View, tokens: Array, part: Array) -> bool | None:
+    """Return whether a part of a place is affected as the whole is.
+
+    It is if its mean is above that of equally likely tokens elsewhere by two standard
+    errors, and is not if it is below half of the excess of all by as much.
+    """
     size, usual = usual_size(view, ~tokens)
-    first = tokens & (view.num_before < _FIRST) & view.uncertain
-    if not first.any():
+    chosen = tokens & part & view.uncertain
+    if not chosen.any():
         return None
     whole = float(size[tokens].sum() / usual[tokens].sum())
-    excess, error = clustered_mean((size - usual)[first], view.sample[first])
-    least = (whole - 1) / 2 * float(usual[first].mean())
+    excess, error = clustered_mean((size - usual)[chosen], view.sample[chosen])
+    least = (whole - 1) / 2 * float(usual[chosen].mean())
     if excess > 2 * error:
         return True
     return False if excess + 2 * error < least else None
@@ -126,8 +162,9 @@ def _scope(one: Condition) -> str:
     """Return what a condition is about."""
     name = one.column
     if name in _ROUNDS or name in _STEPS:
-        is_early = one.relation == "<=" or (name == "round" and one.value == 0)
-        return "early" if is_early else "round" if name in _ROUNDS else "step"
+        is_first = one.value in (0, False) and name in ("round", "last_round")
+        is_early = one.relation == "<=" or is_first
+        return "early" if is_early else _STEPS.get(name, "round")
     for scope, names in _NAMES.items():
         if name in names:
             return scope
@@ -149,8 +186,13 @@ def _has_images(view: View, tokens: Array) -> bool | None:
 
 def _refuted(view: View) -> set[str]:
     """Return causes that the whole batch refutes."""
-    refuted = set()
-    if not view.usual.is_routed and view.facts.memo.get("kind_is_stated"):
+    relations = {
+        "temperature": follows_log_odds,
+        "truncated_sampling": lacks_mass,
+        "logit_processor": differs_at_seen_ids,
+    }
+    refuted = {name for name, relation in relations.items() if not relation(view)}
+    if view.facts.memo.get("kind_is_stated") and not view.usual.is_routed:
         refuted.add("moe_routing")
     if int(view.round.max(initial=0)) == 0:
         refuted.add("context_masked")

@@ -255,7 +255,7 @@ class BatchColumns:
         if name == "token":
             return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
         if name in _NUMBERS_OF_TOKENS:  # not put in order before anybody asks
-            numbers = self._made[name].values()
+            numbers = self._catalogue.available([name])[name].values()  # not kept
             finite = numbers[np.isfinite(numbers)]
             ends = (
                 [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]

@@ -6,6 +6,7 @@ short dtype.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 FAR = 0.7
 MIN_COUNT = 3
 # The other engine is far from a filled value at this share of its tokens or more. A
-# value on a coarse grid recurs as well, but the other engine is near it.
-MIN_FAR_SHARE = 0.1
+# value on a coarse grid recurs as well (log 0.5 of two equal logits), but the other
+# engine is near it at most tokens.
+MIN_FAR_SHARE = 0.5
 MOST = 0.9
 NEAR_ZERO = 0.02  # nats
 MIN_RATIO = 5.0
@@ -42,6 +44,8 @@ MIN_ROW_WORTH, MIN_WORTH = 5.0, 25.0
 @register("filled_log_probs", kind="fact")
 def filled_log_probs(view: View) -> Iterator[Evidence]:
     """Find exact values that recur where the other engine is far from them."""
+    if view.is_fitted:
+        return
     sides = (
         (view.log_prob_b, view.log_prob_a, view.b),
         (view.log_prob_a, view.log_prob_b, view.a),
@@ -49,7 +53,11 @@ def filled_log_probs(view: View) -> Iterator[Evidence]:
     for values, others, name in sides:
         tokens = filled_tokens(view, values)
         if tokens is not None:
-            yield _fill_evidence(view, tokens, values, others, name)
+            found = _fill_evidence(view, tokens, values, others, name)
+            # The same value at other tokens of these samples may be a fill too.
+            same = np.isin(view.sample, np.unique(view.sample[tokens]))
+            same &= values == values[tokens][0]
+            yield replace(found, tokens=tokens | same)
 
 
 def filled_tokens(view: View, values: Array) -> Array | None:

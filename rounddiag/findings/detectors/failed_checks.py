@@ -11,6 +11,7 @@ from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.registry import register
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,18 @@ _QUIET = frozenset({"padding_rows", "mask_punched"})
 @register("failed_check", kind="fact")
 def failed_checks(view: View) -> Iterator[Evidence]:
     """Turn failed contracts into evidence; what is only worth knowing is left out."""
+    if num := view.batch.meta.get("num_dropped_copies"):
+        yield Evidence(
+            cause="padding_rows",
+            severity="note",
+            tokens=np.zeros(len(view), dtype=bool),
+            adds_mismatch=False,
+            where={
+                "fact": f"{pluralize(num, 'row')} of the file were copies of others"
+            },
+            shown="They were left out when the file was read.",
+            next_step="Drop the copies before the loss: they weigh twice.",
+        )
     for one in checks_of(view).failed:
         if one.kind == "note":
             continue

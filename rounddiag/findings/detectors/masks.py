@@ -35,49 +35,29 @@ MANY = 0.6
 @register("mask_too_wide", kind="fact")
 def mask_too_wide(view: View) -> Evidence | None:
     """Find observations or template tokens at which the mask is 1."""
-    observed = observation_runs(view)
-    if observed.any():
-        num = int(observed.sum())
-        return _wide(
-            view,
-            observed,
-            f"{num} tokens in runs of exact 0 in `{view.b}` begin with the same token, "
-            "as tool results and templates do: the sampler never wrote them.",
-        )
-    headers = _headers(view)
-    if headers.any():
-        return _wide(
-            view,
-            headers,
-            f"Rounds after the first begin with {int(headers.sum())} tokens of the "
-            "template, as no first round does: the header of the assistant's turn is "
-            "under the mask.",
-        )
-    opened = _openings(view)
-    if opened.any():
-        return _wide(
-            view,
-            opened,
-            f"{int(opened.sum())} tokens at the start of rounds are the end of the "
-            "template that stands before other rounds.",
-        )
-    beyond = _beyond_turns(view)
-    if beyond.any():
-        return _wide(
-            view,
-            beyond,
-            f"{int(beyond.sum())} tokens follow the one that ends a turn and are under "
-            "the mask.",
-        )
-    padding = _padding_tails(view)
-    if padding.any():
-        return _wide(
-            view,
-            padding,
-            f"{int(padding.sum())} tokens at the end of samples repeat one id and are "
-            "exactly 0 in both columns: padding is under the mask.",
-        )
-    return None
+    kinds = {
+        f"{{}} tokens in runs of exact 0 in `{view.b}` begin with the same token, as"
+        " tool results and templates do: the sampler never wrote them.": (
+            observation_runs
+        ),
+        "Rounds after the first begin with {} tokens of the template, as no first round"
+        " does: the header of the assistant's turn is under the mask.": _headers,
+        "{} tokens at the start of rounds are the end of the template that stands"
+        " before other rounds.": _openings,
+        "{} tokens follow the one that ends a turn and are under the mask.": (
+            _beyond_turns
+        ),
+        "{} tokens at the end of samples repeat one id and are exactly 0 in both"
+        " columns: padding is under the mask.": _padding_tails,
+    }
+    found = {
+        text: tokens for text, find in kinds.items() if (tokens := find(view)).any()
+    }
+    if not found:
+        return None
+    text, tokens = next(iter(found.items()))
+    every = np.logical_or.reduce([*found.values()])
+    return _wide(view, every, text.format(f"{int(tokens.sum()):,}"))
 
 
 def not_written(view: View) -> Array:

@@ -65,6 +65,11 @@ def logit_processor(view: View) -> Evidence | None:
     )
 
 
+def differs_at_seen_ids(view: View) -> bool:
+    """Return whether a penalty is possible: ids seen before differ at all."""
+    return view.batch.is_redacted or best_split(view) is not None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeenSplit:
     """How the signed diff differs between ids seen before and fresh ones.

@@ -2,82 +2,79 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.core.columns import to_numpy
+from rounddiag.core.scores import select_scores
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.noise import LARGE, Noise
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Number of tokens of a row to compare, and how many the other row must have.
-PROBES = 96
-MIN_PROBES = 8
+# Tokens of a row that are compared: every other one chooses the row, the rest judge it.
+PROBES = 192
+MIN_PROBES, MIN_FEW = 4, 2
 # Rows with a mean |diff| above this, in nats, are tried: at most this many.
 MIN_DIFF = 0.1
 MAX_ROWS = 192
-# The other row must leave less than this part of the row's own mean |diff|.
-REST = 0.4
-# And save this much over the row, in nats: a few certain tokens fit by chance.
-MIN_GAIN = 2.0
+# The best row leaves less than this part of what the row's own, and the second best,
+# leave: unrelated rows differ by as much as each other.
+REST = 0.5
 MIN_ROWS = 2
 MIN_ZEROS = 3
-LARGE = 2.0
 
 
 @register("swapped_rows", kind="reversal")
 def swapped_rows(view: View) -> Evidence | None:
-    """Find rows whose `old` fits the `rollout` of another row."""
-    own = view.per_sample(view.abs_diff)
-    tried = np.flatnonzero((own > MIN_DIFF) & (view.num_per_sample >= MIN_PROBES))
-    if len(tried) < MIN_ROWS:
+    """Find rows whose `a` fits the `b` of other rows, which lost their own fit too."""
+    own = view.per_sample(np.minimum(view.abs_diff, LARGE))
+    num = view.num_per_sample
+    lost = np.flatnonzero((own > MIN_DIFF) & (num >= 2 * MIN_PROBES))
+    if len(lost) < MIN_ROWS:
         return None
-    tried = tried[np.argsort(-own[tried], kind="stable")][:MAX_ROWS]
-    begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
-    by_position = _Storage(view)
-    partner: dict[int, int] = {}
-    rest: dict[int, float] = {}
-    for sample in tried.tolist():
-        index = np.arange(begins[sample], begins[sample + 1])[:PROBES]
-        o = view.log_prob_a[index]
-        # A few extreme values must not decide: a filled tail fits any other row better.
-        here = float(np.minimum(view.abs_diff[index], LARGE).mean())
-        for other, left in (
-            by_position.nearest(o, view.position[index], sample),
-            _nearest_in_order(view, o, begins, sample),
-        ):
-            is_near = left < REST * here and (here - left) * len(index) > MIN_GAIN
-            if is_near and left < rest.get(sample, np.inf):
-                partner[sample], rest[sample] = other, left
-    if len(partner) < MIN_ROWS:
+    tried = lost[np.argsort(-own[lost], kind="stable")][:MAX_ROWS]
+    table = _Table.from_view(view)
+    sound = ~np.isin(view.sample, np.flatnonzero(own > MIN_DIFF))
+    noise = Noise(view=view, sound=sound)
+    matches = {int(row): match for row in tried if (match := table.match(int(row)))}
+    # Where a row is only better than its own, the values of both must have moved.
+    matches = {row: one for row, one in matches.items() if own[one.partner] > MIN_DIFF}
+    if len(matches) < MIN_ROWS:
         return None
-    samples = np.union1d(sorted(partner), _short(view))
-    tokens = np.isin(view.sample, samples)
-    left = float(np.mean(list(rest.values())))
-    first = min(partner)
+    rest = np.concatenate([one.rest for one in matches.values()])
+    likely = np.concatenate([one.log_probs for one in matches.values()])
+    if not noise.is_reached(rest, likely):
+        return None
+    # The swap is established: rows that lost their fit need fewer tokens.
+    for row in [int(row) for row in tried if int(row) not in matches]:
+        one = table.match(row, MIN_FEW)
+        if one is not None and noise.is_reached(one.rest, one.log_probs):
+            matches[row] = one
+    samples = np.union1d(sorted(matches), _short(view))
+    here, left = float(own[list(matches)].mean()), float(rest.mean())
+    first = min(matches)
     return Evidence(
-        tokens=tokens,
+        tokens=np.isin(view.sample, samples),
         where={
             "samples": samples,
-            "partners": {int(k): int(v) for k, v in partner.items()},
+            "partners": {row: one.partner for row, one in sorted(matches.items())},
         },
         measures=(
-            Measure(name="rows", value=len(partner), unit="samples"),
-            Measure(
-                name="mean |diff| with their own row",
-                value=float(own[list(partner)].mean()),
-                unit="nat",
-            ),
+            Measure(name="rows", value=len(matches), unit="samples"),
+            Measure(name="mean |diff| with their own row", value=here, unit="nat"),
             Measure(name="mean |diff| with the other row", value=left, unit="nat"),
         ),
         shown=(
-            f"{len(partner)} rows fit the `{view.b}` log-probs of another row: "
-            f"{left:.3g} nat against {own[list(partner)].mean():.3g} with their own. "
-            f"Sample {first} has those of sample {partner[first]}."
+            f"With the `{view.b}` log-probs of another row, {here:.2g} nat become "
+            f"{left:.2g} in {len(matches)} rows: sample {first} has those of sample "
+            f"{matches[first].partner}. That is {noise.source}."
         ),
         next_step=(
             "Join the sampler's results by request id, not by order; look for a sort "
@@ -91,50 +88,92 @@ def _short(view: View) -> Array:
 
     The row in their place was too short to be recognised.
     """
-    wrong = (view.log_prob_b == 0) & (view.abs_diff > MIN_DIFF) & ~not_written(view)
-    num = np.bincount(view.sample[wrong], minlength=view.batch.num_samples)
-    rows: Array = np.flatnonzero(num >= MIN_ZEROS)
+    found = np.zeros(view.batch.num_samples, dtype=np.int64)
+    for values in (view.log_prob_a, view.log_prob_b):
+        wrong = (values == 0) & (view.abs_diff > MIN_DIFF) & ~not_written(view)
+        found = np.maximum(found, np.bincount(view.sample[wrong], minlength=len(found)))
+    rows: Array = np.flatnonzero(found >= MIN_ZEROS)
     return rows
 
 
-class _Storage:
-    """The sampler's log-probs of all rows by position in the response."""
+@dataclass(frozen=True, eq=False)
+class _Match:
+    """The row whose `b` fits a row's `a`, and what it leaves at other tokens."""
 
-    def __init__(self, view: View) -> None:
-        self.values = view.batch.log_probs(view.b).float().cpu().numpy()
-        offsets = view.batch.offsets.cpu().numpy()
-        self.start, self.size = offsets[:-1], np.diff(offsets)
+    partner: int
+    rest: Array
+    log_probs: Array
 
-    def nearest(self, o: Array, position: Array, sample: int) -> tuple[int, float]:
-        inside = position[None, :] < self.size[:, None]
-        index = np.minimum(self.start[:, None] + position, len(self.values) - 1)
-        away = np.where(
-            inside, np.minimum(np.abs(o - self.values[index]), LARGE), np.nan
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Table:
+    """The generated tokens of all rows, by their place in the response."""
+
+    view: View
+    values: Array  # `b` of the batch, NaN where nothing was generated
+    ids: Array
+    start: Array
+    size: Array
+    begins: Array  # of each sample in the view
+
+    @classmethod
+    def from_view(cls, view: View) -> _Table:
+        batch = select_scores(view.batch, view.a, view.b)
+        values = batch.rollout_log_probs.double().cpu().numpy().copy()
+        values[to_numpy(batch.response_mask) == 0] = np.nan
+        offsets = to_numpy(batch.offsets)
+        edges = np.arange(batch.num_samples + 1)
+        return cls(
+            view=view,
+            values=values,
+            ids=to_numpy(batch.response_ids),
+            start=offsets[:-1],
+            size=np.diff(offsets),
+            begins=np.searchsorted(view.sample, edges),
         )
-        return _least(away, sample)
 
+    def match(self, row: int, least: int = MIN_PROBES) -> _Match | None:
+        """Return the row that fits clearly best, by place or by order."""
+        view = self.view
+        index = np.arange(self.begins[row], self.begins[row + 1])
+        index = index[view.uncertain[index]][:PROBES]
+        if len(index) < 2 * least:
+            return None
+        for other, ids in (self._by_place(index), self._in_order(index, row)):
+            away = np.minimum(np.abs(view.log_prob_a[index] - other), LARGE)
+            # Equal texts prove nothing: the log-probs of the same ids may be alike.
+            away[ids == view.token_id[index]] = np.nan
+            found = self._best(away, index, row, least)
+            if found is not None:
+                partner, rest = found
+                likely = other[partner][1::2][np.isfinite(away[partner, 1::2])]
+                return _Match(partner, rest, likely)
+        return None
 
-def _nearest_in_order(
-    view: View, o: Array, begins: Array, sample: int
-) -> tuple[int, float]:
-    steps = np.arange(len(o))
-    inside = steps < (begins[1:] - begins[:-1])[:, None]
-    index = np.minimum(begins[:-1, None] + steps, len(view) - 1)
-    return _least(
-        np.where(inside, np.minimum(np.abs(o - view.log_prob_b[index]), LARGE), np.nan),
-        sample,
-    )
+    def _best(
+        self, away: Array, index: Array, row: int, least: int
+    ) -> tuple[int, Array] | None:
+        fit, check = away[:, ::2], away[:, 1::2]
+        known = np.isfinite(fit).sum(axis=1)
+        mean = np.nansum(fit, axis=1) / np.maximum(known, 1)
+        mean[(known < least) | (np.arange(len(mean)) == row)] = np.inf
+        first, *others = np.argsort(mean, kind="stable")[:2].tolist()
+        own = np.minimum(self.view.abs_diff[index], LARGE)
+        rest = check[first][np.isfinite(check[first])]
+        if not np.isfinite(mean[first]) or len(rest) < least:
+            return None
+        bar = min([float(own.mean()), *(mean[one] for one in others)])
+        is_best = mean[first] < REST * bar and rest.mean() < REST * own.mean()
+        return (int(first), rest) if is_best else None
 
+    def _by_place(self, index: Array) -> tuple[Array, Array]:
+        place = self.view.position[index]
+        inside = place[None, :] < self.size[:, None]
+        at = np.minimum(self.start[:, None] + place, len(self.values) - 1)
+        return np.where(inside, self.values[at], np.nan), self.ids[at]
 
-def _least(away: Array, sample: int) -> tuple[int, float]:
-    """Return the nearest other row, and its distance."""
-    known = np.isfinite(away).sum(axis=1)
-    total = np.nansum(away, axis=1)
-    mean = np.where(
-        known >= max(MIN_PROBES, away.shape[1] // 2),
-        total / np.maximum(known, 1),
-        np.inf,
-    )
-    mean[sample] = np.inf
-    other = int(mean.argmin())
-    return other, float(mean[other])
+    def _in_order(self, index: Array, row: int) -> tuple[Array, Array]:
+        view, step = self.view, index - self.begins[row]
+        inside = step < np.diff(self.begins)[:, None]
+        at = np.minimum(self.begins[:-1, None] + step, len(view) - 1)
+        return np.where(inside, view.log_prob_b[at], np.nan), view.token_id[at]

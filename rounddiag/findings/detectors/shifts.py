@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.noise import Noise
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus
 
@@ -30,10 +31,9 @@ MIN_GAIN = 4.0
 # Once a lag is established, shorter stretches with the same lag need less.
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
-# All stretches together: the part of |diff| that the lag leaves, and their tokens. By
-# chance a lag leaves a fifth or more of a large mismatch. If the other tokens differ
-# too, it may leave a little more, up to about what they have.
-MAX_LEFT, MAX_USUAL_LEFT, AS_USUAL = 0.2, 0.3, 1.3
+# All stretches together: the part of |diff| that the lag leaves at most, and their
+# tokens. By chance a lag leaves a fifth or more of a large mismatch.
+MAX_LEFT = 0.25
 MIN_ALL = 8
 _ROUNDING = 1e-9  # of sums in another order
 # Tokens at the start of a stretch that may fit without the shift by chance.
@@ -72,14 +72,18 @@ def _shifted_ends(view: View) -> list[Evidence]:
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs_diff[tokens].mean())
-    left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
-    usual = float(view.abs_diff[~tokens].mean()) if not tokens.all() else 0.0
-    most = MAX_LEFT
-    if AS_USUAL * usual < MAX_USUAL_LEFT * here:
-        most = max(MAX_LEFT, AS_USUAL * usual / here)
-    if tokens.sum() < MIN_ALL or left > most * here:
+    rest, likely = _shifted_rest(view, tokens, lags)
+    left = float(rest.mean()) if len(rest) else here
+    noise = Noise(view=view, sound=~np.isin(view.segment, view.segment[tokens]))
+    if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
         return []
-    return [_evidence(view, tokens, lags, starts, (here, left))]
+    shape = _Shape.from_starts(view, starts)
+    is_undone = noise.is_reached(rest, likely)
+    # After other ids the trainer reads another context: a lag leaves more than noise.
+    if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
+        return []
+    other_ids = shape.is_retokenised or not is_undone
+    return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
 
 
 def _shifted_starts(view: View) -> list[Evidence]:
@@ -106,9 +110,11 @@ def _shifted_starts(view: View) -> list[Evidence]:
     )
     here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
+    noise = Noise(view=view, sound=view.token >= width)
     unsure = chosen & (starts.log_prob_a < -FAR)
     fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
-    if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here or not fits:
+    is_undone = noise.is_reached(rests[lag][chosen], starts.log_prob_a[chosen])
+    if gain < MIN_TIMES_CHANCE * by_chance or not fits or not is_undone:
         return []
     # The lag is established: other samples need less, and the edges have no partner.
     chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
@@ -120,8 +126,9 @@ def _shifted_starts(view: View) -> list[Evidence]:
             tokens=tokens,
             measures=_measures(lag, num, here, left),
             shown=(
-                f"The first {width} tokens of rounds fit `{view.b}` at a lag of "
-                f"{with_minus(f'{lag:+d}')} ({left:.3g} nat left of {here:.3g})."
+                f"Undone with a lag of {with_minus(f'{lag:+d}')} against `{view.b}`, "
+                f"{here:.2g} nat become {left:.2g} at {num:,} tokens, the first {width}"
+                " of rounds."
             ),
             next_step=_NEXT_STEP["shifted_log_probs"],
         )
@@ -301,22 +308,27 @@ _NEXT_STEP = {
 
 
 def _evidence(
-    view: View, tokens: Array, lags: Array, starts: Array, means: tuple[float, float]
+    view: View,
+    tokens: Array,
+    lags: Array,
+    shape: _Shape,
+    means: tuple[float, float],
+    *,
+    other_ids: bool,
 ) -> Evidence:
-    shape = _Shape.from_starts(view, starts)
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
     most, num = int(lag[num_lag.argmax()]), int(tokens.sum())
     here, left = means
     names = ("shifted_log_probs", "retokenised")
-    cause, other = reversed(names) if shape.is_retokenised else names
-    is_open = shape.is_ambiguous or shape.is_retokenised
+    cause, other = reversed(names) if other_ids else names
+    is_open = shape.is_ambiguous or other_ids
     return Evidence(
         cause=cause,
         tokens=tokens,
         measures=_measures(most, num, here, left),
         shown=(
-            f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of "
-            f"{with_minus(f'{most:+d}')} ({left:.3g} nat left of {here:.3g})."
+            f"Undone with a lag of {with_minus(f'{most:+d}')} against `{view.b}`, "
+            f"{here:.2g} nat become {left:.2g} at {num:,} tokens, {shape.scope}."
         ),
         candidates=(other,) if is_open else (),
         next_step=_NEXT_STEP[cause],
@@ -332,11 +344,11 @@ def _measures(lag: int, num: int, here: float, left: float) -> tuple[Measure, ..
     )
 
 
-def _shifted_rest(view: View, tokens: Array, lags: Array) -> Array:
+def _shifted_rest(view: View, tokens: Array, lags: Array) -> tuple[Array, Array]:
     index = np.flatnonzero(tokens)
     other = index + lags[index]
     fits = (other >= 0) & (other < len(view))
     index, other = index[fits], other[fits]
     near = view.segment[index] == view.segment[other]
-    rest: Array = np.abs(view.log_prob_a[index[near]] - view.log_prob_b[other[near]])
-    return rest
+    likely = view.log_prob_b[other[near]]
+    return np.abs(view.log_prob_a[index[near]] - likely), likely

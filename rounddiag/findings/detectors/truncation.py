@@ -80,15 +80,26 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 
     None if two complete distributions can explain as much.
     """
-    chosen = view.uncertain
-    if view.is_fitted or chosen.sum() < MIN_TOKENS:
+    if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
-    d = np.minimum(view.diff[chosen], LARGEST)
-    lost, error = clustered_mean(-np.expm1(d), view.sample[chosen])
-    missing = lost / max(float(np.abs(d).mean()), 1e-300)
+    lost, error, missing = _mass(view)
     if missing < MIN_MISSING or lost < MIN_Z * error:
         return None
     return lost, error, missing
+
+
+def _mass(view: View) -> tuple[float, float, float]:
+    d = np.minimum(view.diff[view.uncertain], LARGEST)
+    lost, error = clustered_mean(-np.expm1(d), view.sample[view.uncertain])
+    return lost, error, lost / max(float(np.abs(d).mean()), 1e-300)
+
+
+def lacks_mass(view: View) -> bool:
+    """Return whether a truncated distribution is possible: half of its relation."""
+    if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
+        return not view.is_fitted
+    lost, error, missing = _mass(view)
+    return missing > MIN_MISSING / 2 and lost > MIN_Z / 2 * error
 
 
 def _lost(view: View) -> Array:

@@ -1,0 +1,71 @@
+"""The noise that a reversal must reach: |diff| of equally likely sound tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.bins import mean_by_bin
+from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.reference import code_probability
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
+
+# What is undone may differ by this many times the noise: both are means of few samples.
+MOST = 2.0
+LARGE = 3.0  # nats: one token beyond it weighs no more
+_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
+_MIN_TOKENS = 200  # to tell the noise of 24 bins
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Noise:
+    """|diff| that is expected of sound tokens, by their probability.
+
+    Attributes
+    ----------
+    view : View
+    sound : bool array
+        The tokens that the reversal leaves as they are.
+    """
+
+    view: View
+    sound: Array
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether five samples or more have tokens that are left as they are."""
+        samples = np.unique(self.view.sample[self.sound])
+        return len(samples) >= MIN_SAMPLES and self.sound.sum() >= _MIN_TOKENS
+
+    @property
+    def source(self) -> str:
+        """What the noise was measured on, as the end of a sentence."""
+        if self.is_measured:
+            return "the noise of the tokens that it leaves as they are"
+        return f"what is usual for a {self.view.usual.meaning}"
+
+    def of(self, log_probs: Array) -> float:
+        """Return the mean |diff| that is expected of tokens that are this likely."""
+        view, usual = self.view, self.view.usual
+        if self.is_measured:
+            size = np.minimum(view.abs_diff[self.sound], LARGE)
+            near = mean_by_bin(view.log_prob_b[self.sound], size, log_probs)
+            return max(float(near.mean()), _LEAST)
+        factor = 1.0
+        if usual.by_probability is not None:
+            shape = np.array(usual.by_probability)
+            whole = shape[code_probability(view.log_prob_b)].mean()
+            factor = float(shape[code_probability(log_probs)].mean() / whole)
+        return max(usual.usual * factor, _LEAST)
+
+    def is_reached(self, rest: Array, log_probs: Array) -> bool:
+        """Return whether |diff| that is left is noise at tokens that are so likely."""
+        if not len(rest):
+            return False
+        left = float(np.minimum(rest, LARGE).mean())
+        return left <= MOST * self.of(log_probs)
