@@ -82,8 +82,8 @@ SIZES: dict[str, tuple[str, Sequence[Processor]]] = {
 }
 NUMBERS = {
     "first_prompt_tokens_removed": (3, 25),
-    "prompt_cut_to": (9, 24),
-    "position_gap": (1, 37, 120),
+    "prompt_cut_to": (6, 12),
+    "position_gap": (1, 37),
     "position_gap_at_observations": (1, 11),
     "observation_masked": (1, 2),
     "image_removed": (2, 3),
