@@ -232,6 +232,7 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
+    text += f", {usual.basis}" * bool(usual.basis)
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "."
