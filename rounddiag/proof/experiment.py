@@ -120,6 +120,8 @@ class Experiment:
                     self._screen(self._fit_numbered(first), first)
                     results = self._judge(first, self._keep(first))
             self.is_complete = not self.scorer.is_stopped
+            self.bar.total = len(self.known)
+            self.bar.update(self.bar.total - self.bar.n)
             results = self._confirm(results)
         except (KeyboardInterrupt, ServerError, StoppedError) as error:
             self._stop(error)

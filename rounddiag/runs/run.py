@@ -353,7 +353,10 @@ class Run:
                 advice="Convert them with `rounddiag.ingest(path, folder)`.",
             )
         table = self.step_summary()
-        steps = [f for step, f in self._files.items() if step not in self.failed]
+        failed = self.failed
+        steps = [f for step, f in self._files.items() if step not in failed]
+        if not steps:
+            raise LoadError(next(iter(failed.values())))
         return run_query(sql, self._folder, steps, table)
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
