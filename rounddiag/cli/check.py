@@ -59,10 +59,11 @@ def run_check(
         f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
         f"{fail_on} or worse fails, and so does a wrong update"
     )
+    command = diagnosis.prove_command
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
-        diagnosis.prove_command and f"prove it: {printable(diagnosis.prove_command)}",
+        "" if command in diagnosis.advice else f"prove it: {printable(command)}",
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
+# Columns of samples that are made of fields.
+_FIELDS = ("sample_id", "group_id", "reward", "num_rounds", "num_tokens")
+
+
 def token_frame(
     batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
 ) -> pd.DataFrame:
@@ -208,27 +212,20 @@ def sample_frame(
 
     batch = select_scores(batch, a, b)
     _check_requested(columns)
-    of_sample = to_numpy(batch.rounds.sample)
-    totals = sum_rounds(batch).sum_by_group(of_sample, batch.num_samples)
-    num_tokens = np.bincount(
-        of_sample,
-        weights=to_numpy(batch.rounds.num_tokens),
-        minlength=batch.num_samples,
-    )
-    known = {
+    catalogue = batch.columns
+    totals = sum_rounds(batch).sum_by_group(catalogue.owner, batch.num_samples)
+    made = catalogue.available(_FIELDS)
+    num_tokens = made.pop("num_tokens").filled
+    own = {
         "sample": np.arange(batch.num_samples, dtype=np.int32),
-        "sample_id": batch.sample_ids,
-        "group_id": batch.group_ids,
-        "reward": None if batch.rewards is None else to_numpy(batch.rewards.double()),
-        "num_rounds": np.bincount(of_sample, minlength=batch.num_samples),
-        **aggregates(totals, num_tokens.astype(np.int64)),
+        **{name: column.filled for name, column in made.items()},
+        **aggregates(totals, num_tokens),
     }
-    own = {name: values for name, values in known.items() if values is not None}
     if columns:
         first = np.full(batch.num_samples, np.nan)
-        np.fmin.at(first, of_sample, first_unequal(batch, diffs(batch)))
+        np.fmin.at(first, catalogue.owner, first_unequal(batch, diffs(batch)))
         own["first_unequal"] = first
-    for name, column in batch.columns.samples.items():
+    for name, column in catalogue.samples.items():
         own.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(own), batch)
 

@@ -14,7 +14,7 @@ from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
-from rounddiag.widgets.session import Session, evidence_place
+from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.value_means import value_means
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def collect_replies(
     session = Session({batch_name(batch): batch}, state)
     found = session.diagnosis
     if len(found):
-        session.change({"finding": 0, "layout": {"list": "findings"}})
+        first = first_with_tokens(found)
+        session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = choose_samples(session, worst, samples)
     replies = _replies(session, chosen)
     total = 2 * len(_metrics(session)) + len(_groups(session)) + 10 + 3 * len(chosen)

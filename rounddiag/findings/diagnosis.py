@@ -190,7 +190,8 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.share:4.0%}  {one.kind:<8}  {one.name}: {one.location}"
             for one in self
         ]
-        lines += [f"Prove it: {self.prove_command}"] * bool(self.prove_command)
+        if self.prove_command not in self.advice:
+            lines.append(f"Prove it: {self.prove_command}")
         return "\n".join(map(printable, lines))
 
     @property
@@ -430,5 +431,6 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
         usual=1.5 * high,
         limit=3 * high,
         source="the batch passed as `healthy`",
+        basis=", from the batch passed as `healthy`",
         by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),
     )

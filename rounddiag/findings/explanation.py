@@ -224,7 +224,7 @@ def _older_weights(view: View, place: Place) -> str:
     if values is None:
         return ""
     inside, outside = values[place.tokens], values[~place.tokens]
-    if np.isnan(values).any() or not inside.max() < outside.max():
+    if not inside.max() < outside.max():
         return ""
     if _is_described_otherwise(view, place, name):
         return ""
@@ -235,12 +235,13 @@ def _older_weights(view: View, place: Place) -> str:
 
 
 def _versions(view: View, name: str) -> Array | None:
-    """Return the version of each token; None for one that is no number."""
+    """Return the version of each token; None if one is unknown or no number."""
     columns = view.batch.columns
     for scope, rows in ((columns.samples, view.sample), (columns.rounds, view.segment)):
-        if name in scope and scope[name].kind in ("number", "name"):
-            values: Array = scope[name].filled[rows].astype(float)
-            return values
+        column = scope.get(name)
+        if column is not None and column.kind in ("number", "name"):
+            is_whole = column.is_known(rows).all()
+            return column.values(rows).astype(float) if is_whole else None
     return None
 
 

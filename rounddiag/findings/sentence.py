@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.core.columns import to_numpy
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
@@ -145,8 +146,18 @@ def write_advice(diagnosis: Diagnosis) -> str:
     """Return the cause and how it was shown, or what is possible and what decides."""
     if diagnosis.verdict == "not_measurable":
         return ""
+    updates = [
+        f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
+        for one in diagnosis.updates
+    ]
+    return " ".join(filter(None, [*updates, _advise(diagnosis)]))
+
+
+def _advise(diagnosis: Diagnosis) -> str:
+    """Return what `write_advice` says of the mismatch."""
     if diagnosis.verdict == "identical":
-        return f"Next: {diagnosis[0].next_step}" if len(diagnosis) else ""
+        equal = [one for one in diagnosis if one.severity != "update"]
+        return f"Next: {equal[0].next_step}" if equal else ""
     bugs = [one for one in diagnosis if one.is_bug]
     if not bugs:
         return _advise_on_level(diagnosis)
@@ -163,7 +174,25 @@ def write_advice(diagnosis: Diagnosis) -> str:
         parts.append(f"{pluralize(places, 'more place')} beside it.")
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
-    return " ".join(parts)
+    return " ".join([*parts, *_weigh(bugs)])
+
+
+def _weigh(bugs: Sequence[Finding]) -> list[str]:
+    """Say which part of the step's gradient weight findings touch, if it is known.
+
+    The gradient weight of a token is |advantage|: what it adds to an update without
+    correction, of a ratio of 1.
+    """
+    view = bugs[0].view
+    if view.batch.advantages is None:
+        return []
+    size = np.abs(to_numpy(view.batch.advantages)[view.flat].astype(np.float64))
+    total = float(size.sum())
+    if not (np.isfinite(total) and total > 0):
+        return []
+    touched = np.unique(np.concatenate([one.indices for one in bugs]))
+    share = float(size[touched].sum()) / total
+    return [f"These tokens carry {share:.0%} of the step's gradient weight."]
 
 
 def _name(finding: Finding) -> str:
@@ -189,6 +218,7 @@ def _describe_checks(diagnosis: Diagnosis) -> str:
     fields = [
         name.strip("` ").replace("_", " ")
         for one in checks.not_testable
+        if one.kind != "note"
         for name in one.field.split(",")
     ]
     names = [*dict.fromkeys(fields)]
@@ -202,6 +232,7 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
+    text += f", {usual.basis}" * bool(usual.basis)
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "."

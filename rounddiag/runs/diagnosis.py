@@ -15,7 +15,7 @@ import pandas as pd
 
 from rounddiag.findings import DETECTORS, REFERENCE, diagnose
 from rounddiag.findings.verdict import hold
-from rounddiag.runs.step_tables import load_step
+from rounddiag.runs.step_tables import check_totals, load_step
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def diagnose_step(
     folder: RunFolder, step: StepFiles, *, kind: str | None
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
-    diagnosis = diagnose(load_step(folder, step), kind=kind)
+    batch = load_step(folder, step)
+    check_totals(folder, step, batch)
+    diagnosis = diagnose(batch, kind=kind)
     bugs = [one for one in diagnosis if one.is_bug]
     causes = [one.cause for one in bugs if one.kind != "place"]
     places = [_place(one) for one in bugs if one.kind == "place"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
 _RANK = re.compile(r"rank[_-]?\d+", re.IGNORECASE)
+_MAX_STEP = (1 << 63) - 1
 _NUMBER = re.compile(r"\d+")
 _HIDDEN = ("/.", "/_")
 UNKNOWN = "?"  # the end of `StepFiles.content` where files have no identity
@@ -187,9 +188,20 @@ class RunFolder:
     def check(self, steps: Iterable[StepFiles]) -> None:
         """Raise a LoadError if a local file was replaced since it was listed.
 
+        Also for a step whose number no table holds.
+
         Of files from a URL, the size is checked when they are read: few storages say
         when a file was written, and each look takes as long as a small read.
         """
+        steps = [*steps]
+        for one in steps:
+            if one.step > _MAX_STEP:
+                raise LoadError.build(
+                    file=one.files[0].path,
+                    expected=f"a step of at most {_MAX_STEP}",
+                    found=f"{one.step}",
+                    advice="Give the file another name.",
+                )
         for file in (file for one in steps for file in one.files if self.is_local):
             try:
                 now = _local_file(file.path)

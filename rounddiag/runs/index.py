@@ -59,19 +59,23 @@ class Index:
     engine : {"local", "ray"}
         Where rows are computed.
 
-    Attributes
-    ----------
-    failed : dict of int to str
-        Steps whose rows could not be computed, with the errors.
     """
 
     def __init__(self, folder: RunFolder, engine: Engine) -> None:
         self._folder, self._engine = folder, engine
-        self.failed: dict[int, str] = {}
+        self._failed: dict[str, dict[int, str]] = {}  # by what was computed
         self._warned: set[str] = set()  # of which files, by their stamps
         name = hashlib.sha256(folder.identity.encode()).hexdigest()[:32]
         self.path = _cache_folders()[-1] / name
         self._tables: dict[str, Table] = {}
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Steps whose rows could not be computed, with the errors."""
+        found: dict[int, str] = {}
+        for errors in reversed([*self._failed.values()]):  # those of summaries last
+            found |= errors
+        return dict(sorted(found.items()))
 
     def fill(
         self,
@@ -81,10 +85,10 @@ class Index:
         *,
         label: str,
         num_threads: int = 1,
-    ) -> None:
+    ) -> dict[int, str]:
         """Compute the rows that tables lack, or have of other files.
 
-        Steps whose rows cannot be computed are in `failed`, and there is a warning.
+        Returns the steps whose rows cannot be computed, of which there is a warning.
         """
         lacking = chain.from_iterable(self._find_lacking(name, steps) for name in names)
         failed: dict[int, str] = {}
@@ -111,7 +115,12 @@ class Index:
                     saved = time.monotonic()
         finally:
             self._add(rows)
-        self._report(failed, steps)
+        known = self._failed.setdefault(label, {})
+        for one in steps:
+            known.pop(one.step, None)
+        known.update(failed)
+        self._warn(failed, steps)
+        return known
 
     def rows(self, name: str, steps: Iterable[StepFiles]) -> pd.DataFrame:
         """Return the rows of these steps, as far as their files are unchanged."""
@@ -135,10 +144,7 @@ class Index:
             return error
         return computed
 
-    def _report(self, failed: dict[int, str], steps: Sequence[StepFiles]) -> None:
-        for one in steps:
-            self.failed.pop(one.step, None)
-        self.failed.update(failed)
+    def _warn(self, failed: dict[int, str], steps: Sequence[StepFiles]) -> None:
         known = {one.stamp for one in steps if one.step in failed}
         if not known <= self._warned:
             self._warned |= known

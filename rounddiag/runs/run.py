@@ -257,12 +257,12 @@ class Run:
         threads = 1 if usual or self._folder.is_raw else self._num_threads()
         with self._lock:
             files = [*self._files.values()]
-            self._index.fill(
+            failed = self._index.fill(
                 names, files, compute, label="summaries", num_threads=threads
             )
             rows = self._index.rows(name, files)
-        if self.failed.keys() >= self._files.keys():
-            raise LoadError(next(iter(self.failed.values())))
+        if failed.keys() >= self._files.keys():
+            raise LoadError(next(iter(failed.values())))
         if not len(rows):  # steps without tokens have no rounds
             rows = pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in RUN.columns})
         return tag_as(rows, pair)
@@ -353,7 +353,10 @@ class Run:
                 advice="Convert them with `rounddiag.ingest(path, folder)`.",
             )
         table = self.step_summary()
-        steps = [f for step, f in self._files.items() if step not in self.failed]
+        failed = self.failed
+        steps = [f for step, f in self._files.items() if step not in failed]
+        if not steps:
+            raise LoadError(next(iter(failed.values())))
         return run_query(sql, self._folder, steps, table)
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
@@ -423,7 +426,7 @@ class Run:
         It is read from the first step whose file can be read.
         """
         self.summary()  # raises if no file can be read, and names the files
-        first = next(step for step in self.steps if step not in self.failed)
+        first = next((s for s in self.steps if s not in self.failed), self.steps[0])
         return guess_kind(self.batch(first))
 
     def _step(self, step: int) -> StepFiles:

@@ -87,6 +87,9 @@ def run_query(
         patterns = [_without_glob(path) for path in paths]
         try:
             connection.execute(_ROWS.format(files=_literal(patterns)))
+            connection.execute(_SAMPLES.format(ids=known))
+            connection.execute(_TOKENS.format(ids=part))
+            connection.execute(_ROUNDS)
         except duckdb.Error as error:
             folder.check(steps)
             raise LoadError.build(
@@ -95,9 +98,6 @@ def run_query(
                 found=str(error).strip().splitlines()[0],
                 advice="Write them again with `rounddiag.save`.",
             ) from error
-        connection.execute(_SAMPLES.format(ids=known))
-        connection.execute(_TOKENS.format(ids=part))
-        connection.execute(_ROUNDS)
         # From here on a statement can read these files and nothing else.
         connection.execute(f"SET allowed_paths = {_literal([*paths, *patterns])}")
         connection.execute("SET enable_external_access = false")

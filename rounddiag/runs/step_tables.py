@@ -122,6 +122,25 @@ def _stored_tables(
     return None  # reading the columns says what is wrong
 
 
+def check_totals(folder: RunFolder, step: StepFiles, batch: Batch) -> None:
+    """Raise a LoadError if the totals in a footer are not those of the tokens."""
+    stored = _stored_tables(folder, step)
+    if stored is None:
+        return
+    names = ["num_samples", "num_tokens", "num_nonfinite", "mean"]
+    said, found = stored["rounds"][names], round_summary(batch)[names]
+    is_same = said.shape == found.shape
+    # Sums of float64 in another order differ by less.
+    if not (is_same and np.allclose(said, found, rtol=1e-6, atol=0, equal_nan=True)):
+        raise LoadError.build(
+            file=step.files[0].path,
+            expected="totals in its footer that are those of its tokens",
+            found="others",
+            advice="The file is forged or damaged; write it again with `rounddiag.save`"
+            " from a batch that you trust.",
+        )
+
+
 def _tables(
     step: StepFiles,
     rounds: pd.DataFrame,

@@ -23,6 +23,7 @@ from rounddiag.widgets.figures import (
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
+from rounddiag.widgets.session import first_with_tokens
 from rounddiag.widgets.state import parse_cells
 from rounddiag.widgets.value_means import value_means
 from rounddiag.wording import pluralize
@@ -155,7 +156,7 @@ class RequestHandler:
         """Return the verdict, and the first finding unless the user has navigated."""
         session = self._session
         found = session.diagnosis
-        opens = 0 if len(found) and not session.is_placed else None
+        opens = None if session.is_placed else first_with_tokens(found)
         return {
             "verdict": found.verdict,
             "is_update": bool(found.updates),

@@ -162,13 +162,13 @@ class Session:
         """
         if self.is_placed:
             return False
-        found = self.diagnosis
+        first = first_with_tokens(self.diagnosis)
         if self.is_placed:  # somebody has meanwhile
             return False
         self.is_placed = True
-        if len(found):
-            self.change({"finding": 0})
-        return bool(len(found))
+        if first is not None:
+            self.change({"finding": first})
+        return first is not None
 
     @property
     def finding(self) -> Finding | None:
@@ -392,6 +392,16 @@ def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset |
 
 # What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
+
+
+def first_with_tokens(found: Diagnosis) -> int | None:
+    """Return the number of the first finding that some tokens show, and not all."""
+    numbers = (
+        number
+        for number, one in enumerate(found)
+        if one.kind != "level" and len(one.indices)
+    )
+    return next(numbers, None)
 
 
 def evidence_place(finding: Finding) -> Place | None:

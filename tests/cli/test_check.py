@@ -81,14 +81,14 @@ def test_it_prints_verdict_level_findings_and_the_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", BROKEN]) == 1
-    head, findings, command, result = capsys.readouterr().out.split("\n\n")
+    head, findings, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
     first = "  98%  place     not known  74 tokens differ by more than a factor of 2, "
     assert findings.splitlines()[1].startswith(first)
-    expected = f"prove it: rounddiag prove {BROKEN} --model MODEL --hypotheses "
-    assert command.startswith(expected)
-    assert "image_window" in command.removeprefix(expected).split(",")
+    call = f"`rounddiag prove {BROKEN} --model MODEL --hypotheses "
+    _, names = head.splitlines()[1].removesuffix("` decides.").split(call)
+    assert "image_window" in names.split(",")
     assert result == (
         "failed: the verdict is broken; suspicious or worse fails, and so does a wrong"
         " update\n"
@@ -106,7 +106,9 @@ def test_a_wrong_update_fails_whatever_the_verdict_is(
     assert main(["check", file, "--fail-on", "broken"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("healthy: Noise: mean |diff| is ")
-    assert "0 in all rounds but the last" in out.splitlines()[0]
+    first, second, *_ = out.splitlines()
+    assert "0 in all rounds but the last" in first
+    assert "The update is wrong: advantages that reach the last round only." in second
     plain = json_of(file, capsys)
     assert (plain["verdict"], plain["failed"]) == ("healthy", True)
     assert [(one["kind"], one["cause"]) for one in plain["failed_checks"]] == [
@@ -124,7 +126,10 @@ def test_copies_beside_older_weights_fail(
     batch = rd.load(STALE)
     file = save_batch(batch[[*range(len(batch)), 3, 9, 9, 20]], tmp_path)
     assert main(["check", file]) == 1
-    assert capsys.readouterr().out.startswith("suspicious: ")
+    out = capsys.readouterr().out
+    assert out.startswith("suspicious: ")
+    assert "\nprove it: rounddiag prove " in out
+    assert "/batch.parquet --model MODEL --hypotheses stale_weights\n" in out
 
 
 def test_failed_checks_are_printed(

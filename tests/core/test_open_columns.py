@@ -13,7 +13,8 @@ from rounddiag import token_frame
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.core import round_frame
 from rounddiag.errors import FrameError
-from rounddiag.findings.view import Facts
+from rounddiag.findings import View
+from rounddiag.findings.conditions import columns_of_tokens
 from tests.batches import hand_batch
 
 # Rounds of the hand batch: sample 0 has two tokens and one, sample 1 three and one,
@@ -83,8 +84,11 @@ def test_diagnose_and_frames_read_the_same_rows_of_rounds() -> None:
     batch = hand_batch(round_columns=again)
     known = round_frame(batch)["cached"].fillna(-1).tolist()
     assert known == [10, -1, 20, 40, -1]
-    view = Facts.from_batch(batch)
-    assert np.nan_to_num(view.round_columns["cached"], nan=-1).tolist() == known
+    found = columns_of_tokens(View.from_batch(batch))
+    (cached,) = [column for column in found if column.name == "cached"]
+    of_tokens = [-1 if code < 0 else cached.values[code] for code in cached.codes]
+    # Two tokens, one, three, one, one: as many as each round has.
+    assert of_tokens == [10, 10, -1, 20, 20, 20, 40, -1]
 
 
 def test_values_keep_their_dtype_where_none_is_absent() -> None:

@@ -61,7 +61,8 @@ def test_without_scripts_it_has_the_verdict_and_the_findings(tmp_path: Path) -> 
     text = " ".join(page_of(batch, tmp_path, worst=0, samples=0).text.split())
     found = rd.diagnose(batch)
     said = " ".join(found.text.split())
-    assert f"broken: {said} image window: {found[0].location} All else" in text
+    place = f"place, cause not known: {found[0].location}"
+    assert f"broken: {said} {place} All else" in text
 
 
 def test_only_the_scripts_of_the_page_may_run(page: Page) -> None:

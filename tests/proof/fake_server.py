@@ -229,7 +229,8 @@ def serve(**options: Any) -> Iterator[FakeServer]:
             self._send(*fake.answer(self.path, body))
 
         def _send(self, status: int, answer: Any) -> None:
-            data = json.dumps(answer).encode()
+            is_raw = isinstance(answer, bytes)
+            data = answer if is_raw else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -263,3 +263,13 @@ def test_a_refresh_elsewhere_hides_no_step_from_watch(tmp_path: Path) -> None:
     write_steps(tmp_path, {3: 1})
     assert run.refresh() == (3,)
     assert next(watched) == 3
+
+
+def test_a_step_whose_number_no_table_holds_is_a_failure(tmp_path: Path) -> None:
+    write_steps(tmp_path, {1: 1, 2**63: 1})
+    run = rd.open_run(tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"expected a step of at most 92233720368547758"
+    ):
+        assert run.summary()["step"].unique().tolist() == [1]
+    assert run.diagnose().frame["step"].tolist() == [1]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
@@ -240,3 +241,18 @@ def test_a_run_is_diagnosed_again_for_another_range_or_detector(
         Detector("mine", "exact", lambda _: None),
     )
     assert judged_by() != before
+
+
+def test_totals_that_are_not_those_of_the_tokens_are_a_failure(tmp_path: Path) -> None:
+    """A step that differs, with the footer of one that does not."""
+    write_steps(tmp_path, {1: 1.0, 2: 8.0})
+    tables = [pq.read_table(tmp_path / f"step_{step}.parquet") for step in (1, 2)]
+    totals = tables[0].schema.metadata[b"rounddiag.totals"]
+    marks = {**tables[1].schema.metadata, b"rounddiag.totals": totals}
+    forged = tables[1].replace_schema_metadata(marks)
+    pq.write_table(forged, tmp_path / "step_2.parquet")
+    run = rd.open_run(tmp_path)
+    with pytest.warns(UserWarning, match=r"1 step left out.*step_2\.parquet.*totals"):
+        found = run.diagnose()
+    assert found.frame["step"].tolist() == [1]
+    assert [*run.failed] == [2]

@@ -296,15 +296,26 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
     """
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
-        footer = Footer.from_metadata(source.schema_arrow.metadata)
-        table = TableReader(source)
-        return Batch(
-            **read_fields(table),
-            images=stored_screenshots(source, file) if COLUMN in table else None,
-            step=footer.step,
-            meta=footer.meta_with_source(file),
-            tokenizer=find_tokenizer(footer, file.parent),
-        )
+        return _read_batch(source, file)
+
+
+def _read_batch(
+    source: pq.ParquetFile,
+    file: Path,
+    *,
+    names: Collection[str] | None = None,
+    group: int | None = None,
+) -> Batch:
+    """Read all columns with the tokenizer, or some without; or one row group."""
+    footer = Footer.from_metadata(source.schema_arrow.metadata)
+    table = TableReader(source, names=names, group=group)
+    return Batch(
+        **read_fields(table),
+        images=stored_screenshots(source, file, group) if COLUMN in table else None,
+        step=footer.step,
+        meta=footer.meta_with_source(file),
+        tokenizer=find_tokenizer(footer, file.parent) if names is None else None,
+    )
 
 
 def load_columns(
@@ -313,18 +324,14 @@ def load_columns(
     """Read some columns of a batch that `save` wrote, and none of its screenshots."""
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
-        selected = {*names}
+        selected = {*names} - {COLUMN}
         if open_columns:
             selected |= {
                 name
                 for name in source.schema_arrow.names
                 if name.startswith(SAMPLE) or name == "round_columns"
             }
-        footer = Footer.from_metadata(source.schema_arrow.metadata)
-        table = TableReader(source, names=selected)
-        return Batch(
-            **read_fields(table), step=footer.step, meta=footer.meta_with_source(file)
-        )
+        return _read_batch(source, file, names=selected)
 
 
 def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
@@ -338,16 +345,7 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
         ends = np.cumsum([0, *sizes])
         require_sample(sample, int(ends[-1]))
         group = int(np.searchsorted(ends, sample, side="right")) - 1
-        footer = Footer.from_metadata(source.schema_arrow.metadata)
-        table = TableReader(source, group=group)
-        has_images = COLUMN in table
-        batch = Batch(
-            **read_fields(table),
-            images=stored_screenshots(source, file, group) if has_images else None,
-            step=footer.step,
-            meta=footer.meta_with_source(file),
-            tokenizer=find_tokenizer(footer, file.parent),
-        )
+        batch = _read_batch(source, file, group=group)
     one = batch[sample - int(ends[group])]
     # The file is a selection of samples: its column counts in the original batch.
     if ORIGINAL_SAMPLE.name in batch.sample_columns:

@@ -51,115 +51,134 @@ def refused(path: Path) -> str:
     return str(caught.value).removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "found"),
-    [
-        ({"rollout_log_probs": None}, "rollout_log_probs", "nothing in row 1"),
-        ({"log_probs": None}, "log_probs", "nothing in row 1"),
-        ({"loss_masks": "11"}, "loss_masks", "text in row 1"),
-        ({"tokens": [1, 1 << 70]}, "tokens", "a list of other values in row 1"),
-        ({"tokens": [1, "2"]}, "tokens", "a list of other values in row 1"),
-    ],
-)
-def test_what_is_no_row_of_numbers_is_reported_with_key_and_row(
-    change: dict[str, Any], key: str, found: str, tmp_path: Path
-) -> None:
-    first, second = trained_samples()
+ROWS = "expected rows of numbers; found"
+MISFIT = "expected 2 rows, as long as those of `responses`; found 1 of 2 rows with"
+LENGTH = "`response_lengths`: expected 0 to"
+# A change of the second sample, and the message.
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"rollout_log_probs": None},
+        f"`rollout_log_probs`: {ROWS} nothing in row 1. {AGAIN}",
+    ),
+    ({"log_probs": None}, f"`log_probs`: {ROWS} nothing in row 1. {AGAIN}"),
+    ({"loss_masks": "11"}, f"`loss_masks`: {ROWS} text in row 1. {MASK_AGAIN}"),
+    (
+        {"tokens": [1, 1 << 70]},
+        f"`tokens`: {ROWS} a list of other values in row 1. {AGAIN}",
+    ),
+    (
+        {"tokens": [1, "2"]},
+        f"`tokens`: {ROWS} a list of other values in row 1. {AGAIN}",
+    ),
+    (
+        {"entropy": torch.ones(3)},
+        f"`entropy`: {MISFIT} another length, by 1: 1 (row 1 has 3, and 2 there)."
+        f" {AGAIN}",
+    ),
+    (
+        {"response_lengths": 1},
+        f"`rollout_log_probs`: {MISFIT} another length, by 1: 1 (row 1 has 2, and 1"
+        f" there). {AGAIN}",
+    ),
+    (
+        {"response_lengths": 5},
+        f"{LENGTH} 4 for sample 1, as there are tokens; found 5. {AGAIN}",
+    ),
+    (
+        {"response_lengths": "2"},
+        f"{LENGTH} 4 for sample 1, as there are tokens; found no number. {AGAIN}",
+    ),
+    (
+        {"tokens": torch.tensor([1])},
+        f"{LENGTH} 1 for sample 1, as there are tokens; found 2. {AGAIN}",
+    ),
+    (
+        {"loss_masks": torch.ones(1)},
+        f"`loss_masks`: {MISFIT} another length, by 1: 1 (row 1 has 1, and 2 there)."
+        f" {MASK_AGAIN}",
+    ),
+    (
+        {"loss_masks": torch.tensor([1, 2])},
+        "`response_mask`: expected a mask of 0 and 1; found the value 2. Pass the mask"
+        " itself, not a weight.",
+    ),
+]
 
-    assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        f"`{key}`: expected rows of numbers; found {found}."
-        f" {MASK_AGAIN if key == 'loss_masks' else AGAIN}"
-    )
 
-
-@pytest.mark.parametrize(
-    ("key", "engine", "advice"),
-    [
-        ("rollout_log_probs", "sampling", NO_ROLLOUT),
-        ("log_probs", "training", NOT_COMPUTED),
-    ],
-)
-def test_missing_log_probs_are_reported_with_what_computes_them(
-    key: str, engine: str, advice: str, tmp_path: Path
-) -> None:
-    samples = [row | {key: None} for row in trained_samples()]
-
-    assert refused(write_train_file(tmp_path, samples)) == (
-        f"`{key}`: expected the log-probabilities of the {engine} engine; found none."
-        f" {advice}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"entropy": torch.ones(3)},
-            "entropy`: expected 2 rows, as long as those of `responses`; found 1 of"
-            " 2 rows with another length, by 1: 1 (row 1 has 3, and 2 there)",
-        ),
-        (
-            {"response_lengths": 1},
-            "rollout_log_probs`: expected 2 rows, as long as those of `responses`;"
-            " found 1 of 2 rows with another length, by 1: 1 (row 1 has 2, and 1"
-            " there)",
-        ),
-        (
-            {"response_lengths": 5},
-            "response_lengths`: expected 0 to 4 for sample 1, as there are tokens;"
-            " found 5",
-        ),
-        (
-            {"response_lengths": "2"},
-            "response_lengths`: expected 0 to 4 for sample 1, as there are tokens;"
-            " found no number",
-        ),
-        (
-            {"tokens": torch.tensor([1])},
-            "response_lengths`: expected 0 to 1 for sample 1, as there are tokens;"
-            " found 2",
-        ),
-    ],
-)
-def test_false_lengths_are_reported_with_key_and_row(
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_field_of_a_sample_that_does_not_fit_is_named(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     first, second = trained_samples()
 
-    assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        f"`{message}. {AGAIN}"
-    )
+    assert refused(write_train_file(tmp_path, [first, second | change])) == message
 
 
-def test_several_values_a_token_are_an_error(tmp_path: Path) -> None:
-    samples = [
-        row | {"loss_masks": torch.ones(row["response_lengths"], 1)}
-        for row in trained_samples()
-    ]
-
-    assert refused(write_train_file(tmp_path, samples)) == (
+WHOLE = "expected a whole file of its kind; found"
+FILES: list[tuple[str, Any, str]] = [
+    *(
+        (
+            "samples",
+            [row | {key: None} for row in trained_samples()],
+            f"`{key}`: expected the log-probabilities of the {engine} engine; found"
+            f" none. {advice}",
+        )
+        for key, engine, advice in (
+            ("rollout_log_probs", "sampling", NO_ROLLOUT),
+            ("log_probs", "training", NOT_COMPUTED),
+        )
+    ),
+    (
+        "samples",
+        [
+            row | {"loss_masks": torch.ones(row["response_lengths"], 1)}
+            for row in trained_samples()
+        ],
         "`loss_masks`: expected one value per token; found rows of 2 dimensions."
-        f" {MASK_AGAIN}"
-    )
+        f" {MASK_AGAIN}",
+    ),
+    *(
+        (
+            "samples",
+            samples,
+            f"{WHOLE} `samples` that is not a list of dictionaries. {DAMAGED}",
+        )
+        for samples in (["a"], [None], [[1]])
+    ),
+    (
+        "samples",
+        [],
+        "expected samples that were trained on; found none. Pass the file of a rank"
+        " that has some.",
+    ),
+    (
+        "3.pt",
+        {"format_version": 3, "rollout_id": 3, "samples": trained_samples()},
+        "expected slime's train data in `format_version` 2; found 3. Update rounddiag,"
+        " or dump the step with the slime that it knows.",
+    ),
+    (
+        "3_0.pt",
+        {"rollout_id": 3, "rank": 0, "rollout_data": [1]},
+        f"{WHOLE} `rollout_data` that is not a dictionary of columns. {DAMAGED}",
+    ),
+    (
+        "rank",
+        shards()[1] | {"log_probs": []},
+        f"{WHOLE} 0 rows of `log_probs`, 1 of `response_lengths`. {DAMAGED}",
+    ),
+]
 
 
-def test_a_mask_of_a_part_of_the_response_is_an_error(tmp_path: Path) -> None:
-    first, second = trained_samples()
-    change = {"loss_masks": torch.ones(1)}
+@pytest.mark.parametrize(("name", "content", "message"), FILES)
+def test_a_file_that_lacks_something_says_what(
+    name: str, content: Any, message: str, tmp_path: Path
+) -> None:
+    writers: dict[str, Any] = {"samples": write_train_file, "rank": write_rank}
+    folder = tmp_path if name in writers else tmp_path / name
+    path = writers.get(name, write_payload)(folder, content)
 
-    assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        "`loss_masks`: expected 2 rows, as long as those of `responses`; found 1 of 2"
-        f" rows with another length, by 1: 1 (row 1 has 1, and 2 there). {MASK_AGAIN}"
-    )
-
-
-def test_a_mask_of_other_values_is_an_error(tmp_path: Path) -> None:
-    first, second = trained_samples()
-    change = {"loss_masks": torch.tensor([1, 2])}
-
-    assert "`response_mask`" in refused(
-        write_train_file(tmp_path, [first, second | change])
-    )
+    assert refused(path) == message
 
 
 def test_log_probs_that_are_no_numbers_are_kept(tmp_path: Path) -> None:
@@ -170,55 +189,11 @@ def test_log_probs_that_are_no_numbers_are_kept(tmp_path: Path) -> None:
     assert batch.old_log_probs[3:].isnan().tolist() == [True, False]
 
 
-@pytest.mark.parametrize("samples", [["a"], [None], [[1]]])
-def test_samples_that_are_no_dictionaries_are_an_error(
-    samples: list[object], tmp_path: Path
-) -> None:
-    assert refused(write_train_file(tmp_path, samples)) == (
-        "expected a whole file of its kind; found `samples` that is not a list of"
-        f" dictionaries. {DAMAGED}"
-    )
-
-
-def test_no_samples_are_an_error(tmp_path: Path) -> None:
-    assert refused(write_train_file(tmp_path, [])) == (
-        "expected samples that were trained on; found none. Pass the file of a rank"
-        " that has some."
-    )
-
-
-def test_another_version_is_an_error(tmp_path: Path) -> None:
-    payload = {"format_version": 3, "rollout_id": 3, "samples": trained_samples()}
-
-    assert refused(write_payload(tmp_path / "3.pt", payload)) == (
-        "expected slime's train data in `format_version` 2; found 3. Update rounddiag,"
-        " or dump the step with the slime that it knows."
-    )
-
-
-def test_columns_that_are_no_dictionary_are_an_error(tmp_path: Path) -> None:
-    payload = {"rollout_id": 3, "rank": 0, "rollout_data": [1]}
-
-    assert refused(write_payload(tmp_path / "3_0.pt", payload)) == (
-        "expected a whole file of its kind; found `rollout_data` that is not a"
-        f" dictionary of columns. {DAMAGED}"
-    )
-
-
 def test_a_column_of_another_length_is_left_out(tmp_path: Path) -> None:
     part = shards()[1] | {"truncated": [0, 1], "max_seq_lens": [9, 9, 9]}
     batch = load(write_rank(tmp_path, part))
 
     assert batch.meta["left_out"] == ["max_seq_lens", "returns", "truncated"]
-
-
-def test_a_required_column_of_another_length_is_an_error(tmp_path: Path) -> None:
-    part = shards()[1] | {"log_probs": []}
-
-    assert refused(write_rank(tmp_path, part)) == (
-        "expected a whole file of its kind; found 0 rows of `log_probs`, 1 of"
-        f" `response_lengths`. {DAMAGED}"
-    )
 
 
 @settings(

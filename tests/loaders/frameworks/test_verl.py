@@ -20,10 +20,6 @@ DENSE = sorted(DATA.glob("*_v1-dense.pt"))
 padded = pytest.mark.parametrize("path", PADDED, ids=lambda path: path.stem)
 
 
-def test_the_files_of_three_versions_of_tensordict_are_there() -> None:
-    assert [len(files) for files in (PADDED, NESTED, JAGGED, DENSE)] == [6, 4, 2, 2]
-
-
 @padded
 def test_a_data_proto_has_its_rounds(path: Path) -> None:
     batch = load(path)

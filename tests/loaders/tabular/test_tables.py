@@ -138,47 +138,48 @@ def test_a_mapped_column_goes_before_verl_s_name_for_it() -> None:
     )
 
 
-def test_a_column_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_parquet({"ids": [[1]], "lp": [[-1.0]]}, path)
-    message = (
-        f"{path}: `old_log_probs`: expected the name of a column; found 'my_lp', where"
-        " the columns are ids, lp. Name a column that the file has."
-    )
-    with says(message):
-        load(path, columns={"old_log_probs": "my_lp"})
-
-
-def test_a_field_that_nobody_knows_is_an_error() -> None:
-    message = (
-        "dict: `columns`: expected names of fields: response_ids, response_mask,"
+COLUMN_ERRORS: list[tuple[Any, dict[str, str], str]] = [
+    (
+        {"ids": [[1]], "lp": [[-1.0]]},
+        {"old_log_probs": "my_lp"},
+        "`old_log_probs`: expected the name of a column; found 'my_lp', where the"
+        " columns are ids, lp. Name a column that the file has.",
+    ),
+    (
+        COLUMNS,
+        {"old_logprob": "old_log_probs"},
+        "`columns`: expected names of fields: response_ids, response_mask,"
         " rollout_log_probs, old_log_probs, prompt_ids, attention_mask, loss_mask,"
         " round_ids, position_ids, entropy, advantages, rewards, group_ids,"
         " sample_ids, images, a score's as `ref_log_probs`, or verl's for one of them;"
-        " found 'old_logprob'. Write `columns={our_name: name_in_the_file}`."
-    )
-    with says(message):
-        load(COLUMNS, columns={"old_logprob": "old_log_probs"})
+        " found 'old_logprob'. Write `columns={our_name: name_in_the_file}`.",
+    ),
+    (
+        {"lp": [[-1.0]]},
+        {"old_log_probs": "lp", "ref_log_probs": "lp"},
+        "`columns`: expected a column of its own for each field; found 'lp' 2 times. A"
+        " copy of one column would compare it with itself.",
+    ),
+    (
+        b"hello, world",
+        {"old_log_probs": "lp"},
+        "`columns`: expected a table with names of your own; found bytes that start"
+        " with b'hello, w'. Leave `columns` out: only tables have columns.",
+    ),
+]
 
 
-def test_one_column_cannot_be_two_fields() -> None:
-    message = (
-        "dict: `columns`: expected a column of its own for each field; found 'lp' 2"
-        " times. A copy of one column would compare it with itself."
-    )
-    with says(message):
-        load({"lp": [[-1.0]]}, columns={"old_log_probs": "lp", "ref_log_probs": "lp"})
-
-
-def test_a_file_that_is_no_table_has_no_columns(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"hello, world")
-    message = (
-        f"{path}: `columns`: expected a table with names of your own; found bytes that"
-        " start with b'hello, w'. Leave `columns` out: only tables have columns."
-    )
-    with says(message):
-        load(path, columns={"old_log_probs": "lp"})
+@pytest.mark.parametrize(("content", "columns", "message"), COLUMN_ERRORS)
+def test_names_of_columns_that_cannot_be_used_are_refused(
+    content: Any, columns: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.dat"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        write_parquet(content, path)
+    with says(f"{path}: {message}"):
+        load(path, columns=columns)
 
 
 def test_what_has_no_place_is_named(tmp_path: Path) -> None:
@@ -201,37 +202,32 @@ def test_a_table_without_rows_is_an_empty_batch(tmp_path: Path) -> None:
     assert (len(batch), batch.num_tokens) == (0, 0)
 
 
-def test_a_row_of_another_length_is_refused(tmp_path: Path) -> None:
+TABLE_ERRORS: list[tuple[pa.Table, str]] = [
+    (
+        pa.table({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}),
+        "`old_log_probs`: expected 2 rows of [3, 1] positions; found 2 rows of [2, 1]"
+        " positions. Save every field for the same samples and tokens.",
+    ),
+    (
+        pa.table({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}),
+        "`old_log_probs`: expected a table of numbers, texts and lists of numbers;"
+        " found null in 1 of 2 rows. Save it again, with a list of numbers per sample.",
+    ),
+    (
+        pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]),
+        "expected one column of each name; found 2 columns of 1 names. Rename the"
+        " columns.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), TABLE_ERRORS)
+def test_a_table_that_is_no_batch_is_refused(
+    table: pa.Table, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.parquet"
-    write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}, path)
-    message = (
-        f"{path}: `old_log_probs`: expected 2 rows of [3, 1] positions; found 2 rows of"
-        " [2, 1] positions. Save every field for the same samples and tokens."
-    )
-    with says(message):
-        load(path)
-
-
-def test_a_row_that_is_null_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}, path)
-    message = (
-        f"{path}: `old_log_probs`: expected a table of numbers, texts and lists of"
-        " numbers; found null in 1 of 2 rows. Save it again, with a list of numbers per"
-        " sample."
-    )
-    with says(message):
-        load(path)
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]), path)
-    message = (
-        f"{path}: expected one column of each name; found 2 columns of 1 names. Rename"
-        " the columns."
-    )
-    with says(message):
+    pq.write_table(table, path)
+    with says(f"{path}: {message}"):
         load(path)
 
 
