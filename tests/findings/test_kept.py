@@ -6,7 +6,7 @@ import gc
 import pickle
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_it_is_neither_pickled_nor_copied() -> None:
 
 
 def test_twenty_batches_leave_no_memory() -> None:
-    gone = []
+    gone: list[weakref.ref[Any]] = []
     for _ in range(20):
         batch = build()
         diagnosis = rd.diagnose(batch)
