@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from rounddiag.cli import _parser
+from rounddiag.cli import _parser, main
 from rounddiag.findings import CAUSES
 from rounddiag.findings.verdict import Verdict
 from rounddiag.loaders.detection import FORMATS
@@ -86,3 +86,15 @@ def test_the_table_has_every_framework_and_says_which_are_unverified() -> None:
         for name, is_verified in verified.items()
         if name not in others
     }
+
+
+@pytest.mark.slow
+def test_the_proof_on_the_first_screen_is_the_real_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    command, *lines = blocks("text")[1].splitlines()
+    assert main(command.removeprefix("$ rounddiag ").split()) == 0
+    found = capsys.readouterr().out.splitlines()
+    for line, own in zip(lines, found, strict=False):
+        assert own.startswith(line.removesuffix(" ..."))

@@ -57,11 +57,12 @@ def _level(diagnosis: Diagnosis) -> str:
     if isnan(level.mean_abs_diff):
         return f"level: none; {counts} with a finite diff"
     assumed = ", assumed" if diagnosis.kind_is_assumed else ""
+    basis = f"; {usual.basis}" if usual.basis else ""
     return (
         f"level: mean |diff| {level.mean_abs_diff:.4g} nat (95 % interval "
         f"{level.low:.4g} to {level.high:.4g}; {counts})\n"
         f"range: up to {usual.usual:.4g} nat is usual, above {usual.limit:.4g} nat is "
-        f"not noise ({printable(usual.meaning)}{assumed})"
+        f"not noise ({printable(usual.meaning)}{assumed}{basis})"
     )
 
 

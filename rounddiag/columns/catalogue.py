@@ -115,8 +115,7 @@ class Catalogue:
     @cached_property
     def owner(self) -> Array:
         """The sample of each round."""
-        owner: Array = self.batch.rounds.sample.cpu().numpy()
-        return owner
+        return _of_rounds(self.batch, "sample")
 
     def _by_round(self, name: str) -> Array:
         rows, places = self._rows_of_rounds
@@ -148,15 +147,21 @@ def _rewards(batch: AnyBatch) -> Source | None:
     return None if rewards is None else lambda: rewards.double().cpu().numpy()
 
 
+def _of_rounds(batch: AnyBatch, name: str) -> Array:
+    found: Array = getattr(batch.rounds, name).cpu().numpy()
+    return found
+
+
 def _num_rounds(batch: AnyBatch) -> Source:
-    sample = batch.rounds.sample.cpu().numpy()
-    return lambda: np.bincount(sample, minlength=batch.num_samples)
+    return lambda: np.bincount(_of_rounds(batch, "sample"), minlength=len(batch))
 
 
 def _num_tokens(batch: AnyBatch) -> Source:
-    sample = batch.rounds.sample.cpu().numpy()
-    num = batch.rounds.num_tokens.cpu().numpy()
-    return lambda: np.bincount(sample, num, batch.num_samples).astype(np.int64)
+    def read() -> Array:
+        sample, num = (_of_rounds(batch, name) for name in ("sample", "num_tokens"))
+        return np.bincount(sample, num, len(batch)).astype(np.int64)
+
+    return read
 
 
 register("sample_id", "sample", "text", lambda batch: _texts(batch.sample_ids))
@@ -164,5 +169,5 @@ register("group_id", "sample", "text", lambda batch: _texts(batch.group_ids))
 register("reward", "sample", "number", _rewards)
 register("num_rounds", "sample", "number", _num_rounds)
 register("num_tokens", "sample", "number", _num_tokens)
-register("sample", "round", "name", lambda batch: batch.rounds.sample.cpu().numpy)
-register("round", "round", "number", lambda batch: batch.rounds.round.cpu().numpy)
+register("sample", "round", "name", lambda b: partial(_of_rounds, b, "sample"))
+register("round", "round", "number", lambda b: partial(_of_rounds, b, "round"))

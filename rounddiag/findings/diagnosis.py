@@ -419,5 +419,6 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
         usual=1.5 * high,
         limit=3 * high,
         source="the batch passed as `healthy`",
+        basis=", from the batch passed as `healthy`",
         by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),
     )

@@ -58,6 +58,7 @@ _ROUNDING = 1e-6
 _MAX_ROTATED = 2000
 # With fewer units no half of them is one of 200 arrangements: sets are described only.
 _FEWEST = 10
+_LEAST_UNITS = 5  # of four normal values, two and two are often far apart
 # A permutation is coarse if it has fewer arrangements a draw and label.
 _COARSE = 10
 # A sample that agrees more than ten times better than the middle one is no other kind.
@@ -436,13 +437,14 @@ class Chance:
         ratio = np.log(np.maximum(ratio, _TENTH * np.median(ratio)))
         if ratio[member].mean() <= ratio[~member].mean():
             return False
+        if len(ratio) < _LEAST_UNITS:
+            return None
         between, within = _variances(ratio, group)
+        rng = np.random.default_rng(0)  # the same draws for all sets of a search
 
         def draw(draws: int) -> Array:
-            effects = self.rng.normal(
-                0, np.sqrt(between), (draws, int(group.max()) + 1)
-            )
-            noise = self.rng.normal(0, np.sqrt(within), (draws, len(ratio)))
+            effects = rng.normal(0, np.sqrt(between), (draws, int(group.max()) + 1))
+            noise = rng.normal(0, np.sqrt(within), (draws, len(ratio)))
             return _best_split(effects[:, group] + noise)
 
         if _Null(draw).is_below(_split_gain(ratio, member)):

@@ -10,13 +10,14 @@ chance explains a place is decided by permutation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
+from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
 from rounddiag.findings.conditions import (
@@ -26,7 +27,7 @@ from rounddiag.findings.conditions import (
 )
 from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import columns_of_sets
+from rounddiag.findings.sample_sets import GROUPS, LISTS, columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -37,6 +38,7 @@ from rounddiag.findings.slices import (
     select_cells,
 )
 from rounddiag.stats.inputs import measure
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -77,6 +79,7 @@ MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
 _TRIED = 12
+_NEARLY_ALL = 0.95  # of the tokens of a set that exceed the usual
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,7 +230,7 @@ def _search(view: View) -> Iterator[Place]:
         if found is None:
             return
         inside |= found.tokens
-        yield found
+        yield _with_column(view, cells.columns, found)
 
 
 def significant(view: View) -> Iterator[Place]:
@@ -391,6 +394,52 @@ def _sort_by_gain(
     for one in found:
         seen.setdefault(one[1].parts, one)
     return list(seen.values())[:_TRIED]
+
+
+def _with_column(view: View, columns: list[ColumnOfTokens], place: Place) -> Place:
+    """Name a set of samples by a column: the value that has them, or whole groups.
+
+    Chance must not put so many of them under one value (hypergeometric, over all values
+    of all columns). The samples with that value that do not differ are counted.
+    """
+    at = [i for i, one in enumerate(place.conditions) if one.column in LISTS]
+    if not at:
+        return place
+    there, begins = np.unique(view.sample, return_index=True)
+    mine = np.isin(there, view.sample[place.tokens])
+    hits = np.bincount(view.sample[place.over], minlength=len(view.num_per_sample))[
+        there
+    ]
+    group = view.facts.group
+    best: tuple[int, Condition] | None = None
+    named = [
+        one for one in columns if one.scope == "sample" and not one.selection_penalty
+    ]
+    num_values = sum(len(one.values) for one in named)
+    for column in named:
+        codes = column.codes[begins]
+        for code in range(len(column.values)):
+            has = codes == code
+            both, size = int((has & mine).sum()), int(has.sum())
+            if hits[has].sum() < _NEARLY_ALL * hits.sum() or 2 * size > len(there):
+                continue
+            chance = stats.hypergeom.sf(both - 1, len(there), size, int(mine.sum()))
+            if chance * num_values > LEVEL or (best is not None and size >= best[0]):
+                continue
+            one = column.condition("=", code)
+            if both < size:
+                text = f"{one.text} ({both} of its {size} samples)"
+                one = replace(one, text=text)
+            best = size, one
+    if best is None and group is not None:
+        inside = np.unique(group[there[mine]])
+        if (np.isin(group[there], inside) == mine).all() and len(inside) < mine.sum():
+            text = f"in {pluralize(len(inside), 'whole group')}"
+            best = 0, Condition(GROUPS, "=", Named(len(inside), text), text)
+    if best is None:
+        return place
+    conditions = [one for i, one in enumerate(place.conditions) if i not in at]
+    return replace(place, conditions=sort_for_sentence([*conditions, best[1]]))
 
 
 def _first_significant(

@@ -59,6 +59,8 @@ class Range:
         Mean |diff| of tokens below 0.5, up to 0.9 and above 0.9 likely, as multiples of
         that of all. `usual` and `limit` then follow the tokens of a batch; without it
         they hold as they are, as in a range of your own.
+    basis : str
+        What the levels rest on, as part of a sentence; empty for numbers of your own.
     """
 
     meaning: str
@@ -73,6 +75,7 @@ class Range:
     is_routed: bool = False
     is_drift: bool = False
     by_probability: tuple[float, float, float] | None = None
+    basis: str = ""
 
     def for_tokens(self, log_probs: Array) -> Range:
         """Return the range of tokens that are this likely.
@@ -81,12 +84,15 @@ class Range:
         --------
         >>> unlikely = REFERENCE["dense"].for_tokens(np.log([0.4, 0.6]))
         >>> round(unlikely.usual, 4), round(unlikely.limit, 4)
-        (0.0455, 0.1138)
+        (0.0455, 0.05)
         """
         if self.by_probability is None or not len(log_probs):
             return self
         factor = float(share_by_probability(log_probs) @ self.by_probability)
-        return replace(self, usual=factor * self.usual, limit=factor * self.limit)
+        usual = factor * self.usual
+        # No published run has a higher limit for its less likely tokens.
+        limit = max(min(factor, 1.0) * self.limit, usual)
+        return replace(self, usual=usual, limit=limit, basis=_AS_LIKELY + self.basis)
 
 
 def code_probability(log_probs: Array) -> Array:
@@ -102,6 +108,7 @@ def share_by_probability(log_probs: Array) -> Array:
     return shares
 
 
+_AS_LIKELY = "for tokens as likely as these"
 # Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
 REFERENCE: dict[str, Range] = {
     "same_engine": Range(
@@ -187,7 +194,11 @@ def relative_to(mean: float, sizes: Sequence[float]) -> tuple[float, float, floa
 # The levels of an update are limits of the algorithm, not noise.
 _PUBLISHED = relative_to(float(np.dot(MIX, SHAPE)), SHAPE)
 REFERENCE |= {
-    name: replace(one, by_probability=_PUBLISHED)
+    name: replace(
+        one,
+        by_probability=_PUBLISHED,
+        basis=", from a published mean, mix of probabilities assumed",
+    )
     for name, one in REFERENCE.items()
     if not one.is_drift
 }

@@ -36,6 +36,7 @@ _LISTED = 3  # samples that a sentence lists
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
 BLOCK, SAMPLES, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
 OWN_START = "own_start"
+LISTS = frozenset({BLOCK, SAMPLES})  # named by a column where one has them
 SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLES, GROUPS, OWN_START})
 
 

@@ -170,13 +170,26 @@ class Experiment:
                 self.not_tested[one.name] = NOTHING_CHANGED
             else:
                 usable.append((one, scores))
+        return self._keep_best(table, usable, samples)
+
+    def _keep_best(
+        self,
+        table: ScoreTable,
+        usable: list[tuple[Hypothesis, Array]],
+        samples: Sequence[int],
+    ) -> dict[str, list[Hypothesis]]:
+        """Return the hypotheses of each engine that are scored on more samples."""
         best = {}
         for engine in self.scorer.engines:
             floor = noise_floor(table, engine)
-            usable += self._fit_numbered(table, engine, floor, samples)
+            opinions = [_opinion(table, engine, *one, floor) for one in usable]
+            if not any(one.reproduces for one in opinions):
+                fitted = self._fit_numbered(table, engine, floor, samples)
+                opinions += [_opinion(table, engine, *one, floor) for one in fitted]
+                usable += fitted
             worth = {
-                one: _opinion(table, engine, one, scores, floor).evidence
-                for one, scores in usable
+                one: opinion.evidence
+                for (one, _), opinion in zip(usable, opinions, strict=True)
             }
             alike = {
                 one: correlate_changes(table, engine, scores) for one, scores in usable
@@ -189,26 +202,26 @@ class Experiment:
     def _fit_numbered(
         self, table: ScoreTable, engine: str, floor: float, samples: Sequence[int]
     ) -> list[tuple[Hypothesis, Array]]:
-        """Fit whole numbers to an engine that unchanged inputs do not reproduce."""
+        """Fit whole numbers to an engine that nothing else reproduces.
+
+        On one sample: each number is a pass, and all of the grid are tried.
+        """
         base = base_opinion(table, engine, floor)
         if base.residual_to_noise <= EXACT and base.harmed <= FAR:
             return []
+        few = table.take(table.sample == samples[0])
+
+        def compute(one: Hypothesis) -> Array:
+            scores = self.scorer.column((one,), samples[:1])
+            return np.where(np.isnan(scores), few.base, scores)
+
         found = []
         for family in self.numbered:
             late = time.perf_counter() > self.deadline or self.scorer.is_stopped
             if late or self.scorer.lacks(family.at(family.grid[0])):
                 continue
             try:
-                one = fit_family(
-                    family,
-                    table,
-                    engine,
-                    lambda each: np.where(
-                        np.isnan(scores := self.scorer.column((each,), samples)),
-                        table.base,
-                        scores,
-                    ),
-                )
+                one = fit_family(family, few, engine, compute)
                 scores = self.scorer.column((one,), samples)
             except (RounddiagError, StoppedError) as error:
                 self.not_tested[family.name] = _first_sentence(error)

@@ -60,7 +60,8 @@ class Reference:
             return None
         is_outside = batch.response_mask.cpu().numpy() != 0
         for one in diagnosis:
-            is_outside[one.view.flat[one.indices]] = False
+            if one.severity == "bug":  # of others the log-probs are sound
+                is_outside[one.view.flat[one.indices]] = False
         old, rollout = (
             clip_log_probs(batch.log_probs(name).cpu().double().numpy())
             for name in ("old", "rollout")

@@ -104,8 +104,7 @@ class BatchColumns:
             if name in _NO_FACTS or not column.is_known()[sample]:
                 continue
             codes, values = _with_unknown(column)
-            plain = values[codes[sample]]
-            plain = plain.item() if isinstance(plain, np.generic) else plain
+            (plain,) = values[codes[[sample]]].tolist()
             if plain == "":
                 continue
             is_range = is_ranged(name, values)
@@ -146,7 +145,7 @@ class BatchColumns:
 
     def num_tokens_of(self, sample: int) -> int:
         """Return the number of generated tokens of a sample."""
-        return int(self.round_sizes[self._catalogue.owner == sample].sum())
+        return int(self._made["num_tokens"].filled[sample])
 
     @cached_property
     def _begins(self) -> Array:

@@ -199,7 +199,7 @@ def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array
                 advice="Remove it from the filter, or choose another value.",
             )
     batch = columns.batch
-    sample = np.repeat(np.arange(batch.num_samples), _num_tokens(columns))
+    sample = np.repeat(batch.columns.owner, columns.round_sizes)
     is_searched = np.zeros(batch.num_samples, dtype=bool)
     is_searched[sample[is_kept]] = True
     frame = token_frame(batch.where(is_searched), ["text"])
@@ -210,13 +210,6 @@ def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array
         text, pieces, starts, is_regex=is_regex
     )
     return is_found
-
-
-def _num_tokens(columns: BatchColumns) -> Array:
-    """Return the number of generated tokens of each sample."""
-    sample = columns.batch.rounds.sample.cpu().numpy()
-    num: Array = np.bincount(sample, columns.round_sizes, columns.batch.num_samples)
-    return num.astype(np.int64)
 
 
 def tokens_matching(

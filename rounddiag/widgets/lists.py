@@ -72,7 +72,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         ("cause", "text", [one.name for one in rows]),
         ("where", "wide", [one.location for one in rows]),
         ("of sum |diff|", "share", [one.share for one in rows]),
-        ("kind", "text", [one.kind for one in rows]),
+        ("kind", "text", [_kind(one) for one in rows]),
     ]
     return _payload(
         len(found),
@@ -83,6 +83,10 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         places=[place and vars(place) for place in places],
         findings=[*range(start, start + len(rows))],
     )
+
+
+def _kind(one: Finding) -> str:
+    return "wrong update" if one.severity == "update" else one.kind
 
 
 def _explain(one: Finding) -> str:

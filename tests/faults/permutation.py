@@ -24,6 +24,7 @@ from scipy import stats
 
 import rounddiag as rd
 from rounddiag.findings import place as places
+from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.view import View
 from tests.faults import fixed, vllm_bench
 from tests.faults.steps import realistic_step, small_sets
@@ -74,6 +75,13 @@ def permute(batch: Batch, rng: np.random.Generator) -> Batch:
     return replace(moved, sample_columns=batch.sample_columns, rewards=batch.rewards)
 
 
+def view_of(batch: Batch, call: dict[str, Any]) -> View:
+    """Read a batch as `diagnose` does, with the range of its kind."""
+    pair = {name: value for name, value in call.items() if name in ("a", "b")}
+    kind = call.get("kind") or guess_kind(batch)[0]
+    return View.from_batch(batch, **pair, usual=named_range(kind))
+
+
 def rows(num: int) -> Iterator[tuple[str, Iterator[tuple[Batch, dict[str, Any]]]]]:
     """Yield the name of each row, and its batches."""
     for groups in NUM_GROUPS:
@@ -110,7 +118,7 @@ def print_alarms(num: int) -> None:
     for name, batches in rows(num):
         tested, described, total = 0, 0, 0
         for batch, call in batches:
-            found = places.find_places(View.from_batch(batch, **call))
+            found = places.find_places(view_of(batch, call))
             tested += any(one.is_tested for one in found)
             described += bool(found) and not any(one.is_tested for one in found)
             total += 1
@@ -132,7 +140,7 @@ def print_sizes(batches: Iterable[tuple[str, Batch, dict[str, Any]]]) -> None:
             one.text,
         )
         for name, batch, call in batches
-        for one in places.significant(View.from_batch(batch, **call))
+        for one in places.significant(view_of(batch, call))
     ]
     for scopes in sorted({one[0] for one in found}):
         mine = sorted(one[1:] for one in found if one[0] == scopes)

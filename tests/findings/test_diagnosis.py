@@ -116,7 +116,7 @@ def test_nan_and_infinity_are_left_out_and_reported() -> None:
 
 
 def test_noise_above_the_range_is_no_bug() -> None:
-    batch = made(arrays(noise=0.12))
+    batch = made(arrays(noise=0.095))
     diagnosis = rd.diagnose(batch)
     assert diagnosis.verdict == "noisy"
     assert [(one.kind, one.cause, one.is_bug) for one in diagnosis] == [

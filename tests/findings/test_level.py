@@ -43,9 +43,18 @@ def test_a_sound_batch_of_uncertain_tokens_is_healthy() -> None:
     assert diagnosis.verdict == "healthy"
     # 0.02 / (0.2 * 0.043 + 0.2 * 0.018 + 0.6 * 0.002) = 1.493 times 0.0363.
     assert diagnosis.reference.usual == pytest.approx(0.0541, abs=0.001)
-    assert diagnosis.reference.limit == pytest.approx(2.5 * diagnosis.reference.usual)
-    assert rd.diagnose(real_model(factor=2)).verdict == "noisy"
-    assert rd.diagnose(real_model(factor=6)).verdict == "suspicious"
+    # The published limit of 0.05 is below it.
+    assert diagnosis.reference.limit == diagnosis.reference.usual
+    assert "for tokens as likely as these, from a published mean" in diagnosis.text
+    assert rd.diagnose(real_model(factor=1.3)).verdict == "healthy"
+    assert rd.diagnose(real_model(factor=2)).verdict == "suspicious"
+
+
+def test_a_batch_of_certain_tokens_has_lower_limits() -> None:
+    usual = REFERENCE["dense"].for_tokens(np.log([0.95, 0.99, 0.999]))
+    # 0.02 * 0.002 / 0.0134 and 0.05 * 0.002 / 0.0134.
+    assert usual.usual == pytest.approx(0.002985, abs=1e-6)
+    assert usual.limit == pytest.approx(0.007463, abs=1e-6)
 
 
 def test_a_published_mean_is_that_of_the_assumed_mix() -> None:
@@ -75,7 +84,7 @@ def test_a_range_of_ones_own_holds_as_it_is() -> None:
 
 def test_a_healthy_batch_gives_the_usual_by_probability() -> None:
     healthy = real_model(factor=3)
-    assert rd.diagnose(real_model(factor=3)).verdict == "noisy"
+    assert rd.diagnose(real_model(factor=3)).verdict == "suspicious"
     diagnosis = rd.diagnose(real_model(factor=3), healthy=healthy)
     assert diagnosis.verdict == "healthy"
     steps = diagnosis.reference.by_probability

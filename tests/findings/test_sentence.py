@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 import rounddiag as rd
 from tests.findings.small import LENGTH, arrays, made, shaken
@@ -104,3 +107,30 @@ def test_the_headline_says_what_was_planted(name: str) -> None:
     assert all(fact in text for fact in facts), text
     assert len(text.split()) <= 30
     assert not re.search(r"\w_\w|`", text)
+
+
+@pytest.mark.parametrize(
+    ("in_later_rounds", "clause"),
+    [
+        # 2,177 of 4,143 tokens are in round 2 or later: 2177 / (1966 + 2177), and with
+        # three times the advantage 6531 / (1966 + 6531).
+        (1.0, "These tokens carry 53% of the step's gradient weight."),
+        (-3.0, "These tokens carry 77% of the step's gradient weight."),
+        (0.0, "These tokens carry 0% of the step's gradient weight."),
+        (math.nan, ""),
+    ],
+)
+def test_a_finding_says_what_it_weighs_in_the_update(
+    in_later_rounds: float, clause: str
+) -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    rounds = batch.rounds
+    advantages = torch.ones_like(batch.old_log_probs)
+    for index in torch.nonzero(rounds.round >= 2)[:, 0].tolist():
+        start = int(rounds.start[index])
+        stop = start + int(rounds.num_tokens[index])
+        advantages[start:stop] = in_later_rounds
+    assert "gradient weight" not in rd.diagnose(batch).text
+    text = rd.diagnose(replace(batch, advantages=advantages)).text
+    assert text.endswith(clause)
+    assert ("gradient weight" in text) == bool(clause)

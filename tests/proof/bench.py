@@ -33,6 +33,7 @@ from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import (
     Bias,
     FrequencyPenalty,
@@ -78,6 +79,16 @@ SIZES: dict[str, tuple[str, Sequence[Processor]]] = {
         "logit_processor",
         [FrequencyPenalty(v) for v in (0.8, 0.3, 0.1)],
     ),
+}
+NUMBERS = {
+    "first_prompt_tokens_removed": (3, 25),
+    "prompt_cut_to": (6, 12),
+    "position_gap": (1, 37),
+    "position_gap_at_observations": (1, 11),
+    "observation_masked": (1, 2),
+    "image_removed": (2, 3),
+    "image_blank": (2, 3),
+    "images_exchanged": (1, 2),
 }
 OF_SAMPLER = {"truncated_sampling", "logit_processor", "temperature"}
 
@@ -200,7 +211,9 @@ def injected(
     """Yield each hypothesis on either side, in three parts or sizes."""
     level = mismatch(both(scorer.batch, sound))
     jobs: list[tuple[Hypothesis, str, str, str]] = []
-    known = [one for one in (*all_registered(), *older) if not scorer.lacks(one)]
+    fitted = [one.at(n) for one in NUMBERED for n in NUMBERS[one.name]]
+    named = (*all_registered(), *fitted, *older)
+    known = [one for one in named if not scorer.lacks(one)]
     for number, one in enumerate(known):
         jobs += [(one, side, "gross", "gross") for side in SIDES]
         jobs += [

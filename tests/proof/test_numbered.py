@@ -60,15 +60,8 @@ def inject(
     ("name", "number", "says"),
     [
         ("first_prompt_tokens_removed", 5, "no first 5 tokens of the prompt"),
-        ("prompt_cut_to", 20, "the last 20 tokens of the prompt only"),
-        ("position_gap", 5, "positions of the response that are larger by 5"),
-        (
-            "position_gap_at_observations",
-            -1,
-            "positions that are larger by -1 from each observation on",
-        ),
+        ("position_gap", 37, "positions of the response that are larger by 37"),
         ("observation_masked", 2, "observation 2 not attended to"),
-        ("image_removed", 2, "no image 2, counted from 1, and none of its tokens"),
         ("image_blank", 2, "no pixels of image 2, counted from 1"),
         ("images_exchanged", 1, "image 1, counted from 1, exchanged with the next one"),
         ("top_k", 7, "the 7 likeliest tokens only"),

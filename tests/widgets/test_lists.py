@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag.figures.colored_text import NO_TEXT
@@ -46,6 +48,32 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     worst = tokens.iloc[int(tokens["diff"].abs().to_numpy().argmax())]
     place = {key: int(worst[key]) for key in ("sample", "round", "token")}
     assert found["places"] == [place]
+
+
+def test_a_wrong_update_is_called_so_and_opens_at_tokens_without_an_advantage() -> None:
+    batch = rd.load("sample_data/healthy.parquet")
+    rounds = batch.rounds
+    last = np.r_[np.diff(rounds.sample.numpy()) > 0, True]
+    advantages = torch.zeros(len(batch.response_ids))
+    for start, size in zip(
+        rounds.start[last].tolist(), rounds.num_tokens[last].tolist(), strict=True
+    ):
+        advantages[start : start + size] = 1.0
+    looked_at = session(replace(batch, advantages=advantages))
+    found = drawer_list(looked_at, "findings")
+    assert column(found, "cause") == ["lost advantages"]
+    assert column(found, "kind") == ["wrong update"]
+    assert found["notes"][0].startswith("Advantages that reach the last round only. A ")
+    assert looked_at.open_at_evidence()
+    assert looked_at.state.finding == 0
+    place = looked_at.state.current
+    number = int(
+        np.flatnonzero(
+            (rounds.sample.numpy() == place.sample)
+            & (rounds.round.numpy() == place.round)
+        )[0]
+    )
+    assert not last[number]
 
 
 def test_without_a_finding_the_list_says_what_the_diagnosis_says() -> None:

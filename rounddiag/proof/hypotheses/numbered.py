@@ -37,9 +37,7 @@ class Numbered:
     make : callable
         From the number to what is read instead.
     grid : sequence of int
-        Where the search begins.
-    is_ordered : bool
-        Whether near numbers are alike, so that those between the grid's are tried.
+        All that are tried.
     needs : frozenset of str
     """
 
@@ -48,9 +46,9 @@ class Numbered:
     says: str
     make: Callable[[int], Edit]
     grid: Sequence[int]
-    is_ordered: bool = True
     needs: frozenset[Need] = field(default_factory=frozenset)
     is_continuous: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = False
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""
@@ -123,8 +121,10 @@ def _exchange(number: int) -> Edit:
     return exchange_pictures(choose)
 
 
-_POWERS = tuple(2**power for power in range(11))
-_GAPS = (-8, -4, -2, -1, *_POWERS)
+# Near numbers are not alike: the rotary embedding turns with each position.
+_SMALL = (*range(1, 65), 128, 256, 512, 1024)
+_GAPS = (*range(-8, 0), *_SMALL)
+_LIMITS = tuple(each * 2**power for power in range(2, 13) for each in (2, 3))
 _FEW = tuple(range(1, 9))
 _SHOWN = frozenset[Need]({"pictures"})
 NUMBERED: tuple[Numbered, ...] = (
@@ -133,14 +133,14 @@ NUMBERED: tuple[Numbered, ...] = (
         cause="prompt_mismatch",
         says="no first {} tokens of the prompt",
         make=_edit(_lose_first),
-        grid=_POWERS,
+        grid=_SMALL,
     ),
     Numbered(
         name="prompt_cut_to",
         cause="prompt_mismatch",
         says="the last {} tokens of the prompt only",
         make=_edit(_keep_last),
-        grid=tuple(2**power for power in range(4, 15)),
+        grid=_LIMITS,
     ),
     Numbered(
         name="position_gap",
@@ -164,7 +164,6 @@ NUMBERED: tuple[Numbered, ...] = (
         says="observation {} not attended to",
         make=_edit(_hide_observation),
         grid=_FEW,
-        is_ordered=False,
         needs=frozenset({"positions"}),
     ),
     Numbered(
@@ -173,7 +172,6 @@ NUMBERED: tuple[Numbered, ...] = (
         says="no image {}, counted from 1, and none of its tokens",
         make=lambda number: without_pictures(number - 1, number),
         grid=_FEW[1:],
-        is_ordered=False,
         needs=_SHOWN,
     ),
     Numbered(
@@ -182,7 +180,6 @@ NUMBERED: tuple[Numbered, ...] = (
         says="no pixels of image {}, counted from 1",
         make=lambda number: blank_pictures(number - 1, number),
         grid=_FEW[1:],
-        is_ordered=False,
         needs=_SHOWN | {"features"},
     ),
     Numbered(
@@ -191,7 +188,6 @@ NUMBERED: tuple[Numbered, ...] = (
         says="image {}, counted from 1, exchanged with the next one",
         make=_exchange,
         grid=_FEW[:-1],
-        is_ordered=False,
         needs=_SHOWN,
     ),
 )
