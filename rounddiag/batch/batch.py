@@ -136,6 +136,14 @@ class Batch:
         check_fields(self)
         check_rounds(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is computed of it and kept on it, such as its diagnosis."""
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not name.startswith("_")
+        }
+
     @classmethod
     def from_padded(
         cls,

@@ -70,8 +70,9 @@ def judge_steps(
         seen[step] = None
         row = _judge_step(run, [*seen], fail_on)
         if every is not None and "error" in row:  # the folder may have been away
-            while _is_away(run):
+            while run.is_away:
                 time.sleep(every)
+            run.refresh()
             row = _judge_step(run, [*seen], fail_on)
         codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
         write(json.dumps(row, allow_nan=False) if as_json else _describe(row))
@@ -93,15 +94,6 @@ def _wait_for_run(path: str, every: float, write: Callable[[str], None]) -> Run:
             write(f"waiting for the first step in {path}")
             is_told = True
         time.sleep(every)
-
-
-def _is_away(run: Run) -> bool:
-    """Return whether the folder is gone, with all its files, as when it is mounted."""
-    try:
-        run.refresh()
-    except LoadError:
-        return True
-    return False
 
 
 def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, Any]:

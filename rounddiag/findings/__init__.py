@@ -9,8 +9,9 @@ where tokens differ, and judges the level by the range of the batch's kind:
 >>> diagnosis.verdict, [finding.cause for finding in diagnosis]
 ('healthy', [])
 
-- `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch;
-  `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
+- `diagnosis`: `diagnose` and `Diagnosis`; `kept`: each batch keeps its own;
+  `verdict`: one word for the batch; `sentence`: the diagnosis in words; `reference`:
+  healthy ranges by kind.
 - `explanation`: facts first, then reversals, then places, then the level.
 - `registry`: `register` and the table of detectors; `detectors`: one module for each
   fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +25,7 @@ from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import Explained, explain
 from rounddiag.findings.finding import Finding
+from rounddiag.findings.kept import keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
@@ -294,10 +296,20 @@ def diagnose(
     batch = measure(batch).require_batch()
     if kind is None and {a, b} == {"current", "old"}:
         kind = "update"
+    if kind is not None:
+        named_range(kind)
+    if healthy is not None:
+        healthy = measure(healthy).require_batch()
+    make = partial(_diagnose, batch, healthy, kind, a, b)
+    return keep_on(batch, (kind, a, b), make, healthy)
+
+
+def _diagnose(
+    batch: Batch, healthy: Batch | None, kind: str | None, a: str, b: str
+) -> Diagnosis:
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)
     if healthy is not None:
-        healthy = measure(healthy).require_batch()
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)

@@ -175,6 +175,11 @@ class Finding:
         return self.kind != "level" and self.severity == "bug"
 
     @property
+    def part_impossible(self) -> float:
+        """The part of all tokens at which it has values that no model gives."""
+        return float(self.where.get("part_impossible", 0.0))
+
+    @property
     def samples(self) -> Array:
         """The samples in which these tokens are."""
         return np.asarray(self.where["samples"])

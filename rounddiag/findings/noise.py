@@ -38,7 +38,12 @@ class Noise:
 
     @property
     def is_measured(self) -> bool:
-        """Whether five samples or more have tokens that are left as they are."""
+        """Whether five samples or more have tokens that are left as they are.
+
+        Not where a formula was fitted, which takes a part of the noise too.
+        """
+        if self.view.is_fitted:
+            return False
         samples = np.unique(self.view.sample[self.sound])
         return len(samples) >= MIN_SAMPLES and self.sound.sum() >= _MIN_TOKENS
 

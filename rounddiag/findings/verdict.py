@@ -100,6 +100,8 @@ def judge(
     if bugs:
         if all(one.kind == "fact" and one.cause in STALE for one in bugs):
             return "stale"
+        if any(one.part_impossible > _BROKEN_SHARE for one in bugs):
+            return "broken"
         if is_far and sum(one.share for one in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"

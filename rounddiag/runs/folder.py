@@ -57,12 +57,15 @@ class RunFile:
     identity : str
         What changes with any write, though size and time are kept: the inode and the
         time of its last change, or what the storage has; "" where it has nothing.
+    is_plain : bool
+        Whether it is a file itself, not a link or a pipe.
     """
 
     path: str
     size: int
     time_ns: int
     identity: str
+    is_plain: bool = True
 
     @property
     def name(self) -> str:
@@ -140,13 +143,20 @@ class RunFolder:
         root = str(Path(self.root).resolve()) if self.is_local else self.address
         return f"{root}\n{self._pattern}"
 
+    @property
+    def is_away(self) -> bool:
+        """Whether there is no folder, or no file in it."""
+        return not self._inside(recursive=True)
+
     def steps(self) -> list[StepFiles]:
         """List the steps, in order."""
         found: dict[int, list[RunFile]] = {}
         for number, file in enumerate(self._list()):
             found.setdefault(self._step_of(file, number), []).append(file)
         for step, files in found.items():
-            self._check_ranks(step, files)
+            # What is no file takes the place of none.
+            found[step] = [one for one in files if one.is_plain] or files[:1]
+            self._check_ranks(step, found[step])
         return [
             StepFiles(step=step, files=tuple(files))
             for step, files in sorted(found.items())
@@ -328,11 +338,13 @@ def _is_like(file: RunFile, pattern: str) -> bool:
 
 def _local_file(path: str) -> RunFile:
     """Return what the system says of a file; of a link, what it says of its end."""
-    try:
-        info = os.stat(path)  # noqa: PTH116 thousands of files
-    except OSError:  # a link to nothing, or to itself
-        info = os.lstat(path)
+    info = os.lstat(path)
+    is_plain = S_ISREG(info.st_mode)
+    if not is_plain:
+        with suppress(OSError):  # a link to nothing, or to itself
+            info = os.stat(path)  # noqa: PTH116 as above, thousands of files
     return RunFile(
+        is_plain=is_plain,
         path=path,
         size=info.st_size,
         time_ns=info.st_mtime_ns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import RLock
@@ -137,6 +136,11 @@ class Run:
         """Steps whose files could not be read, with the errors."""
         return self._index.failed
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the folder is gone, or has no files, as one that is not mounted."""
+        return self._folder.is_away
+
     def refresh(self) -> tuple[int, ...]:
         """Look for files again; return the steps that are new or were rewritten."""
         known = {one.stamp for one in self._files.values()}
@@ -165,8 +169,11 @@ class Run:
         last = time.monotonic()
         known = {one.stamp for one in self._files.values()}
         while timeout is None or time.monotonic() - last < timeout:
-            with suppress(LoadError):  # a folder may be away for a while
+            try:
                 self.refresh()  # elsewhere it may have been called too
+            except LoadError:
+                if not self.is_away:
+                    raise
             files = [*self._files.values()]
             for one in files:
                 if one.stamp not in known:

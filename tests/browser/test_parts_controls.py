@@ -91,6 +91,10 @@ def test_the_verdict_is_the_mean_until_there_is_a_diagnosis(page: PartsPage) -> 
     page.run("controls.diagnose({verdict: 'broken', text: 'No.', num_findings: 2});")
     assert page.find(".rdx-verdict[data-bad]").count() == 1
     assert page.texts(".rdx-verdict button") == ["2 findings"]
+    for is_update, num_bad in (("false", 0), ("true", 1)):
+        update = f"is_update: {is_update}, num_findings: 1"
+        page.run(f"controls.diagnose({{verdict: 'healthy', text: 'No.', {update}}});")
+        assert page.find(".rdx-verdict[data-bad]").count() == num_bad
 
 
 def test_failed_checks_are_in_the_head_line(page: PartsPage) -> None:

@@ -13,6 +13,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.runs import Run
+from rounddiag.runs.folder import RunFolder
 from tests.runs.step_folders import write_steps
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def test_a_folder_that_is_away_is_waited_for(
     """
     path, away = tmp_path / "run", tmp_path / "away"
     shutil.copytree(folder, path)
-    diagnose, refresh = Run.diagnose, Run.refresh
+    diagnose = Run.diagnose
     looks: list[bool] = []
 
     def leave(run: Run, steps: list[int]) -> object:
@@ -129,14 +130,14 @@ def test_a_folder_that_is_away_is_waited_for(
             path.rename(away)
         return diagnose(run, steps)
 
-    def look(run: Run) -> object:
+    def look(_: RunFolder) -> bool:
         looks.append(path.exists())
         if len(looks) == 3:
             away.rename(path)
-        return refresh(run)
+        return not path.exists()
 
     monkeypatch.setattr(Run, "diagnose", leave)
-    monkeypatch.setattr(Run, "refresh", look)
+    monkeypatch.setattr(RunFolder, "is_away", property(look))
     assert main(["watch", str(path), "--every", "0.01"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1:3] for line in lines[:-1]] == [

@@ -273,3 +273,21 @@ def test_a_step_whose_number_no_table_holds_is_a_failure(tmp_path: Path) -> None
     ):
         assert run.summary()["step"].unique().tolist() == [1]
     assert run.diagnose().frame["step"].tolist() == [1]
+
+
+def test_a_link_under_the_step_of_a_file_takes_its_place_in_no_table(
+    tmp_path: Path,
+) -> None:
+    write_steps(tmp_path, {5: 1})
+    (tmp_path / "step_5.parquet").rename(tmp_path / "x.parquet")
+    (tmp_path / "step_5.parquet").symlink_to("nothing")
+    run = rd.open_run(tmp_path)
+    assert run.steps == (5,)
+    assert run.batch(5).num_samples == 3
+
+
+def test_watch_ends_with_the_error_of_two_files_of_a_step(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {5: 1}))
+    shutil.copy(tmp_path / "step_5.parquet", tmp_path / "x.parquet")
+    with pytest.raises(LoadError, match="expected one file per step"):
+        next(run.watch(every=0.01, timeout=5))

@@ -53,6 +53,7 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             where={
                 "samples": np.array(one.samples, dtype=int),
                 "fact": one.detail.partition(":")[0],
+                **_impossible(view, one),
             },
             shown=f"A check fails: {one.name} ({one.detail}).",
             next_step=one.advice,
@@ -66,6 +67,13 @@ def checks_of(view: View) -> Checks:
         memo["checks"] = check(view.batch, a=view.a, b=view.b, fast=True)
     found: Checks = memo["checks"]
     return found
+
+
+def _impossible(view: View, one: Check) -> dict[str, float]:
+    """Return the part of the generated tokens that have impossible values."""
+    if one.cause != "impossible_log_probs" or one.tokens is None:
+        return {}
+    return {"part_impossible": len(one.tokens) / max(view.batch.num_tokens, 1)}
 
 
 def _cause(view: View, one: Check) -> str:

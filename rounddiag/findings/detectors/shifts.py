@@ -110,10 +110,14 @@ def _shifted_starts(view: View) -> list[Evidence]:
     )
     here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
-    noise = Noise(view=view, sound=view.token >= width)
+    sound = ~np.isin(view.sample, starts.sample[chosen])
+    noise = Noise(view=view, sound=sound)
     unsure = chosen & (starts.log_prob_a < -FAR)
     fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
-    is_undone = noise.is_reached(rests[lag][chosen], starts.log_prob_a[chosen])
+    likely = starts.log_prob_a[chosen]
+    is_undone = noise.is_reached(rests[lag][chosen], likely)
+    # A fitted formula leaves no noise to compare with.
+    is_undone |= view.is_fitted and left <= MAX_LEFT * here
     if gain < MIN_TIMES_CHANCE * by_chance or not fits or not is_undone:
         return []
     # The lag is established: other samples need less, and the edges have no partner.

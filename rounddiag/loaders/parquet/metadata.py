@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,15 +83,13 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
     A name that leads out of the folder is ignored: a file must not make us read other
     places.
     """
+    from rounddiag.loaders.paths import inside  # which needs the formats
+
     for name in (footer.tokenizer, footer.meta.get("tokenizer")):
-        if not isinstance(name, str):
-            continue
-        try:
-            path = (folder / name).resolve()
-            if path.is_relative_to(folder.resolve()) and path.is_file():
+        if isinstance(name, str):
+            with suppress(LoadError):
+                inside(folder, name)
                 return folder / name
-        except (OSError, RuntimeError, ValueError):  # a name that no file can have
-            continue
     return None
 
 

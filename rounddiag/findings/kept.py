@@ -1,0 +1,78 @@
+"""The diagnosis of a batch, kept on the batch until something of it changes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.reference import REFERENCE
+from rounddiag.findings.registry import DETECTORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rounddiag.batch import Batch
+    from rounddiag.findings.diagnosis import Diagnosis
+
+Key: TypeAlias = tuple[object, ...]
+_NAME = "_diagnoses"  # `Batch.__getstate__` leaves it out
+_MOST = 8  # of one batch: pairs, kinds, healthy batches
+
+
+def keep_on(
+    batch: Batch, others: Key, make: Callable[[], Diagnosis], healthy: Batch | None
+) -> Diagnosis:
+    """Return the diagnosis that a batch has for a key, or make and keep it.
+
+    It is an attribute: `replace` and pickle leave it out, and the garbage collector
+    frees it with the batch, to which it refers.
+    """
+    tables = tuple(tuple(one.items()) for one in (REFERENCE, DETECTORS, CAUSES))
+    state = (_state(batch), healthy is not None and _state(healthy))
+    kept: list[tuple[Key, Batch | None, Diagnosis]]
+    kept = batch.__dict__.setdefault(_NAME, [])
+    key = (others, tables, state)
+    for known, other, diagnosis in kept:
+        if other is healthy and known == key:
+            return diagnosis
+    diagnosis = make()
+    kept.append((key, healthy, diagnosis))
+    del kept[:-_MOST]
+    return diagnosis
+
+
+def _state(batch: Batch) -> Key:
+    """Return what changes with each edit of a batch."""
+    return tuple(_fingerprint(getattr(batch, one.name)) for one in fields(batch))
+
+
+def _fingerprint(value: object) -> object:
+    """Return the version of tensors, and a hash of arrays and plain values."""
+    if _is_tensor(value):
+        # Tensors of inference mode count no versions: their sum stands for them.
+        tensor: Any = value
+        is_counted = not tensor.is_inference()
+        return tensor._version if is_counted else float(tensor.double().sum())  # noqa: SLF001
+    if isinstance(value, np.ndarray):
+        data = repr(value.tolist()).encode() if value.dtype == object else value.data
+        return hashlib.blake2b(bytes(data), digest_size=16).digest()
+    if isinstance(value, Mapping):
+        return tuple((str(name), _fingerprint(one)) for name, one in value.items())
+    if isinstance(value, list | tuple) and any(
+        _is_tensor(one) or isinstance(one, Mapping | list | np.ndarray) for one in value
+    ):
+        return tuple(map(_fingerprint, value))
+    if isinstance(value, list):
+        return repr(value)
+    plain = value is None or isinstance(value, str | int | float | bool)
+    return value if plain else id(value)
+
+
+def _is_tensor(value: object) -> bool:
+    """Return whether a value is a tensor of torch, which this layer does not import."""
+    return hasattr(value, "is_inference")

@@ -1,0 +1,218 @@
+"""What is named, and what is not: the wrong answers that were given before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.findings import CAUSES, DETECTORS, Cause, Evidence, View, register
+from rounddiag.findings.detectors.rows import swapped_rows
+from rounddiag.findings.noise import Noise
+from tests.findings.small import TOKENS, Array, arrays, made, rounds_of, shaken
+
+
+def names(diagnosis: rd.findings.Diagnosis) -> list[tuple[str, str]]:
+    """The kind and the cause of each finding."""
+    return [(one.kind, one.cause) for one in diagnosis]
+
+
+def test_a_value_that_is_missing_changes_no_finding() -> None:
+    # Without ids "the same ids move alike" was "no", which spoke against older weights.
+    parts = arrays(noise=0.12)
+    batch = made(parts)
+    redacted = made({**parts, "ids": parts["ids"] * 0}, meta={"redacted": True})
+    found, without = (rd.diagnose(one) for one in (batch, redacted))
+    assert found.verdict == without.verdict
+    assert names(found) == names(without) == [("level", "unknown")]
+    assert "stale_weights" in map(str, without[0].candidates)
+
+
+def test_a_pair_is_measured_although_another_is_not() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    good = torch.from_numpy(parts["rollout"]).float()
+    why = "`rollout_log_probs` are 0 at all 2560 generated tokens"
+    parts["rollout"] = parts["rollout"] * 0
+    batch = made(parts, scores={"vllm": good}, meta={"not_measurable": why})
+    assert rd.diagnose(batch).reason == why
+    assert rd.diagnose(batch, b="vllm").verdict != "not_measurable"
+    assert rd.diagnose(batch, b="vllm").onset is not None
+
+
+def test_no_absence_is_claimed_from_a_correlation() -> None:
+    # r = 0.9 between reward and |diff| of 10 samples was "does not follow reward".
+    parts = arrays(10)
+    size = np.linspace(0.1, 1, 10)[:, None] + 0 * parts["mask"]
+    shaken(parts, size, 0.5)
+    rewards = torch.linspace(0, 1, 10)
+    assert "does not follow" not in rd.diagnose(made(parts, rewards=rewards)).text
+
+
+def test_a_version_that_is_missing_is_no_change_of_versions() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.1)
+    version = np.full(32 * 4, 7.0)
+    version[::4] = np.nan  # one record of each sample is lost
+    columns = {
+        "sample": np.repeat(np.arange(32), 4),
+        "round": np.tile(np.arange(4), 32),
+        "weight_version": version,
+    }
+    found = rd.diagnose(made(parts, round_columns=columns))
+    assert [one.cause for one in found] == ["unknown"]
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_detector_is_asked_whether_or_not_its_cause_is_listed(
+    monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    if is_listed:
+        row = Cause(meaning="a stop token that one engine did not sample", decides="")
+        monkeypatch.setitem(CAUSES, "stop_token_scored", row)
+
+    @register("stop_token_scored", kind="fact")
+    def stop(view: View) -> Evidence:
+        last = np.r_[np.diff(view.segment) != 0, True]
+        return Evidence(tokens=last, shown="Only the last token of rounds differs.")
+
+    try:
+        parts = arrays()
+        parts["old"][:, TOKENS - 1 :: TOKENS + 3] -= 2.0
+        assert names(rd.diagnose(made(parts)))[0] == ("fact", "stop_token_scored")
+    finally:
+        del DETECTORS["stop_token_scored"]
+
+
+def siblings(noise: float) -> dict[str, Array]:
+    """Groups of four samples, of which the second has the text of the first."""
+    parts = arrays(noise=0.002)
+    for name in ("ids", "rollout"):
+        parts[name][1::4] = parts[name][::4]
+    rng = np.random.default_rng(5)
+    parts["old"][1::4] = np.minimum(
+        parts["rollout"][1::4] + rng.normal(0, noise, parts["old"][1::4].shape), 0
+    )
+    parts["old"] *= parts["mask"]
+    return parts
+
+
+def test_equal_texts_prove_no_swap() -> None:
+    # A worker adds noise to one attempt; the other attempt has the same text.
+    found = rd.diagnose(made(siblings(0.5)))
+    assert "swapped_rows" not in [one.cause for one in found]
+    assert found.verdict != "healthy"
+
+
+def test_a_row_that_keeps_its_fit_was_not_swapped() -> None:
+    # Rows 1, 5, 9 got the log-probs of rows 0, 4, 8, which have theirs still.
+    parts = arrays()
+    for row in (1, 5, 9):
+        parts["old"][row] = parts["rollout"][row - 1]
+    assert swapped_rows(View.from_batch(made(parts))) is None
+
+
+def test_a_swap_is_found_beside_noise_and_falls_to_it() -> None:
+    parts = arrays(noise=0.05)
+    parts["rollout"][[3, 8, 20]] = parts["rollout"][[8, 20, 3]]
+    (found,) = rd.diagnose(made(parts))
+    assert (found.kind, found.cause) == ("reversal", "swapped_rows")
+    assert found.where["partners"] == {3: 20, 8: 3, 20: 8}
+    assert found.shown.startswith("With the `rollout` log-probs of another row, ")
+    assert found.shown.endswith("the noise of the tokens that it leaves as they are.")
+
+
+def test_a_lag_that_leaves_more_than_the_noise_in_whole_rounds_is_no_shift() -> None:
+    parts = arrays(noise=0.002)
+    rows = slice(0, 8)
+    for k in range(4):
+        begin = k * (TOKENS + 3)
+        part = parts["rollout"][rows, begin : begin + TOKENS - 1].copy()
+        parts["old"][rows, begin + 1 : begin + TOKENS] = part
+    rng = np.random.default_rng(2)
+    exact = rd.diagnose(made(parts))
+    assert names(exact)[0] == ("reversal", "shifted_log_probs")
+    parts["old"][rows] += rng.normal(0, 0.1, parts["old"][rows].shape)
+    parts["old"] = np.minimum(parts["old"], 0) * parts["mask"]
+    rough = rd.diagnose(made(parts))
+    assert "shifted_log_probs" not in [one.cause for one in rough]
+    assert rough.verdict in ("suspicious", "broken")
+
+
+def test_the_noise_is_that_of_equally_likely_tokens_else_of_the_kind() -> None:
+    view = View.from_batch(made(arrays(noise=0.01)))
+    sound = view.sample >= 16
+    noise = Noise(view=view, sound=sound)
+    expected = float(view.abs_diff[sound].mean())
+    assert noise.of(view.log_prob_b[sound]) == pytest.approx(expected, rel=1e-6)
+    none = Noise(view=view, sound=view.sample < 4)
+    assert not none.is_measured
+    assert none.of(view.log_prob_b) == pytest.approx(view.usual.usual, rel=1e-6)
+    assert none.source == "what is usual for a dense model in bf16"
+
+
+def test_older_versions_are_a_fact_unless_another_column_has_these_samples() -> None:
+    parts = arrays()
+    old = np.arange(32) < 12
+    shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
+    version = np.where(old, 3, 4)
+    found = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
+    assert (names(found), found.verdict) == ([("fact", "stale_weights")], "stale")
+    columns = {"weight_version": version, "rank": old.astype(int)}
+    found = rd.diagnose(made(parts, sample_columns=columns))
+    assert names(found) == [("place", "unknown")]
+    newer = rd.diagnose(made(parts, sample_columns={"weight_version": 7 - version}))
+    assert names(newer) == [("place", "unknown")]
+
+
+def test_copies_beside_older_weights_are_not_stale_alone() -> None:
+    parts = arrays()
+    old = np.arange(32) < 12
+    shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
+    batch = made(parts, sample_columns={"weight_version": np.where(old, 3, 4)})
+    found = rd.diagnose(batch[[*range(32), 20, 21, 22, 23]])
+    assert {cause for _, cause in names(found)} == {"stale_weights", "padding_rows"}
+    assert found.verdict in ("suspicious", "broken")
+
+
+def test_impossible_values_at_a_third_of_the_tokens_are_broken() -> None:
+    parts = arrays()
+    few, many = parts["old"].copy(), parts["old"].copy()
+    few[:4][parts["mask"][:4] > 0] = 0.5
+    many[:16][parts["mask"][:16] > 0] = 0.001
+    assert rd.diagnose(made({**parts, "old": many})).verdict == "broken"
+    diagnosis = rd.diagnose(made({**parts, "old": few}))
+    assert names(diagnosis)[0] == ("fact", "filled_log_probs")
+
+
+def test_what_a_place_rules_out_is_no_candidate() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    columns = {
+        "sample": np.repeat(np.arange(32), 4),
+        "round": np.tile(np.arange(4), 32),
+        "num_images": np.zeros(32 * 4, dtype=int),
+    }
+    without = rd.diagnose(made(parts, round_columns=columns))[0]
+    listed = {*map(str, without.candidates)}
+    assert not listed & {"temperature", "stale_weights", "wrong_image", "image_window"}
+    assert {"retokenised", "position_ids", "context_masked"} <= listed
+    images = {**columns, "num_images": np.tile(np.arange(1, 5), 32)}
+    listed = {*map(str, rd.diagnose(made(parts, round_columns=images))[0].candidates)}
+    assert {"wrong_image", "image_window"} <= listed
+    incidents = [one.incidents for one in without.candidates]
+    assert incidents == sorted(incidents, reverse=True)
+    assert len(listed) <= 8
+
+
+def test_what_a_check_refutes_is_no_candidate() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    batch = made(parts)
+    ids = tuple(batch.response_ids.reshape(32, -1))
+    same = replace(batch, rollout_ids=ids)
+    listed = [{*map(str, rd.diagnose(one)[0].candidates)} for one in (batch, same)]
+    assert ["retokenised" in one for one in listed] == [True, False]
