@@ -27,12 +27,11 @@ class Rounds:
 
     Attributes
     ----------
-    sample, round : Tensor of int64, shape (num_rounds,)
-        Which sample, and which round of it, counted from 0.
-    start : Tensor of int64, shape (num_rounds,)
-        Index of the first token in the flat per-token tensors.
-    num_tokens : Tensor of int64, shape (num_rounds,)
-        Number of generated tokens.
+    sample, round: Tensor of int64, shape (num_rounds,). Which sample, and which round
+        of it, counted from 0.
+    start: Tensor of int64, shape (num_rounds,). Index of the first token in the flat
+        per-token tensors.
+    num_tokens: Tensor of int64, shape (num_rounds,). Number of generated tokens.
     """
 
     sample: Tensor

@@ -391,14 +391,9 @@ class Outcome:
 
     Attributes
     ----------
-    options : Options
-    writer : Writer
-    num_calls : int
-        Number of calls of `step` and `step_keys`.
-    num_due : int
-        Number of these whose step is recorded.
-    is_sent : bool
-        Whether the Recorder was pickled, as for a Ray actor that records instead.
+    num_calls: Number of calls of `step` and `step_keys`.
+    num_due: Number of these whose step is recorded.
+    is_sent: Whether the Recorder was pickled, as for a Ray actor that records instead.
     """
 
     options: Options

@@ -39,10 +39,9 @@ class SampleOrder:
 
     Attributes
     ----------
-    random : ndarray of int
-        A random permutation, independent of the log-probs, as far as the file has room.
-    worst : ndarray of int
-        By mean |diff|, largest first; samples without a finite diff come last.
+    random: A random permutation, independent of the log-probs, as far as the file has
+        room.
+    worst: By mean |diff|, largest first; samples without a finite diff come last.
     """
 
     random: Array

@@ -55,17 +55,12 @@ class Snapshot:
 
     Attributes
     ----------
-    step : int
-    batch : TrainerBatch
-        From `copy_to_host`.
-    seed : tuple of int
-        Seed of the random sample.
-    order : SampleOrder or None
-        The order of the samples, where screenshots needed it already.
-    screenshots : mapping of int to tuple of PatchScreenshot
-        Copies of the screenshots of some samples.
-    num_without_room : int
-        Number of picked samples whose screenshots exceeded the memory limit.
+    batch: From `copy_to_host`.
+    seed: Seed of the random sample.
+    order: The order of the samples, where screenshots needed it already.
+    screenshots: Copies of the screenshots of some samples.
+    num_without_room: Number of picked samples whose screenshots exceeded the memory
+        limit.
     """
 
     step: int

@@ -40,25 +40,16 @@ class TrainerBatch:
 
     Attributes
     ----------
-    fields : mapping of str to rows
-        Tensors and rows of tensors.
-    columns : dict of str to sequence
-        One value per sample.
-    info : dict
-        One value for the whole batch.
-    image_inputs : sequence of mapping
-        The image processor's output, one mapping per sample; may be empty.
-    source : str
-        Name of the trainer's class, for messages.
-    round_records : sequence, optional
-        One list of dictionaries per sample, one dictionary per call of the engine: see
-        `round_record`.
-    rollout_ids : tuple of Tensor, optional
-        The sampler's own token ids of each response, copied.
-    sample_ids : sequence of str, optional
-        A name for each sample.
-    left_out : tuple of str
-        Names of fields and columns that were not copied.
+    fields: Tensors and rows of tensors.
+    columns: One value per sample.
+    info: One value for the whole batch.
+    image_inputs: The image processor's output, one mapping per sample; may be empty.
+    source: Name of the trainer's class, for messages.
+    round_records: One list of dictionaries per sample, one dictionary per call of the
+        engine: see `round_record`.
+    rollout_ids: The sampler's own token ids of each response, copied.
+    sample_ids: A name for each sample.
+    left_out: Names of fields and columns that were not copied.
     """
 
     fields: Mapping[str, Any]

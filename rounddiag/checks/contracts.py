@@ -194,14 +194,10 @@ class Contract:
 
     Attributes
     ----------
-    name : str
-        What must hold, in words.
-    field : str
-        The field that is checked.
-    find : callable
-        Returns the fault, or None; raises UntestableError.
-    kind, cause, refutes, advice
-        As in `Check`.
+    name: What must hold, in words.
+    field: The field that is checked.
+    find: Returns the fault, or None; raises UntestableError.
+    kind, cause, refutes, advice: As in `Check`.
     """
 
     name: str

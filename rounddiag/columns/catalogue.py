@@ -47,10 +47,6 @@ def register(name: str, scope: Scope, kind: Kind, make: Make) -> None:
 class Catalogue:
     """The columns of a batch by name; one is read when its values are asked for.
 
-    Attributes
-    ----------
-    batch : Batch
-
     Examples
     --------
     >>> import rounddiag as rd

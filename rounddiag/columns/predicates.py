@@ -28,12 +28,8 @@ class Condition:
 
     Attributes
     ----------
-    column : str
-    relation : {"=", ">=", "<=", "in"}
-    value : object
-        A number, a text, or a bool; a tuple of them for `in`.
-    text : str
-        The condition as part of a sentence: "on rank 3", "from round 5 on".
+    value: A number, a text, or a bool; a tuple of them for `in`.
+    text: The condition as part of a sentence: "on rank 3", "from round 5 on".
 
     Examples
     --------

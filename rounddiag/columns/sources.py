@@ -115,14 +115,10 @@ class Ragged:
 
     Attributes
     ----------
-    values : Tensor
-        The rows, end to end.
-    offsets : Tensor of int64, shape (num_rows + 1,)
-        Where each row starts.
-    dim : int
-        The dimension along which they are concatenated.
-    is_padded : bool
-        Whether the rows are those of a padded tensor, all of the same length.
+    values: The rows, end to end.
+    offsets: Tensor of int64, shape (num_rows + 1,). Where each row starts.
+    dim: The dimension along which they are concatenated.
+    is_padded: Whether the rows are those of a padded tensor, all of the same length.
     """
 
     values: Tensor

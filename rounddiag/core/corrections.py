@@ -112,12 +112,9 @@ class _Parts:
 
     Attributes
     ----------
-    code : int array
-        The value of each token, by its number.
-    num : int array
-        Tokens of each value.
-    pair, value : int array
-        Which value and sample a token is in; the value of each such pair.
+    code: The value of each token, by its number.
+    num: Tokens of each value.
+    pair, value: Which value and sample a token is in; the value of each such pair.
     """
 
     code: Array

@@ -180,8 +180,7 @@ class TokenMetric(Metric):
 
     Attributes
     ----------
-    values : callable
-        From the column `source_column`, finite floats, to values of the same shape.
+    values: From the column `source_column`, finite floats, to values of the same shape.
     """
 
     values: Callable[[Array], Array]

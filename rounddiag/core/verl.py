@@ -43,12 +43,10 @@ class _Tokens:
 
     Attributes
     ----------
-    old, rollout : Tensor of float64, shape (num_tokens,)
-        Log-probabilities, in nats.
-    sample, round : Tensor of int64, shape (num_tokens,)
-        Which sample and round a token is in.
-    num_samples, num_rounds : int
-        Samples of the batch, and rounds of its longest one.
+    old, rollout: Tensor of float64, shape (num_tokens,). Log-probabilities, in nats.
+    sample, round: Tensor of int64, shape (num_tokens,). Which sample and round a token
+        is in.
+    num_samples, num_rounds: Samples of the batch, and rounds of its longest one.
     """
 
     old: Tensor

@@ -31,15 +31,12 @@ class Ratios:
 
     Attributes
     ----------
-    kept : bool array, one per generated token
-        Which tokens these are.
-    sample : int64 array
-    a, b : float64 array
-        Log-probs of both engines, in nats.
-    log_ratio, update : float64 array
-        `a - b`; `current - old`, or None where the batch has no score `current`.
-    advantage : float64 array
-        1 where neither the batch nor the caller has advantages.
+    kept: bool array, one per generated token. Which tokens these are.
+    sample: int64 array
+    a, b: float64 array. Log-probs of both engines, in nats.
+    log_ratio, update: float64 array. `a - b`; `current - old`, or None where the batch
+        has no score `current`.
+    advantage: float64 array. 1 where neither the batch nor the caller has advantages.
     """
 
     kept: Array

@@ -35,12 +35,9 @@ class Section:
 
     Attributes
     ----------
-    key : str
-        The anchor of links.
-    title : str
-        Plain text.
-    body : str
-        HTML.
+    key: The anchor of links.
+    title: Plain text.
+    body: HTML.
     """
 
     key: str

@@ -84,14 +84,10 @@ class Comparison:
 
     Attributes
     ----------
-    names : list of str
-        As the user passed them; those of the lines are shortened and escaped.
-    lines : list of RoundLine
-        A line per batch, with its `stats.round_summary`.
-    differences : DataFrame
-        As `stats.compare_batches` gives them.
-    inputs : PlotInputs
-        Those of the first batch.
+    names: As the user passed them; those of the lines are shortened and escaped.
+    lines: A line per batch, with its `stats.round_summary`.
+    differences: As `stats.compare_batches` gives them.
+    inputs: Those of the first batch.
     """
 
     names: Sequence[str]

@@ -50,13 +50,9 @@ class RunPair:
 
     Attributes
     ----------
-    names : list of str
-        Short, and safe in plotly's pseudo HTML.
-    means : list of DataFrame
-        The mean of each step of either run, over the tokens of all rounds.
-    rounds : DataFrame
-        As `runs.step_tables.pair_rounds` gives them.
-    inputs : PlotInputs
+    names: Short, and safe in plotly's pseudo HTML.
+    means: The mean of each step of either run, over the tokens of all rounds.
+    rounds: As `runs.step_tables.pair_rounds` gives them.
     """
 
     names: list[str]

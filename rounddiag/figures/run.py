@@ -78,15 +78,9 @@ class RunScene:
 
     Attributes
     ----------
-    rows : DataFrame
-        Its summary: a row per step and round.
-    rounds : list of int
-        Those with a line.
-    metric : str
-    pair : Pair
-        The scores, as labels name them.
-    axis : MeanAxis
-    theme : Theme
+    rows: Its summary: a row per step and round.
+    rounds: Those with a line.
+    pair: The scores, as labels name them.
     """
 
     rows: pd.DataFrame

@@ -77,13 +77,9 @@ class TokenScene:
 
     Attributes
     ----------
-    tokens : DataFrame
-        As `get_sample_tokens` gives them; at least one.
-    layers : mapping of str to bool
-        Which of `diff`, `log_probs` and `bands` are drawn.
-    pair : Pair
-        The scores, as labels name them.
-    theme : Theme
+    tokens: As `get_sample_tokens` gives them; at least one.
+    layers: Which of `diff`, `log_probs` and `bands` are drawn.
+    pair: The scores, as labels name them.
     """
 
     tokens: pd.DataFrame

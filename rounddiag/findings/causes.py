@@ -22,25 +22,15 @@ class Cause:
 
     Attributes
     ----------
-    meaning : str
-    decides : str
-        The record or the experiment that decides whether it is the cause.
-    hypotheses : tuple of str
-        What `rounddiag.prove` tests it by; empty if it cannot.
-    incidents : int
-        Public incidents with this cause; candidates are in this order.
-    scopes : frozenset of str
-        Where it can be, as in `Situation.scopes`. Empty if only values name it.
-    one_of : frozenset of str
-        Scopes of which there must be one, if any are named.
-    at_start : bool or None
-        Whether the first tokens of the samples must be affected, or must not be.
-    is_partial : bool
-        Whether it spares a part of each sample.
-    with_images : bool
-        Whether it needs an image in the context.
-    is_rounding : bool
-        Whether it only rounds, and moves no token by much.
+    decides: The record or the experiment that decides whether it is the cause.
+    hypotheses: What `rounddiag.prove` tests it by; empty if it cannot.
+    incidents: Public incidents with this cause; candidates are in this order.
+    scopes: Where it can be, as in `Situation.scopes`. Empty if only values name it.
+    one_of: Scopes of which there must be one, if any are named.
+    at_start: Whether the first tokens of the samples must be affected, or must not be.
+    is_partial: Whether it spares a part of each sample.
+    with_images: Whether it needs an image in the context.
+    is_rounding: Whether it only rounds, and moves no token by much.
     """
 
     meaning: str
@@ -81,15 +71,10 @@ class Candidate:
 
     Attributes
     ----------
-    cause : str
-        A name of `CAUSES`.
-    meaning : str
-    decides : str
-        The record or the experiment that would decide.
-    hypotheses : tuple of str
-        What `rounddiag.prove` tests it by.
-    incidents : int
-        Public incidents with this cause.
+    cause: A name of `CAUSES`.
+    decides: The record or the experiment that would decide.
+    hypotheses: What `rounddiag.prove` tests it by.
+    incidents: Public incidents with this cause.
     """
 
     cause: str

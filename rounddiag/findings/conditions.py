@@ -54,17 +54,12 @@ class ColumnOfTokens:
 
     Attributes
     ----------
-    name : str
-    scope : {"sample", "round", "token"}
-        What has a value of its own.
-    codes : int32 array, one a token
-        Index in `values`; -1 where the value is missing.
-    values : sequence
-        Sorted if `relations` has an order.
-    relations : tuple of str
-        Which conditions make sense: `=`, `>=`, `<=`; `in` for a set of values.
-    selection_penalty : float
-        Logarithm of the number of sets among which the data chose this one.
+    scope: What has a value of its own.
+    codes: int32 array, one a token. Index in `values`; -1 where the value is missing.
+    values: Sorted if `relations` has an order.
+    relations: Which conditions make sense: `=`, `>=`, `<=`; `in` for a set of values.
+    selection_penalty: Logarithm of the number of sets among which the data chose this
+        one.
     """
 
     name: str

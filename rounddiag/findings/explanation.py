@@ -44,15 +44,9 @@ class Explained:
 
     Attributes
     ----------
-    kind : {"fact", "reversal", "place", "level"}
-    evidence : Evidence
-    indices : int64 array
-        Tokens of the view that was explained.
-    share : float
-        Of the sum of |diff| of that view.
-    candidates : tuple of Candidate
-    p : float or None
-        Of a place that was tested.
+    indices: int64 array. Tokens of the view that was explained.
+    share: Of the sum of |diff| of that view.
+    p: Of a place that was tested.
     """
 
     kind: Kind

@@ -36,12 +36,8 @@ class Measure:
 
     Attributes
     ----------
-    name : str
-    value : float
-    unit : str
-        `nat`, `tokens`, `samples`, `share`, or empty for a plain number.
-    low, high : float, optional
-        Its 95 % interval.
+    unit: `nat`, `tokens`, `samples`, `share`, or empty for a plain number.
+    low, high: Its 95 % interval.
 
     Examples
     --------
@@ -69,26 +65,18 @@ class Evidence:
 
     Attributes
     ----------
-    tokens : bool array
-        The tokens of the view that are concerned.
-    shown : str
-        The fact, or what was undone and what it leaves, as a sentence.
-    effect : callable, optional
-        A reversal: takes a `View` and returns the part of its `diff` that it undoes.
-    measures : tuple of Measure
-    where : mapping of str to object
-        Places that the detector knows: `samples`, `fact` (the clause), ...
-    next_step : str
-        By default what `CAUSES` says.
-    candidates : tuple of str
-        Other causes that the same numbers reproduce.
-    cause : str
-        The name of the detector by default.
-    severity : {"bug", "update", "note"}
-        Whether the mismatch is at fault; or training is, with sound log-probs; or
+    tokens: bool array. The tokens of the view that are concerned.
+    shown: The fact, or what was undone and what it leaves, as a sentence.
+    effect: A reversal: takes a `View` and returns the part of its `diff` that it
+        undoes.
+    where: Places that the detector knows: `samples`, `fact` (the clause), ...
+    next_step: By default what `CAUSES` says.
+    candidates: Other causes that the same numbers reproduce.
+    cause: The name of the detector by default.
+    severity: Whether the mismatch is at fault; or training is, with sound log-probs; or
         neither.
-    adds_mismatch : bool
-        False for facts that are no mismatch of their own, such as padding rows.
+    adds_mismatch: False for facts that are no mismatch of their own, such as padding
+        rows.
     """
 
     tokens: Array
@@ -286,13 +274,11 @@ class Exhibit:
 
     Attributes
     ----------
-    axis : {"round", "sample", "step", "log_prob"}
-    frame : DataFrame
-        `x`, `y` and `inside` (whether the finding has it); `num_tokens` behind a mean.
-        `y` is mean |diff| in nats, or diff for `log_prob`. Over rounds and steps it has
-        the columns of `stats.cells.cell_means` too, with the interval of each mean.
-    onset : float or None
-        Where on the axis it begins.
+    frame: `x`, `y` and `inside` (whether the finding has it); `num_tokens` behind a
+        mean. `y` is mean |diff| in nats, or diff for `log_prob`. Over rounds and steps
+        it has the columns of `stats.cells.cell_means` too, with the interval of each
+        mean.
+    onset: Where on the axis it begins.
     """
 
     axis: Axis

@@ -28,9 +28,7 @@ class Noise:
 
     Attributes
     ----------
-    view : View
-    sound : bool array
-        The tokens that the reversal leaves as they are.
+    sound: bool array. The tokens that the reversal leaves as they are.
     """
 
     view: View

@@ -30,11 +30,8 @@ class Onset:
 
     Attributes
     ----------
-    round : int
-    low, high : int
-        95 % interval, by resampling samples, or groups if there are groups.
-    before, after : float
-        Mean |diff| of the rounds before it and from it on, in nats.
+    low, high: 95 % interval, by resampling samples, or groups if there are groups.
+    before, after: Mean |diff| of the rounds before it and from it on, in nats.
     """
 
     round: int

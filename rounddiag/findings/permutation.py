@@ -153,11 +153,8 @@ class Chance:
 
     Attributes
     ----------
-    view : View
-    cells : Cells
-    there : bool array
-        Tokens that are searched.
-    slices : sequence of (Slice, Counts)
+    there: bool array. Tokens that are searched.
+    slices: sequence of (Slice, Counts)
     """
 
     view: View

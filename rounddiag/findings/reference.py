@@ -32,35 +32,24 @@ class Range:
 
     Attributes
     ----------
-    meaning : str
-    usual : float
-        Mean |diff| up to which a batch is healthy, in nats.
-    limit : float
-        Mean |diff| above which noise alone does not explain it, in nats.
-    kl : float
-        Upper end of the k3 estimate of KL(rollout | old), in nats.
-    mult_prob_error : float
-        Upper end of mean exp|diff| (NeMo-RL's `token_mult_prob_error`).
-    prob_diff : float
-        Upper end of mean |old − rollout| probability.
-    pearson : float
-        Lower end of the correlation of probabilities.
-    source : str
-        Where the numbers come from.
-    is_quantized : bool
-        Whether the sampler's weights are quantized: within the range, ids that move the
-        same way in different samples then do not indicate older weights.
-    is_routed : bool
-        Whether a router chooses experts: single tokens that are far off are then
+    usual: Mean |diff| up to which a batch is healthy, in nats.
+    limit: Mean |diff| above which noise alone does not explain it, in nats.
+    kl: Upper end of the k3 estimate of KL(rollout | old), in nats.
+    mult_prob_error: Upper end of mean exp|diff| (NeMo-RL's `token_mult_prob_error`).
+    prob_diff: Upper end of mean |old − rollout| probability.
+    pearson: Lower end of the correlation of probabilities.
+    source: Where the numbers come from.
+    is_quantized: Whether the sampler's weights are quantized: within the range, ids
+        that move the same way in different samples then do not indicate older weights.
+    is_routed: Whether a router chooses experts: single tokens that are far off are then
         consistent with different routes.
-    is_drift : bool
-        Whether updates lie between the two scores: older weights are then no finding.
-    by_probability : triple of float or None
-        Mean |diff| of tokens below 0.5, up to 0.9 and above 0.9 likely, as multiples of
-        that of all. `usual` and `limit` then follow the tokens of a batch; without it
-        they hold as they are, as in a range of your own.
-    basis : str
-        What the levels rest on, as part of a sentence; empty for numbers of your own.
+    is_drift: Whether updates lie between the two scores: older weights are then no
+        finding.
+    by_probability: Mean |diff| of tokens below 0.5, up to 0.9 and above 0.9 likely, as
+        multiples of that of all. `usual` and `limit` then follow the tokens of a batch;
+        without it they hold as they are, as in a range of your own.
+    basis: What the levels rest on, as part of a sentence; empty for numbers of your
+        own.
     """
 
     meaning: str

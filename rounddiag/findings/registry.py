@@ -20,10 +20,7 @@ class Detector:
 
     Attributes
     ----------
-    name : str
-    kind : {"fact", "reversal"}
-    detect : callable
-        Takes a `View`; returns `Evidence`, several, or None.
+    detect: Takes a `View`; returns `Evidence`, several, or None.
     """
 
     name: str

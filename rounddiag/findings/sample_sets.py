@@ -110,9 +110,7 @@ class SampleCounts:
 
     Attributes
     ----------
-    there : int64 array
-        Samples with tokens.
-    hits, expected : float arrays, one a sample
+    there: int64 array. Samples with tokens.
     """
 
     there: Array

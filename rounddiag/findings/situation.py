@@ -48,24 +48,20 @@ class Situation:
 
     Attributes
     ----------
-    scopes : frozenset of str
-        `all` tokens; whole samples: of one `worker` or block of rows, weight `version`,
-        `pack` or `cached` prefix, every `nth`, or `some`; later rounds (`round`) or
-        tokens (`step`, by the `length` of the context), from one of their `own` on, or
-        `early`; the `first` or `last` tokens of rounds or samples; some `content`.
-    is_everywhere : bool
-        Whether the mismatch may be of all tokens: the place is only one content, or
-        rounds or tokens of all samples, and others are above what is usual too.
-    at_start : bool or None
-        Whether the first tokens of the samples are affected; None if that is open.
-    is_throughout : bool
-        Whether the last tokens of the samples are affected as well.
-    has_images : bool or None
-        Whether there are images in the context; None if the file does not say.
-    median_abs_diff : float
-        At its uncertain tokens, in nats.
-    refuted : frozenset of str
-        Causes that a check, a relation or a record of the batch refutes.
+    scopes: `all` tokens; whole samples: of one `worker` or block of rows, weight
+        `version`, `pack` or `cached` prefix, every `nth`, or `some`; later rounds
+        (`round`) or tokens (`step`, by the `length` of the context), from one of their
+        `own` on, or `early`; the `first` or `last` tokens of rounds or samples; some
+        `content`.
+    is_everywhere: Whether the mismatch may be of all tokens: the place is only one
+        content, or rounds or tokens of all samples, and others are above what is usual
+        too.
+    at_start: Whether the first tokens of the samples are affected; None if that is
+        open.
+    is_throughout: Whether the last tokens of the samples are affected as well.
+    has_images: Whether there are images in the context; None if the file does not say.
+    median_abs_diff: At its uncertain tokens, in nats.
+    refuted: Causes that a check, a relation or a record of the batch refutes.
     """
 
     scopes: frozenset[str]

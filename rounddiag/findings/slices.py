@@ -40,12 +40,10 @@ class Cells:
 
     Attributes
     ----------
-    columns : list of ColumnOfTokens
-    first : int64 array, one a cell
-    codes : list of int64 array, one a column
-        Code of each cell plus 1; 0 where the value is missing. `bincount` would copy
-        codes of another type.
-    cluster, sample : int64 arrays, one a cell
+    first: int64 array, one a cell
+    codes: list of int64 array, one a column. Code of each cell plus 1; 0 where the
+        value is missing. `bincount` would copy codes of another type.
+    cluster, sample: int64 arrays, one a cell
     """
 
     columns: list[ColumnOfTokens]

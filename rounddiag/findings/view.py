@@ -32,32 +32,21 @@ class View:
 
     Attributes
     ----------
-    batch : Batch
-    a, b : str
-        The scores that are compared.
-    log_prob_a, log_prob_b : float64 arrays
-        Log-probs by `a` (the training engine) and `b` (the sampling engine), in nats.
-    sample, round, token, position, token_id : int64 arrays
-        Where the token is, and its id. `position` counts in the response.
-    segment : int64 array
-        Index of the token's round in `batch.rounds`.
-    flat : int64 array
-        Index in the batch's flat per-token tensors.
-    entropy : float64 array or None
-        Entropy of the training engine, in nats.
-    images : int64 array or None
-        Number of images in the context before the token.
-    is_fitted : bool
-        Whether a fitted effect was removed from `diff`. No fit is exact.
-    num_nonfinite : int
-        Generated tokens that were left out because a log-prob is NaN or infinite.
-    is_thinned : bool
-        Whether a long batch was reduced to `MAX_TOKENS`.
-    usual : Range
-        What is usual for the kind of run and tokens that are this likely.
-    facts : Facts
-    memo : dict
-        Results that detectors share, by name.
+    a, b: The scores that are compared.
+    log_prob_a, log_prob_b: float64 arrays. Log-probs by `a` (the training engine) and
+        `b` (the sampling engine), in nats.
+    sample, round, token, position, token_id: int64 arrays. Where the token is, and its
+        id. `position` counts in the response.
+    segment: int64 array. Index of the token's round in `batch.rounds`.
+    flat: int64 array. Index in the batch's flat per-token tensors.
+    entropy: float64 array or None. Entropy of the training engine, in nats.
+    images: int64 array or None. Number of images in the context before the token.
+    is_fitted: Whether a fitted effect was removed from `diff`. No fit is exact.
+    num_nonfinite: Generated tokens that were left out because a log-prob is NaN or
+        infinite.
+    is_thinned: Whether a long batch was reduced to `MAX_TOKENS`.
+    usual: What is usual for the kind of run and tokens that are this likely.
+    memo: Results that detectors share, by name.
     """
 
     batch: Batch
@@ -218,13 +207,10 @@ class Facts:
 
     Attributes
     ----------
-    group : int64 array or None
-        Code of each sample's group.
-    prompt : int64 array
-        Code of each sample's prompt: its group, else equal prompt ids.
-    prompt_length : int64 array or None
-    memo : dict
-        Results that detectors share for the whole batch, by name.
+    group: int64 array or None. Code of each sample's group.
+    prompt: int64 array. Code of each sample's prompt: its group, else equal prompt ids.
+    prompt_length: int64 array or None
+    memo: Results that detectors share for the whole batch, by name.
     """
 
     group: Array | None

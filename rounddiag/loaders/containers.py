@@ -61,12 +61,9 @@ class UnknownContent:
 
     Attributes
     ----------
-    description : str
-        What it looks like.
-    names : tuple of str
-        Its first keys, where it has any.
-    advice : str
-        What to do about it.
+    description: What it looks like.
+    names: Its first keys, where it has any.
+    advice: What to do about it.
     """
 
     description: str

@@ -194,10 +194,7 @@ class Entries:
 
     Attributes
     ----------
-    sample, position : array of int
-        Of the token.
-    token_ids : array of int
-    log_probs : array of float
+    sample, position: Of the token.
     """
 
     sample: Array

@@ -54,13 +54,9 @@ class StoredArray:
 
     Attributes
     ----------
-    storage : Span
-        The bytes of the storage.
-    dtype : torch.dtype or numpy.dtype
-        numpy's where torch has none: texts, and other byte orders.
-    offset : int
-        Of the first element, in elements.
-    shape, stride : tuple of int
+    storage: The bytes of the storage.
+    dtype: numpy's where torch has none: texts, and other byte orders.
+    offset: Of the first element, in elements.
     """
 
     storage: Span

@@ -124,16 +124,11 @@ class Table:
 
     Attributes
     ----------
-    fields : mapping of str to rows
-        Columns with several values per sample, read when they are looked up.
-    columns : mapping of str to sequence
-        Columns with one value per sample.
-    info : mapping of str to object
-        Values for the whole batch.
-    left_out : sequence of str
-        Columns that a Batch cannot hold.
-    marks : sequence of str
-        Names in the file's metadata, which identify the writer.
+    fields: Columns with several values per sample, read when they are looked up.
+    columns: Columns with one value per sample.
+    info: Values for the whole batch.
+    left_out: Columns that a Batch cannot hold.
+    marks: Names in the file's metadata, which identify the writer.
     """
 
     fields: Mapping[str, Any]

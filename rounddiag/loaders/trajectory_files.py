@@ -41,18 +41,12 @@ class Trajectory:
 
     Attributes
     ----------
-    file : Path
-    names : dict of str to int
-        What the file calls it, with a rank: 0 for the trajectory's own id, 1 for that
-        of its session, which others can share, 2 for its file, 3 for its folder.
-    pictures : list of Screenshot and int
-        Each with the number of turns before it.
-    actions : list of str or None
-        One per turn of the agent; None where it called no tool.
-    parts : set of str
-        Files, and trajectory ids, of its sub-agents.
-    num_unread : int
-        Pictures in files that are missing, outside the folder, or too large.
+    names: What the file calls it, with a rank: 0 for the trajectory's own id, 1 for
+        that of its session, which others can share, 2 for its file, 3 for its folder.
+    pictures: Each with the number of turns before it.
+    actions: One per turn of the agent; None where it called no tool.
+    parts: Files, and trajectory ids, of its sub-agents.
+    num_unread: Pictures in files that are missing, outside the folder, or too large.
     """
 
     file: Path

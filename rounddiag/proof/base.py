@@ -30,10 +30,7 @@ class Base:
 
     Attributes
     ----------
-    scorer : Scorer
-    gate : Gate
-    others : sequence of Hypothesis
-        About the weights that are not the base.
+    others: About the weights that are not the base.
     """
 
     scorer: Scorer

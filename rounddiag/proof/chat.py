@@ -21,8 +21,7 @@ class Chat:
 
     Attributes
     ----------
-    tokenizer : object
-        As `AutoTokenizer.from_pretrained` gives it.
+    tokenizer: As `AutoTokenizer.from_pretrained` gives it.
     """
 
     tokenizer: Any

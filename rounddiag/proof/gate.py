@@ -38,14 +38,10 @@ class Reference:
 
     Attributes
     ----------
-    is_outside : bool array
-        Of the flat tokens of the batch.
-    edges : float array
-        Between bins of the sampler's log-prob.
-    level : float array
-        Mean |old - rollout| of each bin, in nats.
-    by : float array
-        The sampler's log-probs of the flat tokens.
+    is_outside: bool array. Of the flat tokens of the batch.
+    edges: Between bins of the sampler's log-prob.
+    level: Mean |old - rollout| of each bin, in nats.
+    by: The sampler's log-probs of the flat tokens.
     """
 
     is_outside: Array
@@ -92,18 +88,11 @@ class Fit:
 
     Attributes
     ----------
-    engine : str
-    ratio : float
-        Mean |residual| over what is usual at the same tokens.
-    low, high : float
-        Its one-sided bounds of 95 % each, with rounds of samples as clusters.
-    residual, usual : float
-        Both means, in nats.
-    uninformed : float
-        Mean |residual| of a scorer that gives each token the same log-prob.
-    num_tokens : int
-    is_outside : bool
-        Whether these are tokens outside all places; else all of the engine.
+    ratio: Mean |residual| over what is usual at the same tokens.
+    low, high: Its one-sided bounds of 95 % each, with rounds of samples as clusters.
+    residual, usual: Both means, in nats.
+    uninformed: Mean |residual| of a scorer that gives each token the same log-prob.
+    is_outside: Whether these are tokens outside all places; else all of the engine.
     """
 
     engine: str
@@ -123,10 +112,8 @@ class Gate:
 
     Attributes
     ----------
-    fits : sequence of Fit
-        Of each engine, the best first.
-    note : str
-        Which checkpoint is the base, where it is not the model that was given; or
+    fits: Of each engine, the best first.
+    note: Which checkpoint is the base, where it is not the model that was given; or
         which ones were tried in vain.
     """
 

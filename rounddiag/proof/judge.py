@@ -56,31 +56,20 @@ class Opinion:
 
     Attributes
     ----------
-    name, engine : str
-        `base` is the name of no change.
-    where : str
-        `all`, or the part of the batch in which it holds.
-    evidence : float
-        The tempered log-likelihood ratio against the base, in nats.
-    residual_to_noise : float
-        What is left on the affected tokens, in units of the noise floor.
-    residual, before : float
-        Median of what is left, and of what the base leaves, on these tokens, in nats
-        of log-probs.
-    noise : float
-        Median of the floor on the same tokens, in nats of log-probs.
-    share : float
-        How much of what the base leaves beyond noise is gone.
-    harmed : float
-        Share of the tokens that the base reproduces and it does not.
-    gain : float
-        The base's scale over its own, on the tokens that matter.
-    num_tokens, num_samples, num_nearer : int
-        The tokens that matter, their samples, and in how many it is nearer than the
-        base.
-    is_powered : bool
-    scores : float array
-        The log-probs under the hypothesis, those of the base where it does not hold.
+    name, engine: `base` is the name of no change.
+    where: `all`, or the part of the batch in which it holds.
+    evidence: The tempered log-likelihood ratio against the base, in nats.
+    residual_to_noise: What is left on the affected tokens, in units of the noise floor.
+    residual, before: Median of what is left, and of what the base leaves, on these
+        tokens, in nats of log-probs.
+    noise: Median of the floor on the same tokens, in nats of log-probs.
+    share: How much of what the base leaves beyond noise is gone.
+    harmed: Share of the tokens that the base reproduces and it does not.
+    gain: The base's scale over its own, on the tokens that matter.
+    num_tokens, num_samples, num_nearer: The tokens that matter, their samples, and in
+        how many it is nearer than the base.
+    scores: The log-probs under the hypothesis, those of the base where it does not
+        hold.
     """
 
     name: str

@@ -25,17 +25,12 @@ class Plan:
 
     Attributes
     ----------
-    num_hypotheses : int
-        Hypotheses that can be scored on the first samples.
-    num_passes : int
-        Passes of the model, for all of them on the first samples and the best on more.
-        Two hypotheses together, or further samples, come on top.
-    num_tokens : int
-        Tokens of these passes.
-    seconds : float
-        Of these passes, at the speed of the plain ones.
-    memory : int or None
-        Bytes of the weights and of the largest pass so far; None if another process
+    num_hypotheses: Hypotheses that can be scored on the first samples.
+    num_passes: Passes of the model, for all of them on the first samples and the best
+        on more. Two hypotheses together, or further samples, come on top.
+    num_tokens: Tokens of these passes.
+    seconds: Of these passes, at the speed of the plain ones.
+    memory: Bytes of the weights and of the largest pass so far; None if another process
         has the model.
     """
 

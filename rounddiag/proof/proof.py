@@ -44,15 +44,10 @@ class Conclusion:
 
     Attributes
     ----------
-    engine : str
-        `old`, `rollout`, or another score of the batch.
-    says : tuple of str
-        What reproduces it, in the order in which it was found.
-    causes : tuple of str
-    opinions : tuple of Opinion
-        The evidence of each.
-    rivals : tuple of str
-        Hypotheses that do as well.
+    engine: `old`, `rollout`, or another score of the batch.
+    says: What reproduces it, in the order in which it was found.
+    opinions: The evidence of each.
+    rivals: Hypotheses that do as well.
     """
 
     engine: str

@@ -50,20 +50,14 @@ class Scorer:
 
     Attributes
     ----------
-    batch : Batch
-    engine : Engine
-    low_precision : Engine or None
-        The same model in the short dtype of training, for the floor of the noise.
-    deadline : float
-        Of `time.perf_counter`: no pass begins later.
-    is_stopped : bool
-        Whether no further pass is run: what is known can still be judged.
-    limits : dict of int to int
-        Where samples end, as indices in their ids: tokens from there on are left out.
-    weights : dict of str to Engine
-        The same model with other weights, by the names that hypotheses have.
-    families : list of OneNumber
-        Hypotheses about these weights whose number is fitted.
+    low_precision: The same model in the short dtype of training, for the floor of the
+        noise.
+    deadline: Of `time.perf_counter`: no pass begins later.
+    is_stopped: Whether no further pass is run: what is known can still be judged.
+    limits: Where samples end, as indices in their ids: tokens from there on are left
+        out.
+    weights: The same model with other weights, by the names that hypotheses have.
+    families: Hypotheses about these weights whose number is fitted.
     """
 
     batch: Batch

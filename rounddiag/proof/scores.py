@@ -64,20 +64,14 @@ class ScoreTable:
 
     Attributes
     ----------
-    engines : mapping of str to float array
-        The log-probs of the batch, such as `old` and `rollout`.
-    base : float array
-        The scorer's log-probs of unchanged inputs.
-    low_precision : float array
-        The same in the short dtype of training, or with other kernels: its distance
-        from `base` is the floor of the noise.
-    spread : float array
-        See `Readout.spread`.
-    sample, round : int arrays
-        Where the tokens are.
-    usual : float array, optional
-        How far the batch's engines are apart at tokens as likely, in nats, outside all
-        places of the diagnosis; NaN inside.
+    engines: The log-probs of the batch, such as `old` and `rollout`.
+    base: The scorer's log-probs of unchanged inputs.
+    low_precision: The same in the short dtype of training, or with other kernels: its
+        distance from `base` is the floor of the noise.
+    spread: See `Readout.spread`.
+    sample, round: Where the tokens are.
+    usual: How far the batch's engines are apart at tokens as likely, in nats, outside
+        all places of the diagnosis; NaN inside.
     """
 
     engines: Mapping[str, Array]

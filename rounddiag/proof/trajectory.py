@@ -47,17 +47,13 @@ class Picture:
 
     Attributes
     ----------
-    sample, index : int
-        The sample of the batch that has it, and its number there.
-    look : str
-        `seen`, as it is; `grey`, `white` or `black`, of the same size; `coarse_2`,
+    sample, index: The sample of the batch that has it, and its number there.
+    look: `seen`, as it is; `grey`, `white` or `black`, of the same size; `coarse_2`,
         reduced to half its width and height and enlarged again, so that it has as many
         image tokens; `blurred_1`, by a Gaussian of 1 pixel; `pad`, no pixels, so that
         the embeddings of the image tokens stand in; `zeros`, features of zeros.
-    scale : float
-        How many times as many pixels as the model saw.
-    most : int
-        The most pixels, where they are not those of the processor; else 0.
+    scale: How many times as many pixels as the model saw.
+    most: The most pixels, where they are not those of the processor; else 0.
     """
 
     sample: int
@@ -73,21 +69,13 @@ class Trajectory:
 
     Attributes
     ----------
-    sample : int
-        Index in the batch.
-    ids : Tensor of int64, shape (length,)
-        Prompt and response.
-    start : int
-        Length of the prompt.
-    rounds : tuple of (int, int)
-        Where each round starts and stops in `ids`.
-    shots : tuple of Screenshot
-    spans : tuple of (int, int)
-        The image tokens of each picture in `ids`; an engine finds them.
-    markers : frozenset of int
-        Ids of the tokens that open and close a picture.
-    image_token : int or None
-        The id that stands for pictures, where the batch tells it.
+    sample: Index in the batch.
+    ids: Tensor of int64, shape (length,). Prompt and response.
+    start: Length of the prompt.
+    rounds: Where each round starts and stops in `ids`.
+    spans: The image tokens of each picture in `ids`; an engine finds them.
+    markers: Ids of the tokens that open and close a picture.
+    image_token: The id that stands for pictures, where the batch tells it.
     """
 
     sample: int
@@ -127,25 +115,18 @@ class Request:
 
     Attributes
     ----------
-    sample : int
-    ids : Tensor of int64, shape (length,)
-    source : Tensor of int64, shape (length,)
-        Index of each token in the ids of the sample; -1 for one that is inserted.
-    is_scored : Tensor of bool, shape (length,)
-        The tokens whose log-probability is wanted.
-    pictures : tuple of Picture
-        The pictures of the image tokens, in order.
-    places : callable, optional
-        Changes the positions; by default they are those of these ids.
-    setting : str
-        A setting of the engine for this pass, such as `rotary_bfloat16`.
-    weights : str
-        The name of the weights, where they are not the given ones.
-    uncut : Request, optional
-        Where tokens at the end were left out, the request with them: positions are
+    ids: Tensor of int64, shape (length,)
+    source: Tensor of int64, shape (length,). Index of each token in the ids of the
+        sample; -1 for one that is inserted.
+    is_scored: Tensor of bool, shape (length,). The tokens whose log-probability is
+        wanted.
+    pictures: The pictures of the image tokens, in order.
+    places: Changes the positions; by default they are those of these ids.
+    setting: A setting of the engine for this pass, such as `rotary_bfloat16`.
+    weights: The name of the weights, where they are not the given ones.
+    uncut: Where tokens at the end were left out, the request with them: positions are
         those of all.
-    kept : int
-        The keys and values of so many first tokens are those of `kept_weights`.
+    kept: The keys and values of so many first tokens are those of `kept_weights`.
     """
 
     sample: int
@@ -212,13 +193,9 @@ class Samples:
 
     Attributes
     ----------
-    batch : Batch
-    prepare : callable
-        Completes a trajectory with what only the engine knows: the image tokens.
-    chat : Chat or None
-        The tokenizer of the engine's model.
-    count : callable, optional
-        From a picture to its number of image tokens.
+    prepare: Completes a trajectory with what only the engine knows: the image tokens.
+    chat: The tokenizer of the engine's model.
+    count: From a picture to its number of image tokens.
     """
 
     batch: Batch

@@ -42,18 +42,11 @@ class EngineResult:
 
     Attributes
     ----------
-    engine : str
-    base : Opinion
-        Of unchanged inputs.
-    num_hypotheses : int
-    ranking : sequence of (Hypothesis, Opinion)
-        Against the base, best first; empty for an engine that needs no hypothesis.
-    chain : sequence of (Hypothesis, Opinion)
-        What was accepted, one after the other.
-    last : sequence of (Hypothesis, Opinion)
-        The ranking in which the last of the chain won.
-    samples : sequence of int
-        Those that were judged, in the order of the scores of an opinion.
+    base: Of unchanged inputs.
+    ranking: Against the base, best first; empty for an engine that needs no hypothesis.
+    chain: What was accepted, one after the other.
+    last: The ranking in which the last of the chain won.
+    samples: Those that were judged, in the order of the scores of an opinion.
     """
 
     engine: str

@@ -93,12 +93,8 @@ class AdapterStrength:
 
     Attributes
     ----------
-    label : str
-    plain : LocalEngine
-        The model without it.
-    adapter : Adapter
-    weights : dict of str to Engine
-        Where the engine of each number is put.
+    plain: The model without it.
+    weights: Where the engine of each number is put.
     """
 
     label: str

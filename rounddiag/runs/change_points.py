@@ -57,12 +57,8 @@ class Change:
 
     Attributes
     ----------
-    kind : str
-    index : int
-        Of the first value after the change; of growth, of the first value.
-    start, stop : int
-        The part of the series that was searched.
-    p_value : float
+    index: Of the first value after the change; of growth, of the first value.
+    start, stop: The part of the series that was searched.
     """
 
     kind: str
@@ -289,14 +285,9 @@ class Break:
 
     Attributes
     ----------
-    step : int
-        The first step of the new level.
-    previous : int
-        The step before it.
-    rounds : tuple of int
-    before, after : float
-        The levels of the round that changes most.
-    metric : str
+    step: The first step of the new level.
+    previous: The step before it.
+    before, after: The levels of the round that changes most.
     """
 
     step: int

@@ -42,19 +42,14 @@ class RunDiagnosis:
 
     Attributes
     ----------
-    frame : DataFrame
-        One row per diagnosed step: `step, verdict, mean_abs_diff, causes, places,
+    frame: One row per diagnosed step: `step, verdict, mean_abs_diff, causes, places,
         updates, text`: causes that facts and reversals name, places without a name, and
         wrong updates, the largest share first. A verdict holds until a step is far
         below its limits.
-    num_steps : int
-        Steps of the run.
-    breaks : tuple of Break
-        Steps at which rounds change together.
-    changes : DataFrame
-        One row per round that changes or grows, as `Run.changes` returns it.
-    events : tuple of Event
-        Changes of facts of the run, and of how its weights change.
+    num_steps: Steps of the run.
+    breaks: Steps at which rounds change together.
+    changes: One row per round that changes or grows, as `Run.changes` returns it.
+    events: Changes of facts of the run, and of how its weights change.
     """
 
     frame: pd.DataFrame
@@ -214,10 +209,8 @@ class Event:
 
     Attributes
     ----------
-    previous, step : int
-        The steps before and after the change.
-    text : str
-        The fact, and both of its values.
+    previous, step: The steps before and after the change.
+    text: The fact, and both of its values.
     """
 
     previous: int

@@ -48,17 +48,12 @@ class RunFile:
 
     Attributes
     ----------
-    path : str
-        In its filesystem.
-    size : int
-        In bytes.
-    time_ns : int
-        When it was last written; 0 where the storage does not say.
-    identity : str
-        What changes with any write, though size and time are kept: the inode and the
-        time of its last change, or what the storage has; "" where it has nothing.
-    is_plain : bool
-        Whether it is a file itself, not a link or a pipe.
+    path: In its filesystem.
+    size: In bytes.
+    time_ns: When it was last written; 0 where the storage does not say.
+    identity: What changes with any write, though size and time are kept: the inode and
+        the time of its last change, or what the storage has; "" where it has nothing.
+    is_plain: Whether it is a file itself, not a link or a pipe.
     """
 
     path: str
@@ -79,9 +74,7 @@ class StepFiles:
 
     Attributes
     ----------
-    step : int
-    files : tuple of RunFile
-        In the order of the numbers in their names.
+    files: In the order of the numbers in their names.
     """
 
     step: int

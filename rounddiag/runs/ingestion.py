@@ -44,14 +44,10 @@ class Ingestion:
 
     Attributes
     ----------
-    folder : str
-        Where the step files are.
-    written : tuple of int
-        Steps whose files were written.
-    unchanged : tuple of int
-        Steps that an earlier call has written from the same files.
-    failed : dict of str to str
-        Files that could not be converted, with the errors.
+    folder: Where the step files are.
+    written: Steps whose files were written.
+    unchanged: Steps that an earlier call has written from the same files.
+    failed: Files that could not be converted, with the errors.
     """
 
     folder: str

@@ -52,8 +52,7 @@ class Pair:
 
     Attributes
     ----------
-    a, b : str
-        Names of scores. By default those of the training engine (`old`) and of the
+    a, b: Names of scores. By default those of the training engine (`old`) and of the
         sampling engine (`rollout`).
     """
 

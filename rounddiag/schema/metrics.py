@@ -23,29 +23,21 @@ class Metric(Column):
 
     Attributes
     ----------
-    mean : str
-        Name of the mean's column, if it is not the metric's own name.
-    source_column : str
-        The column of the token frame from which a token's value is computed.
-    is_signed : bool
-        Whether a value can be negative.
-    upper_bound : float
-        Largest possible value.
-    weight : {"token", "sample"}, optional
-        What has equal weight in the mean, if the metric fixes it; else callers choose.
-    round_column : str
-        The column of round frames that has the mean (from `core.sums`), if any.
-        Metrics that differ in their weight only share a column.
-    in_summary : bool
-        `round_summary` has the mean as a column of its own.
-    meaning_in_cells : str
-        What a heatmap calls the mean, if not `meaning`: options have their defaults.
-    color_range : tuple of float
-        The means between which the explorer's colours differ, the same in every batch.
-    in_explorer : bool
-        The explorer offers the metric.
-    short, hint : str
-        Label and tooltip of its button in the explorer.
+    mean: Name of the mean's column, if it is not the metric's own name.
+    source_column: The column of the token frame from which a token's value is computed.
+    is_signed: Whether a value can be negative.
+    upper_bound: Largest possible value.
+    weight: What has equal weight in the mean, if the metric fixes it; else callers
+        choose.
+    round_column: The column of round frames that has the mean (from `core.sums`), if
+        any. Metrics that differ in their weight only share a column.
+    in_summary: `round_summary` has the mean as a column of its own.
+    meaning_in_cells: What a heatmap calls the mean, if not `meaning`: options have
+        their defaults.
+    color_range: The means between which the explorer's colours differ, the same in
+        every batch.
+    in_explorer: The explorer offers the metric.
+    short, hint: Label and tooltip of its button in the explorer.
     """
 
     dtype: str = "float64"

@@ -37,16 +37,11 @@ class TableSchema:
 
     Attributes
     ----------
-    one_row_per : str
-        What a row stands for.
-    built_by : str
-        Name of the public function that builds it.
-    built_from : str
-        The argument of that function.
-    keys : tuple of str
-        Columns that together identify a row.
-    columns : tuple of Column
-        In the order of a frame.
+    one_row_per: What a row stands for.
+    built_by: Name of the public function that builds it.
+    built_from: The argument of that function.
+    keys: Columns that together identify a row.
+    columns: In the order of a frame.
     """
 
     one_row_per: str

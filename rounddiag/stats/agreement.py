@@ -22,13 +22,7 @@ _SLACK = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Bins:
-    """Bins of equal width between two ends.
-
-    Attributes
-    ----------
-    low, high : float
-    num : int
-    """
+    """Bins of equal width between two ends."""
 
     low: float
     high: float

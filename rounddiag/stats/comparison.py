@@ -35,15 +35,11 @@ class Side:
 
     Attributes
     ----------
-    rounds : DataFrame
-        The round frame, with `total` and `num` of what is averaged: tokens whose diff
-        is finite, or the mean of each sample's.
-    num_samples : int
-        Of a frame, those that have rows.
-    cluster : ndarray of int
-        The cluster of each sample, counted from 0.
-    places : dict of str to int
-        The sample of each id; an id of several samples is left out.
+    rounds: The round frame, with `total` and `num` of what is averaged: tokens whose
+        diff is finite, or the mean of each sample's.
+    num_samples: Of a frame, those that have rows.
+    cluster: The cluster of each sample, counted from 0.
+    places: The sample of each id; an id of several samples is left out.
     """
 
     rounds: pd.DataFrame
@@ -81,13 +77,12 @@ class Match:
 
     Attributes
     ----------
-    units : tuple of two ndarrays of int, each shape (num_samples,)
-        The unit of each sample of both batches; -1 if it is not compared.
-    cluster : ndarray of int, shape (num_units,)
-    weights : ndarray of float, shape (num_draws, num_clusters)
-        How often each cluster occurs in each draw.
-    num_pairs : int
-        0 where samples are not paired.
+    units: tuple of two ndarrays of int, each shape (num_samples,). The unit of each
+        sample of both batches; -1 if it is not compared.
+    cluster: ndarray of int, shape (num_units,)
+    weights: ndarray of float, shape (num_draws, num_clusters). How often each cluster
+        occurs in each draw.
+    num_pairs: 0 where samples are not paired.
     """
 
     units: tuple[Array, Array]
@@ -121,11 +116,8 @@ class UnitSums:
 
     Attributes
     ----------
-    round, unit : ndarray of int, shape (num_cells,)
-        In this order, each pair once.
-    totals, counts : ndarray of float, shape (2, num_cells)
-        Of both batches.
-    num_rounds : int
+    round, unit: ndarray of int, shape (num_cells,). In this order, each pair once.
+    totals, counts: ndarray of float, shape (2, num_cells). Of both batches.
     """
 
     round: Array

@@ -111,12 +111,9 @@ class Split:
 
     Attributes
     ----------
-    name : str
-        The column of a result that names the part.
-    values : ndarray
-        The names of the parts, in order.
-    codes : ndarray of int, shape (num_rows,)
-        The part of each row.
+    name: The column of a result that names the part.
+    values: The names of the parts, in order.
+    codes: ndarray of int, shape (num_rows,). The part of each row.
     """
 
     name: str

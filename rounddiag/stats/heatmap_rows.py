@@ -69,8 +69,7 @@ class HeatmapRows:
 
     Attributes
     ----------
-    samples : DataFrame
-        From `summarize_samples`, in display order.
+    samples: From `summarize_samples`, in display order.
     """
 
     samples: pd.DataFrame

@@ -68,8 +68,7 @@ class Scale:
 
     Attributes
     ----------
-    linear : float
-        h; 0 for the logarithm.
+    linear: h; 0 for the logarithm.
     """
 
     linear: float
@@ -281,11 +280,8 @@ class Estimator:
 
     Attributes
     ----------
-    measure : TokenMetric
-    weight : {"token", "sample"}
-        What has equal weight in a mean; a weight of the measure takes precedence.
-    ci : float
-        How often intervals should cover, between 0 and 1.
+    weight: What has equal weight in a mean; a weight of the measure takes precedence.
+    ci: How often intervals should cover, between 0 and 1.
     """
 
     measure: TokenMetric

@@ -120,11 +120,9 @@ class Overall:
 
     Attributes
     ----------
-    mean_diff : float
-        In nats; large relative to the mean |diff| if one engine is systematically
-        higher.
-    share_far : float
-        Share of tokens whose |diff| is above 1 nat.
+    mean_diff: In nats; large relative to the mean |diff| if one engine is
+        systematically higher.
+    share_far: Share of tokens whose |diff| is above 1 nat.
     """
 
     mean_diff: float

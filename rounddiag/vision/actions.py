@@ -39,28 +39,20 @@ class Action:
 
     Attributes
     ----------
-    kind : str
-        `click`, `double_click`, `drag`, `move`, `type`, `scroll`, `key`, `open` (an
+    kind: `click`, `double_click`, `drag`, `move`, `type`, `scroll`, `key`, `open` (an
         app), `wait`, `finished`, or `unknown`: text in which no action was found.
-    point, end_point : tuple of float, optional
-        x from the left and y from the top, in the unit `coordinates`. A drag has both,
-        unless it starts at the mouse pointer.
-    coordinates : str, optional
-        The unit of the points: `original` (pixels of the screen), `resized` (pixels of
-        the picture that the model saw), `unit` (0 to 1) or `thousand` (0 to 1000).
-    text : str, optional
-        What was typed, answered, or which app was opened.
-    direction : str, optional
-        Of a scroll: `up`, `down`, `left` or `right`.
-    amount : float, optional
-        Distance of a scroll in the unit of the grammar, or seconds to wait.
-    keys : tuple of str
-        Keys that were pressed together.
-    variant : str, optional
-        A variant of the kind: `right`, `middle`, `triple`, `long`, or the status with
-        which a task ended.
-    source_text : str
-        The text of the action; the whole text if no action was found.
+    point, end_point: x from the left and y from the top, in the unit `coordinates`. A
+        drag has both, unless it starts at the mouse pointer.
+    coordinates: The unit of the points: `original` (pixels of the screen), `resized`
+        (pixels of the picture that the model saw), `unit` (0 to 1) or `thousand` (0 to
+        1000).
+    text: What was typed, answered, or which app was opened.
+    direction: Of a scroll: `up`, `down`, `left` or `right`.
+    amount: Distance of a scroll in the unit of the grammar, or seconds to wait.
+    keys: Keys that were pressed together.
+    variant: A variant of the kind: `right`, `middle`, `triple`, `long`, or the status
+        with which a task ended.
+    source_text: The text of the action; the whole text if no action was found.
 
     Examples
     --------

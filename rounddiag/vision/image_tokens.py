@@ -22,13 +22,9 @@ class TokenRuns(NamedTuple):
 
     Attributes
     ----------
-    token : array of int
-        The id.
-    start : array of int
-        Index in the ids.
-    length : array of int
-    is_last : array of bool
-        Whether the run ends the ids.
+    token: The id.
+    start: Index in the ids.
+    is_last: Whether the run ends the ids.
     """
 
     token: Array

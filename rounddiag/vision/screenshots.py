@@ -34,14 +34,11 @@ class Screenshot(ABC):
 
     Attributes
     ----------
-    round : int or None
-        The first round after the picture.
-    position : int or None
-        Index in the response of its first image token; negative in the prompt, whose
-        last token is -1.
-    seen_size : tuple of int, optional
-        Width and height in pixels of the picture that the model saw, if this one is
-        smaller: coordinates in its pixels need it.
+    round: The first round after the picture.
+    position: Index in the response of its first image token; negative in the prompt,
+        whose last token is -1.
+    seen_size: Width and height in pixels of the picture that the model saw, if this one
+        is smaller: coordinates in its pixels need it.
     """
 
     round: int | None = None
@@ -94,8 +91,7 @@ class EncodedScreenshot(Screenshot):
 
     Attributes
     ----------
-    data : bytes
-        The encoded picture.
+    data: The encoded picture.
 
     Examples
     --------
@@ -195,15 +191,11 @@ class RawScreenshot(Screenshot):
 
     Attributes
     ----------
-    mode : str
-        Pillow's name of what a pixel is: RGB, RGBA, L, P or 1.
-    width, height : int
-        In pixels.
-    data : callable
-        Returns the pixels, row after row. Called each time the picture is requested, so
-        that they stay on disk.
-    palette : sequence of int, optional
-        Red, green and blue of each colour of mode P, from 0 to 255.
+    mode: Pillow's name of what a pixel is: RGB, RGBA, L, P or 1.
+    width, height: In pixels.
+    data: Returns the pixels, row after row. Called each time the picture is requested,
+        so that they stay on disk.
+    palette: Red, green and blue of each colour of mode P, from 0 to 255.
 
     Examples
     --------
@@ -287,13 +279,12 @@ class PatchScreenshot(Screenshot):
 
     Attributes
     ----------
-    patches : callable
-        Gives the picture's rows of `pixel_values`, shape (t * h * w, channels * 2 * p *
-        p). Called each time the picture is requested, so that pixels stay on disk.
-    grid_thw : tuple of int
-        The picture's row of `image_grid_thw`: frames, height and width in patches.
-    patch_size : int
-        Side of a patch in pixels: 14 for Qwen2.5-VL, 16 for Qwen3-VL.
+    patches: Gives the picture's rows of `pixel_values`, shape (t * h * w, channels * 2
+        * p * p). Called each time the picture is requested, so that pixels stay on
+        disk.
+    grid_thw: The picture's row of `image_grid_thw`: frames, height and width in
+        patches.
+    patch_size: Side of a patch in pixels: 14 for Qwen2.5-VL, 16 for Qwen3-VL.
 
     Examples
     --------

@@ -48,14 +48,10 @@ class FilteredBatch:
 
     Attributes
     ----------
-    batch : Batch
-        All of it; its two log-probs are those of the chosen pair of scores.
-    tokens : DataFrame
-        The token frame of the kept tokens, with the groups of `by` if it is set.
-    is_all : bool
-        Whether every token is kept.
-    by : str, optional
-        The column of `tokens` that names their groups.
+    batch: All of it; its two log-probs are those of the chosen pair of scores.
+    tokens: The token frame of the kept tokens, with the groups of `by` if it is set.
+    is_all: Whether every token is kept.
+    by: The column of `tokens` that names their groups.
     """
 
     batch: Batch

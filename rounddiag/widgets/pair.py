@@ -145,11 +145,8 @@ class FilteredPair:
 
     Attributes
     ----------
-    pair : BatchPair
-    sides : tuple of FilteredBatch
-        Of the first and of the second batch.
-    batch : int
-        The active batch: frames have its sample numbers.
+    sides: Of the first and of the second batch.
+    batch: The active batch: frames have its sample numbers.
     """
 
     pair: BatchPair

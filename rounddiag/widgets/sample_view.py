@@ -101,13 +101,9 @@ class TokenSequence:
 
     Attributes
     ----------
-    ids : ndarray of int
-        The token ids of both.
-    num_prompt : int
-        How many of them belong to the prompt.
-    is_image : ndarray of bool
-        Which of them are image tokens.
-    batch : Batch
+    ids: The token ids of both.
+    num_prompt: How many of them belong to the prompt.
+    is_image: Which of them are image tokens.
     """
 
     ids: Array

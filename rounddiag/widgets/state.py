@@ -73,36 +73,25 @@ class State:
 
     Attributes
     ----------
-    metric, order, a, b, by, axis, layers
-        What the overview shows. `by` is any column; `order` is one of the heatmap's, or
-        a column of samples: their values in order, the worst first among equal ones.
-    colors : {"fixed", "fitted"}
-        Whether a colour means the same in every batch, or the range fits this one.
-    threshold : float
-        |diff| beyond which tokens are underlined and counted, in nats.
-    filter : mapping
-        Conditions by column; see `kept_tokens`.
-    finding : int, optional
-        Which finding of the diagnosis is marked.
-    current, cells
-        The current token, and a box of selected cells.
-    scope : {"auto", "round", "sample"}
-        What the token plot shows: above 1,000 tokens the current round, by default.
-    log_probs : bool
-        Whether it shows both log-probs too.
-    text_color : str
-        What colours the text: `diff`, `probability`, `entropy`, `advantage`,
+    metric, order, a, b, by, axis, layers: What the overview shows. `by` is any column;
+        `order` is one of the heatmap's, or a column of samples: their values in order,
+        the worst first among equal ones.
+    colors: Whether a colour means the same in every batch, or the range fits this one.
+    threshold: |diff| beyond which tokens are underlined and counted, in nats.
+    filter: Conditions by column; see `kept_tokens`.
+    finding: Which finding of the diagnosis is marked.
+    current, cells: The current token, and a box of selected cells.
+    scope: What the token plot shows: above 1,000 tokens the current round, by default.
+    log_probs: Whether it shows both log-probs too.
+    text_color: What colours the text: `diff`, `probability`, `entropy`, `advantage`,
         `loss_mask` or `importance_weight`.
-    notes : sequence of mapping
-        What somebody wrote: `text`, and the `sample` it is on, or the `sample` and
+    notes: What somebody wrote: `text`, and the `sample` it is on, or the `sample` and
         `round`, or the `sample`, `round` and `token`.
-    layout : mapping
-        `height` of the explorer and of its `drawer` in pixels; which `list` the drawer
-        shows, or `"closed"`; the shares of width of the left one of the `columns` and
-        of the `side` with the screenshot. None is what fits the window.
-    batch, heatmap
-        Of two batches: the active one, and whether the heatmap shows it or the
-        difference.
+    layout: `height` of the explorer and of its `drawer` in pixels; which `list` the
+        drawer shows, or `"closed"`; the shares of width of the left one of the
+        `columns` and of the `side` with the screenshot. None is what fits the window.
+    batch, heatmap: Of two batches: the active one, and whether the heatmap shows it or
+        the difference.
     """
 
     metric: str = "abs_diff"

@@ -35,8 +35,7 @@ class LogAxis:
 
     Attributes
     ----------
-    low, high : float
-        Ends, both positive.
+    low, high: Ends, both positive.
     """
 
     low: float
@@ -110,8 +109,7 @@ class LinearAxis:
 
     Attributes
     ----------
-    low, high : float
-        Ends.
+    low, high: Ends.
     """
 
     low: float

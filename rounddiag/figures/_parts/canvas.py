@@ -31,24 +31,15 @@ class Theme:
 
     Attributes
     ----------
-    name : str
-    paper, shade, grid : str
-        Background, shaded areas, and thin lines.
-    text, muted : str
-        Primary and secondary text.
-    quiet : str
-        Shapes in the background.
-    more, less : str
-        Blue for a higher log-prob in training than in sampling, orange for a lower one;
-        nothing else has these colours.
-    mark : str
-        What stands out: the worst round, a warning, the focus.
-    lines : tuple of str
-        The colours of up to 8 lines or groups.
-    ramp : tuple of str
-        The first and the last colour of lines that have an order, such as rounds.
-    follows_page : bool
-        Whether a notebook's page may replace it by its own theme.
+    paper, shade, grid: Background, shaded areas, and thin lines.
+    text, muted: Primary and secondary text.
+    quiet: Shapes in the background.
+    more, less: Blue for a higher log-prob in training than in sampling, orange for a
+        lower one; nothing else has these colours.
+    mark: What stands out: the worst round, a warning, the focus.
+    lines: The colours of up to 8 lines or groups.
+    ramp: The first and the last colour of lines that have an order, such as rounds.
+    follows_page: Whether a notebook's page may replace it by its own theme.
     """
 
     name: ThemeName

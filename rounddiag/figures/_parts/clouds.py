@@ -56,12 +56,9 @@ class Panels:
 
     Attributes
     ----------
-    names : sequence of str
-        Safe in plotly's pseudo HTML.
-    heads : sequence of sequence of str
-        Lines over each panel, under its name.
-    whys : sequence of str
-        The text in each panel that has nothing to show.
+    names: Safe in plotly's pseudo HTML.
+    heads: Lines over each panel, under its name.
+    whys: The text in each panel that has nothing to show.
     """
 
     names: Sequence[str]
@@ -284,24 +281,15 @@ class Clouds:
 
     Attributes
     ----------
-    panels : Panels
-    cells : DataFrame
-        As `stats.densities` gives them; empty where all points are drawn.
-    marks : DataFrame
-        Points that are drawn one by one: `panel`, `x`, `y`, `difference`, `color`, and
-        `text` if there is any.
-    ends : (Bins, Bins)
-        The bins of x and y; marks beyond are drawn at the edge.
-    guide : (float, float)
-        The y values, left and right, of the line on which both engines agree.
-    noun : str
-        The name of what a point stands for.
-    numbers : list of str
-        Columns of `marks` for hover texts and clicks.
-    hover : str
-        The hover text of a mark, in plotly's syntax.
-    layers : mapping of str to bool
-        Which of `LAYERS` are drawn.
+    cells: As `stats.densities` gives them; empty where all points are drawn.
+    marks: Points that are drawn one by one: `panel`, `x`, `y`, `difference`, `color`,
+        and `text` if there is any.
+    ends: The bins of x and y; marks beyond are drawn at the edge.
+    guide: The y values, left and right, of the line on which both engines agree.
+    noun: The name of what a point stands for.
+    numbers: Columns of `marks` for hover texts and clicks.
+    hover: The hover text of a mark, in plotly's syntax.
+    layers: Which of `LAYERS` are drawn.
     """
 
     panels: Panels

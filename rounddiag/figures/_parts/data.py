@@ -39,15 +39,10 @@ class PlotInputs:
 
     Attributes
     ----------
-    data : Measured
-        What is drawn, for one pair of scores.
-    pair : Pair
-        The scores, as labels name them.
-    metric : str
-        The metric's own name.
-    layers : dict of str to bool
-        Whether each layer is drawn.
-    theme : Theme
+    data: What is drawn, for one pair of scores.
+    pair: The scores, as labels name them.
+    metric: The metric's own name.
+    layers: Whether each layer is drawn.
     """
 
     data: Measured

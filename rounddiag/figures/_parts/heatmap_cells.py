@@ -37,12 +37,10 @@ class Grid:
 
     Attributes
     ----------
-    has_round : array of bool
-        Whether a sample of the row has the round.
-    num_tokens, num_rows : array of unsigned int
-        The tokens and the samples of the cell.
-    columns : dict of str to array of float32
-        NaN where the round is missing, or has no finite value.
+    has_round: Whether a sample of the row has the round.
+    num_tokens, num_rows: The tokens and the samples of the cell.
+    columns: dict of str to array of float32. NaN where the round is missing, or has no
+        finite value.
     """
 
     has_round: Array
@@ -86,19 +84,12 @@ class Heat:
 
     Attributes
     ----------
-    rows : HeatmapRows
-    rounds : DataFrame
-        A row for each sample and round.
-    grid : Grid
-        Its column `shown` gives the colour.
-    hover_columns : sequence of str
-        Its other columns, for the hover text.
-    metric, order, pooling : str
-        The options of the figure.
-    pair : Pair
-        The scores, as labels name them.
-    color_range : tuple of float, optional
-        The smallest and the largest magnitude that colours distinguish.
+    rounds: A row for each sample and round.
+    grid: Its column `shown` gives the colour.
+    hover_columns: Its other columns, for the hover text.
+    metric, order, pooling: The options of the figure.
+    pair: The scores, as labels name them.
+    color_range: The smallest and the largest magnitude that colours distinguish.
     """
 
     rows: HeatmapRows

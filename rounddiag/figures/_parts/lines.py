@@ -68,14 +68,10 @@ class RoundLine:
 
     Attributes
     ----------
-    name : str
-        Safe in plotly's pseudo HTML; empty for a single line of all samples.
-    rows : DataFrame
-        Its means or shares, such as its `stats.round_summary`.
-    color, symbol, sign, dash : str
-        Its style; the sign is the symbol in text.
-    shift : float
-        How far to the right of the round it is drawn.
+    name: Safe in plotly's pseudo HTML; empty for a single line of all samples.
+    rows: Its means or shares, such as its `stats.round_summary`.
+    color, symbol, sign, dash: Its style; the sign is the symbol in text.
+    shift: How far to the right of the round it is drawn.
     """
 
     name: str

@@ -48,19 +48,13 @@ class MeanSeries:
 
     Attributes
     ----------
-    means : DataFrame
-        With `num_samples`, `num_tokens`, `num_nonfinite`, `mean`, `ci_low` and
+    means: With `num_samples`, `num_tokens`, `num_nonfinite`, `mean`, `ci_low` and
         `ci_high`, and `is_few` if it is known.
-    names : sequence of str
-        The heading of each point's hover text, safe in plotly's pseudo HTML.
-    metric : str
-        What is averaged.
-    color : str or sequence of str
-        The colour of all points, or of each.
-    details : sequence of sequence of str, optional
-        More lines of each point's hover text; they follow its interval.
-    is_horizontal : bool
-        Whether the means are on the x axis.
+    names: The heading of each point's hover text, safe in plotly's pseudo HTML.
+    metric: What is averaged.
+    color: The colour of all points, or of each.
+    details: More lines of each point's hover text; they follow its interval.
+    is_horizontal: Whether the means are on the x axis.
     """
 
     means: pd.DataFrame

@@ -49,10 +49,8 @@ class RoundAxis:
 
     Attributes
     ----------
-    log : LogAxis, optional
-        None where the axis is linear.
-    ends : tuple of float
-        What a linear axis reaches, at least.
+    log: None where the axis is linear.
+    ends: What a linear axis reaches, at least.
     """
 
     log: LogAxis | None = None
@@ -129,16 +127,9 @@ class RoundScene:
 
     Attributes
     ----------
-    lines : sequence of RoundLine
-    num_rounds : int
-        How many rounds the x axis has room for.
-    worst : Series, optional
-        The row of the worst round, which is highlighted if no onset is known.
-    onset : Onset, optional
-        The round from which on the batch differs.
-    axis : RoundAxis
-    metric : str
-    theme : Theme
+    num_rounds: How many rounds the x axis has room for.
+    worst: The row of the worst round, which is highlighted if no onset is known.
+    onset: The round from which on the batch differs.
     """
 
     lines: Sequence[RoundLine]

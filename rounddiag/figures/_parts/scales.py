@@ -36,11 +36,9 @@ class LogScale:
 
     Attributes
     ----------
-    low, high : float
-        Ends, both positive.
-    start : float
-        Where in the colours the low end is, from 0 to 1: their dark end is hard to see
-        on dark paper.
+    low, high: Ends, both positive.
+    start: Where in the colours the low end is, from 0 to 1: their dark end is hard to
+        see on dark paper.
     """
 
     low: float
@@ -141,10 +139,9 @@ class SignedScale:
 
     Attributes
     ----------
-    size : LogScale
-        Of magnitudes; what lies below its low end is neutral.
-    is_change : bool
-        Whether values say how much larger something is than before, which is no sign.
+    size: Of magnitudes; what lies below its low end is neutral.
+    is_change: Whether values say how much larger something is than before, which is no
+        sign.
     """
 
     size: LogScale

@@ -76,14 +76,11 @@ class SeenSplit:
 
     Attributes
     ----------
-    gap, error : float
-        Difference of the mean diff at the same log-prob, and its standard error.
-    partial : float
-        Part of the sum of squares around the mean of equally likely tokens.
-    is_context : bool
-        Whether prompt and observations count as seen, as in transformers and in vLLM's
-        repetition_penalty.
-    view : View
+    gap, error: Difference of the mean diff at the same log-prob, and its standard
+        error.
+    partial: Part of the sum of squares around the mean of equally likely tokens.
+    is_context: Whether prompt and observations count as seen, as in transformers and in
+        vLLM's repetition_penalty.
     """
 
     gap: float

@@ -39,11 +39,9 @@ class ImagePlace(NamedTuple):
 
     Attributes
     ----------
-    position : int or None
-        Index in the response of its first image token; negative in the prompt, whose
-        last token is -1.
-    round : int or None
-        The first round after the picture; None also if no round follows.
+    position: Index in the response of its first image token; negative in the prompt,
+        whose last token is -1.
+    round: The first round after the picture; None also if no round follows.
     """
 
     position: int | None = None

@@ -40,14 +40,11 @@ class StepOrder:
 
     Attributes
     ----------
-    description : str
-        For `meta["rows"]`.
-    column : str
-        The column with the step number; empty if the content gave the order.
-    keys : list
-        A sort key for each row; empty if the rows keep their order.
-    is_known : bool
-        False if the order cannot be determined, so that rounds cannot be numbered.
+    description: For `meta["rows"]`.
+    column: The column with the step number; empty if the content gave the order.
+    keys: A sort key for each row; empty if the rows keep their order.
+    is_known: False if the order cannot be determined, so that rounds cannot be
+        numbered.
     """
 
     description: str

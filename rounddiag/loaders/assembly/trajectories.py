@@ -60,14 +60,10 @@ class Trajectories:
 
     Attributes
     ----------
-    rows : array of int
-        All rows of the batch, grouped by trajectory and in order.
-    sizes : array of int
-        How many rows each trajectory has.
-    names : tuple of str
-        The name of each.
-    order : StepOrder
-        How its rows are ordered.
+    rows: All rows of the batch, grouped by trajectory and in order.
+    sizes: How many rows each trajectory has.
+    names: The name of each.
+    order: How its rows are ordered.
     """
 
     rows: Array

@@ -39,13 +39,9 @@ class TrainingInput:
 
     Attributes
     ----------
-    tensors : dict of str to StoredArray
-        Fields of one tensor.
-    lists : dict of str to list of StoredArray
-        Fields of one tensor per row: pixel values and grids.
-    metadata : dict of str to object
-        SkyRL's metadata of the batch, and its metrics, on one level.
-    source : Source
+    tensors: Fields of one tensor.
+    lists: Fields of one tensor per row: pixel values and grids.
+    metadata: SkyRL's metadata of the batch, and its metrics, on one level.
     """
 
     tensors: dict[str, StoredArray]

@@ -30,12 +30,9 @@ class StoredScreenshot(Screenshot):
 
     Attributes
     ----------
-    file : Path
-        The file of the batch.
-    stamp : tuple of int
-        Size and time of the file when the batch was read.
-    row_group, row, index : int
-        The row in its row group, and the element of the row's list.
+    file: The file of the batch.
+    stamp: Size and time of the file when the batch was read.
+    row_group, row, index: The row in its row group, and the element of the row's list.
     """
 
     file: Path

@@ -45,10 +45,8 @@ class Limits:
 
     Attributes
     ----------
-    memory : float
-        Address space in GB, in addition to that of the libraries.
-    time : float
-        Seconds, of wall-clock and of processor time each.
+    memory: Address space in GB, in addition to that of the libraries.
+    time: Seconds, of wall-clock and of processor time each.
 
     Raises
     ------

@@ -38,12 +38,9 @@ class Adapter:
 
     Attributes
     ----------
-    name : str
-        Its folder.
-    updates : mapping of str to Update
-        By the name of the layer.
-    factor : float
-        All updates are multiplied by it.
+    name: Its folder.
+    updates: By the name of the layer.
+    factor: All updates are multiplied by it.
     """
 
     name: str

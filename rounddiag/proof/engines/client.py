@@ -36,10 +36,8 @@ class Host:
 
     Attributes
     ----------
-    url : str
-        Scheme, host, port and path, without a slash at the end.
-    timeout_s : float
-        For each request, from connecting to the last byte of the answer.
+    url: Scheme, host, port and path, without a slash at the end.
+    timeout_s: For each request, from connecting to the last byte of the answer.
     """
 
     url: str

@@ -29,14 +29,10 @@ class Answer:
 
     Attributes
     ----------
-    ids : array of int
-        What it read.
-    log_probs : array of float, one for each id of the request
-        NaN where there is none.
-    num_cached : int
-        How many of the ids it had in its cache.
-    weights : sequence of str
-        The versions of its weights, where it has them.
+    ids: What it read.
+    log_probs: NaN where there is none.
+    num_cached: How many of the ids it had in its cache.
+    weights: The versions of its weights, where it has them.
     """
 
     ids: Array

@@ -35,13 +35,10 @@ class Readout:
 
     Attributes
     ----------
-    hidden : Tensor, shape (n, width)
-    head : callable
-        From hidden states to logits.
-    tokens : Tensor of int64, shape (n,)
-        The scored tokens.
-    seen : Seen
-        The ids before them.
+    hidden: Tensor, shape (n, width)
+    head: From hidden states to logits.
+    tokens: Tensor of int64, shape (n,). The scored tokens.
+    seen: The ids before them.
     """
 
     hidden: Tensor

@@ -73,14 +73,10 @@ class LocalEngine:
 
     Attributes
     ----------
-    name : str
-        The folder or name of the model.
-    model : object
-        As `from_pretrained` gives it.
-    processor : object or None
-        The image processor of a vision-language model.
-    adapter : Adapter or None
-        Added to the model in every pass.
+    name: The folder or name of the model.
+    model: As `from_pretrained` gives it.
+    processor: The image processor of a vision-language model.
+    adapter: Added to the model in every pass.
     """
 
     name: str

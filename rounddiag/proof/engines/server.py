@@ -29,11 +29,8 @@ class ServerEngine:
 
     Attributes
     ----------
-    host : Host
-    dialect : Dialect
-        Of vLLM or of SGLang.
-    sent : set of (int, int)
-        Sample and index of the pictures that were sent.
+    dialect: Of vLLM or of SGLang.
+    sent: Sample and index of the pictures that were sent.
     """
 
     host: Host

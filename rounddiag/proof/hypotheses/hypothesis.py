@@ -47,27 +47,18 @@ class Hypothesis:
 
     Attributes
     ----------
-    name : str
-        Unique; used for the score in `Proof.batch`.
-    cause : str
-        A name of `rounddiag.findings.CAUSES`.
-    says : str
-        What the engine did, as it is printed: "the last 2 images only".
-    edit : callable, optional
-        What is read instead: one more pass or several.
-    processor : callable, optional
-        What is done to the logits: no pass of its own.
-    weights : str
-        The name of the weights that are used, where they are not the given ones.
-    needs : frozenset of str
-        What the engine must be able to do.
-    cause_in_rounds : str
-        Its cause where it holds in some rounds only; empty if it is the same.
-    is_whole : bool
-        Whether it says itself where it holds: nothing is left to search.
-    excludes : bool
-        Whether it leaves tokens out of the distribution, so that a proof needs tokens
-        that it must exclude.
+    name: Unique; used for the score in `Proof.batch`.
+    cause: A name of `rounddiag.findings.CAUSES`.
+    says: What the engine did, as it is printed: "the last 2 images only".
+    edit: What is read instead: one more pass or several.
+    processor: What is done to the logits: no pass of its own.
+    weights: The name of the weights that are used, where they are not the given ones.
+    needs: What the engine must be able to do.
+    cause_in_rounds: Its cause where it holds in some rounds only; empty if it is the
+        same.
+    is_whole: Whether it says itself where it holds: nothing is left to search.
+    excludes: Whether it leaves tokens out of the distribution, so that a proof needs
+        tokens that it must exclude.
     """
 
     name: str

@@ -32,13 +32,9 @@ class Numbered:
 
     Attributes
     ----------
-    name, cause, says : str
-        As of `Hypothesis`; `says` has a place for the number.
-    make : callable
-        From the number to what is read instead.
-    grid : sequence of int
-        All that are tried.
-    needs : frozenset of str
+    name, cause, says: As of `Hypothesis`; `says` has a place for the number.
+    make: From the number to what is read instead.
+    grid: All that are tried.
     """
 
     name: str

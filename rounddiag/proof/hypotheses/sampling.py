@@ -30,19 +30,15 @@ class Seen:
 
     Attributes
     ----------
-    ids : Tensor of int64, shape (length,)
-        The ids of the sample.
-    at : Tensor of int64, shape (n,)
-        Indices of the tokens in `ids`.
-    begin : Tensor of int64, shape (n,)
-        Where the round of each token begins: what is before is the prompt.
-    size : int
-        The number of ids that have a logit.
-    names : Tensor of int64, optional
-        Where logits of a part of the vocabulary are kept: the ids of the first columns;
-        `ids` are columns then.
-    weights : Tensor of shape (n, size), optional
-        And the logarithm of how many ids each column stands for.
+    ids: Tensor of int64, shape (length,). The ids of the sample.
+    at: Tensor of int64, shape (n,). Indices of the tokens in `ids`.
+    begin: Tensor of int64, shape (n,). Where the round of each token begins: what is
+        before is the prompt.
+    size: The number of ids that have a logit.
+    names: Tensor of int64, optional. Where logits of a part of the vocabulary are kept:
+        the ids of the first columns; `ids` are columns then.
+    weights: Tensor of shape (n, size), optional. And the logarithm of how many ids each
+        column stands for.
     """
 
     ids: Tensor
@@ -275,16 +271,11 @@ class Family:
 
     Attributes
     ----------
-    name, cause, says : str
-        As of `Hypothesis`; `says` has a place for the number.
-    make : callable
-        From the number to a processor.
-    grid : sequence of float
-        Where the search begins.
-    is_continuous : bool
-        Whether the number is refined between the values of the grid.
-    is_ordered : bool
-        Whether whole numbers between them are tried.
+    name, cause, says: As of `Hypothesis`; `says` has a place for the number.
+    make: From the number to a processor.
+    grid: Where the search begins.
+    is_continuous: Whether the number is refined between the values of the grid.
+    is_ordered: Whether whole numbers between them are tried.
     """
 
     name: str

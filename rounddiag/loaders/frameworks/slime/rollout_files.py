@@ -49,13 +49,9 @@ class RolloutFile:
 
     Attributes
     ----------
-    columns : dict of str to list
-        One value per sample, in the order of the train file.
-    source : Source
-    positions : list of int
-        The index of each sample among the rollouts.
-    num_rollouts : int
-        The number of rollouts in the file, trained on or not.
+    columns: One value per sample, in the order of the train file.
+    positions: The index of each sample among the rollouts.
+    num_rollouts: The number of rollouts in the file, trained on or not.
     """
 
     columns: Columns
