@@ -197,8 +197,6 @@ if not TYPE_CHECKING:  # a type checker would let any name through
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
-        if name == "plot_log_ppl":  # its name in version 0.1
-            return _plot_log_ppl
         if name not in _HOMES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -206,14 +204,6 @@ if not TYPE_CHECKING:  # a type checker would let any name through
         value = package if name == _HOMES[name] else getattr(package, name)
         globals()[name] = value
         return value
-
-    def _plot_log_ppl(data: object, **options: object) -> object:
-        """Call `plot_probabilities`, with a warning."""
-        from rounddiag import plot_probabilities
-        from rounddiag.errors import warn_renamed
-
-        warn_renamed("plot_log_ppl(...)", "plot_probabilities(..., axes='log_ppl')")
-        return plot_probabilities(data, axes="log_ppl", **options)
 
     def __dir__() -> list[str]:
         """List the public names."""

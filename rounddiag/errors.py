@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from typing_extensions import Self
 
@@ -64,27 +63,6 @@ def nearest(found: object, known: Iterable[str], otherwise: str) -> str:
     """
     close = get_close_matches(str(found).lower(), known, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else otherwise
-
-
-def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that a public name is another one now; the old one stays for one release.
-
-    `stacklevel` is 3 for the caller of the function that calls this.
-    """
-    text = f"{old} is now {new}; the old name stops working in the next release."
-    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
-
-
-def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> str:
-    """Return the new name of a former name of a module, with a warning.
-
-    For `__getattr__` of the module: any other name is an AttributeError.
-    """
-    if name not in renamed:
-        msg = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(msg, name=name)
-    warn_renamed(f"{module}.{name}", f"`{renamed[name]}`", stacklevel=4)
-    return renamed[name]
 
 
 class BatchError(RounddiagError):

@@ -17,7 +17,6 @@ from rounddiag.checks import (
 )
 from rounddiag.checks.contracts import Checks
 from rounddiag.core.scores import select_scores
-from rounddiag.errors import warn_renamed
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -68,7 +67,6 @@ def check(
     fast: bool = False,
     a: str = "old",
     b: str = "rollout",
-    cheap: bool | None = None,
 ) -> Checks:
     """Check a batch against the invariants that every valid batch satisfies.
 
@@ -84,8 +82,7 @@ def check(
     ----------
     batch : Batch
     fast : bool, optional
-        Run only the fast checks, as `rounddiag.load` does for every file; `cheap` is
-        its former name.
+        Run only the fast checks, as `rounddiag.load` does for every file.
     a, b : str
         The scores whose log-probs are checked against each other.
 
@@ -106,9 +103,6 @@ def check(
     []
     """
     batch = select_scores(batch, a, b)
-    if cheap is not None:
-        warn_renamed("check(cheap=...)", "check(fast=...)")
-        fast = cheap
     contracts = (*_FAST, tokens.IDS) if fast else (*_FAST, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.errors import FrameError, warn_renamed
+from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
     TOP,
@@ -184,10 +184,6 @@ def plot_compare(
     >>> rd.plot_compare(batches).layout.yaxis2.title.text
     'difference of means [nat]'
     """
-    if layers is not None and "strip" in layers:
-        warn_renamed("the layer 'strip'", "'heatmap'")
-        layers = {"heatmap": layers["strip"], **layers}
-        layers = {name: is_on for name, is_on in layers.items() if name != "strip"}
     options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
     options |= {"layers": layers, "theme": theme}
     runs = name_runs(batches, other)

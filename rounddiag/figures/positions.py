@@ -25,7 +25,7 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats import position_means
-from rounddiag.stats.token_positions import read_along
+from rounddiag.stats.token_positions import check_along
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ def plot_positions(
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
-    along, by = read_along(inputs.data, along, by)
+    check_along(along)
     means = _get_means(inputs, along, by)
     if means.empty:
         return empty_figure(_TITLES[along], NO_TOKENS, inputs.theme)

@@ -9,9 +9,6 @@
   and `difference_interval` (clustered bootstrap).
 """
 
-from typing import TYPE_CHECKING
-
-from rounddiag.errors import find_renamed
 from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
@@ -47,21 +44,7 @@ __all__ = [
     "worst_tokens",
 ]
 
-_RENAMED = {
-    "conditional": "conditional_means",
-    "differences": "compare_batches",
-    "partners": "pair_samples",
-    "positions": "position_means",
-    "standardised": "standardise",
-    "tails": "tail_shares",
-}
 
-if not TYPE_CHECKING:  # a type checker would let any name through
-
-    def __getattr__(name: str) -> object:
-        """Return a function by its former name, with a warning."""
-        return globals()[find_renamed(__name__, name, _RENAMED)]
-
-    def __dir__() -> list[str]:
-        """List the public names."""
-        return __all__
+def __dir__() -> list[str]:
+    """List the public names, without the modules that hold them."""
+    return __all__

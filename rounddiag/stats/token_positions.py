@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from rounddiag.batch import Batch
 from rounddiag.core.divergence import get_measure
-from rounddiag.errors import FrameError, warn_renamed
+from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import (
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
+    from rounddiag.batch import Batch
     from rounddiag.stats.inputs import Data
 
 
@@ -93,7 +92,7 @@ def position_means(
     """
     data, how = measure(data, a, b), get_measure(metric)
     batch = data.require_batch()
-    along, by = read_along(data, along, by)
+    check_along(along)
     tokens, rounds = data.tokens(), data.rounds
     first = _first_positions(batch, rounds, along)
     place = np.repeat(first, rounds["num_tokens"])
@@ -141,17 +140,8 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
             return found
 
 
-def read_along(
-    data: Measured, along: Along, by: str | None
-) -> tuple[Along, str | None]:
-    """Check `along`; `by` was its name, and still is where it is no column."""
-    if isinstance(data.data, Batch):
-        known = [*data.data.sample_columns, *data.data.round_columns]
-    else:
-        known = [*data.data.columns]
-    if by in PLACES and by not in known and along == "round":
-        warn_renamed(f"by={by!r}", f"along={by!r}", stacklevel=4)
-        along, by = by, None  # type: ignore[assignment]
+def check_along(along: str) -> None:
+    """Raise a FrameError unless positions can be counted this way."""
     if along not in PLACES:
         raise FrameError.build(
             key="along",
@@ -159,7 +149,6 @@ def read_along(
             found=repr(along),
             advice="Choose what tokens are counted from.",
         )
-    return along, by
 
 
 def _prompt_lengths(batch: Batch) -> Array:
