@@ -59,8 +59,9 @@ def _fingerprint(value: object) -> object:
         is_counted = not tensor.is_inference()
         return tensor._version if is_counted else float(tensor.double().sum())  # noqa: SLF001
     if isinstance(value, np.ndarray):
-        data = repr(value.tolist()).encode() if value.dtype == object else value.data
-        return hashlib.blake2b(bytes(data), digest_size=16).digest()
+        is_object = value.dtype == object
+        data = repr(value.tolist()).encode() if is_object else value.tobytes()
+        return value.dtype.str, hashlib.blake2b(data, digest_size=16).digest()
     if isinstance(value, Mapping):
         return tuple((str(name), _fingerprint(one)) for name, one in value.items())
     if isinstance(value, list | tuple) and any(

@@ -181,6 +181,7 @@ def table_of(
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> values = {"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0}
     >>> table = table_of(values, Source(path=Path("f"), size=0))
     >>> list(table.fields), list(table.columns), dict(table.info)

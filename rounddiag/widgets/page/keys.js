@@ -34,8 +34,11 @@ const KEYS_OF_CONTROLS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", " "
 
 // Keys must not reach the notebook, which has shortcuts of its own.
 function listenToKeys(node, actionOf) {
-  // A menu keeps letters for itself: once something is chosen, keys are the explorer's.
-  node.addEventListener("change", (event) => event.target.matches("select") && node.focus({ preventScroll: true }));
+  // A menu keeps letters for itself: once something is chosen, keys are the explorer's,
+  // but where it belongs to a note that is being written.
+  node.addEventListener("change", ({ target }) => {
+    if (target.matches("select") && !target.closest(".rdx-note-field")) node.focus({ preventScroll: true });
+  });
   node.addEventListener("keydown", (event) => {
     event.stopPropagation();
     const isTyping = event.target.matches(TAKES_LETTERS);
