@@ -53,6 +53,8 @@ def one(
     cells = (IMPORTS.format(root=str(ROOT)), _EXPLORER)
     with next_cells("ahead.ipynb", *cells) as lab:
         lab.run_all()
+        # The verdict takes room when it comes: cells must not move under the pointer.
+        expect(lab.page.locator(".rdx-verdict > summary b")).to_be_visible()
         yield Explored(lab)
         assert lab.console_errors == []
 
