@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING
 import torch
 
 import rounddiag as rd
-from rounddiag.runs.index import FOLDER
 from tests.benchmarks.core import make
 from tests.runs.ray_nodes import node_options
 
@@ -91,7 +90,8 @@ def line(name: str, value: float, per: float, unit: str = "step") -> None:
 def time_run(folder: Path, num_steps: int, options: argparse.Namespace) -> None:
     """Time what a user waits for."""
     fill(folder, num_steps, options.samples, options.positions)
-    index = folder / FOLDER
+    index = folder.with_name(f"{folder.name}_index")
+    os.environ["ROUNDDIAG_CACHE"] = str(index)
 
     def without_index() -> None:
         shutil.rmtree(index, ignore_errors=True)
@@ -114,7 +114,8 @@ def time_run(folder: Path, num_steps: int, options: argparse.Namespace) -> None:
     line("run.changes()", seconds(run.changes, 1), num_steps)
     size = (folder / "step_0.parquet").stat().st_size
     num = options.samples * options.positions
-    of_index = sum(file.stat().st_size for file in index.iterdir())
+    files = (one for one in index.rglob("*") if one.is_file())
+    of_index = sum(file.stat().st_size for file in files)
     print(
         f"a step file {size / 1e6:.1f} MB, {size / num:.1f} bytes a position;"
         f" index {of_index / num_steps:.0f} bytes a step"

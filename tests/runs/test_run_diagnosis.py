@@ -238,7 +238,7 @@ def test_a_run_is_diagnosed_again_for_another_range_or_detector(
     monkeypatch.setitem(
         rd.findings.DETECTORS,
         "mine",
-        Detector("mine", "exact", lambda _: None),
+        Detector("mine", "fact", lambda _: None),
     )
     assert judged_by() != before
 
