@@ -78,13 +78,6 @@ def report(
     notes : sequence of mapping
         Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
 
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If there is no such sample.
-
     Notes
     -----
     The page contains the text and screenshots of these samples; share it accordingly.

@@ -312,25 +312,17 @@ def token_text(
         Which sample: its number, from 0, or its id.
     round : int, optional
         Which round of it, from 0; all when left out.
-    a, b : str
-        The scores to compare.
     max_tokens : int
         The most tokens to show. Of longer samples, the rounds with the largest mean
         |diff| are shown, and the text states what is left out.
     theme : {"light", "dark"}, optional
         The page's own colours when left out.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     TokenText
         An object that a notebook shows as text.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample or round.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -135,15 +135,10 @@ def plot_compare(
         arguments.
     other : Run, optional
         The run that is compared with the first one.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "difference": False, "heatmap": False}`. For
         runs there are no intervals; the heatmap is that of their differences.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -153,14 +148,6 @@ def plot_compare(
         means as colours in one range. Of runs, the mean of each step over the tokens of
         all rounds, the differences of the steps that both have, and those of each step
         and round as colours.
-
-    Raises
-    ------
-    FrameError
-        If there are not 2 to 8 batches of one pair of scores, or not two runs; a frame
-        lacks a column, or a metric or layer is unknown.
-    BatchError
-        If a batch has no such score.
 
     Notes
     -----

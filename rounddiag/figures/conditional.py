@@ -80,31 +80,13 @@ def plot_conditional(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with the columns sample, round, diff and
         rollout_log_prob.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "envelope": False}`. The envelope is that of
         |old − rollout|: other metrics have none.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, a metric or layer is unknown,
-        the envelope is asked for and the metric has none, or `by` has more than 8
-        values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

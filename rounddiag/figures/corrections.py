@@ -46,21 +46,7 @@ def plot_corrections(
         A batch, or what `corrections` made of one without `by`.
     names : sequence of str or Correction, optional
         Of a batch: as in `corrections`.
-    a, b : str
-        The scores of the ratio; a frame has those that it was made with.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or a name is unknown.
-    BatchError
-        If the batch has no such score.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

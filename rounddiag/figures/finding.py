@@ -46,17 +46,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     ----------
     finding : Finding
         An item of a `Diagnosis`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If it is no Finding, or there is no such theme.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

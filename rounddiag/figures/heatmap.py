@@ -136,27 +136,16 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     pooling : {"max", "mean"}
         How samples that share a row are combined (above 400 samples, or fewer if there
         are more than 36 rounds): `max`, so that no outlier is hidden, or `mean`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
         rewards, or lengths if the batch has no rewards, at the right.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         `layout.meta` says which samples the rows are, from the top: `samples`, of
         which `pool` share a row.
-
-    Raises
-    ------
-    FrameError
-        If an option is unknown, the data lacks what it needs, or a frame has another
-        pair.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -57,19 +57,7 @@ def plot_legs(
         The column of the x axis, as in `legs`.
     behaviour : str, optional
         Of a batch: the score by the training engine with the sampler's weights.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or there is no column `by`.
-    BatchError
-        If the batch has no such score.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -80,27 +80,9 @@ def plot_positions(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `ci`, the intervals; `counts`, of samples and tokens.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If the batch does not know what `along` or `by` asks for, a frame lacks a column
-        or has another pair, there is no such metric or layer, or `by` has more than 8
-        values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

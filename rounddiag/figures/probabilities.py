@@ -95,26 +95,15 @@ def plot_probabilities(
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"density": False, "points": False, "diagonal": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         The `customdata` of its points begins with sample, round and token, or of
         samples with the sample.
-
-    Raises
-    ------
-    FrameError
-        If there are no such axes, a frame lacks a column or has another pair, a layer
-        is unknown, or `by` has more than 8 values.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

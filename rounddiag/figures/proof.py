@@ -38,17 +38,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     ----------
     proof : Proof
         As `rounddiag.prove` returns it.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If it is no Proof, or there is no such theme.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -65,29 +65,12 @@ def plot_roles(
     tagger : callable, optional
         For a batch: from the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, such as `status`: a point for each of its values,
         at most 8, under each other.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "counts": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If the batch has no tokenizer, a frame lacks a column or has another pair, a
-        metric or layer is unknown, or `by` has more than 8 values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -187,8 +187,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     data : Batch, DataFrame or path-like
         A batch, its file, its token frame (sample, round, diff), or its round summary,
         made with the same options.
-    metric : str
-        What is averaged, as in `round_summary`.
     weight : {"token", "sample"}
         What has equal weight in the mean.
     by : str, optional
@@ -200,8 +198,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         The round from which on the batch differs, to mark it instead of the worst one:
         `rounddiag.diagnose(batch).onset`. Other options than the default `metric`,
         `weight`, `by` and `last_aligned` leave it out.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         Which parts are drawn:
 
@@ -211,21 +207,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         - `survivors`, the samples that reach each round, measured at round 0; on for a
           batch or a token frame, where the other options are the default;
         - `counts`, of samples and tokens.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, there is no such metric, layer or column, `by` has
-        more than 8 values, or a layer was asked for that the options exclude; or a
-        frame has another pair.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

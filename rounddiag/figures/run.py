@@ -119,10 +119,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     ----------
     run : Run or DataFrame
         A run, or its summary, made with the same metric.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     rounds : sequence of int, optional
         The rounds with a line, at most 8; evenly chosen when left out.
     panels : sequence of {"reward", "entropy", "length"}
@@ -135,12 +131,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
         steps at which rounds change; `events`, of steps at which facts of the run
         change; `heatmap`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Raises
     ------

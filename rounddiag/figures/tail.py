@@ -81,24 +81,9 @@ def plot_tail(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ratios": False, "names": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, a layer is unknown, or `by` has
-        more than 8 values.
-    BatchError
-        If the batch has no such score.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -133,27 +133,16 @@ def plot_trajectory(
         its text is shown if it has one.
     sample : int or str
         Which sample: its number, from 0, or its id.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `diff`, the upper panel; `log_probs`, the lower one; `bands`,
         which shade the rounds.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         `layout.meta` says where on the x axis the first token of each round is:
         `rounds` and `starts`; the others of the round follow, one apart.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample, the frame lacks a column or has another pair, or no
-        panel is left.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

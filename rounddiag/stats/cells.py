@@ -46,8 +46,7 @@ def cell_frame(
     columns : sequence of str
         `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
         such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------

@@ -277,10 +277,7 @@ def compare_batches(
     batches : mapping of str to Batch, or sequence of Batch
         Token frames work too, and are paired if they have the column `sample_id`; and
         paths of files.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -292,12 +289,6 @@ def compare_batches(
         whose diff is finite, positive where it is larger than the first batch's, with
         its 95 % interval `ci_low`, `ci_high`, in the unit of the metric; `is_few` where
         either has fewer than 10 samples (or groups) in the round.
-
-    Raises
-    ------
-    FrameError
-        If there are fewer than two batches, a frame lacks a column, or there is no such
-        metric.
 
     Examples
     --------

@@ -37,8 +37,7 @@ def survivors(
     by : str, optional
         A column with one value per sample. Each value has a round 0 of its own; the
         column comes first.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -46,11 +45,6 @@ def survivors(
         One row per round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
         the samples that reach the round, at round 0), and `change`, which is
         `composition + within` exactly. In nats; NaN where a mean has no finite diff.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` has several values in a sample.
 
     Examples
     --------

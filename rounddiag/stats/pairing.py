@@ -100,11 +100,6 @@ def paired_cells(
         in the first batch, in the metric's unit; NaN where either is.
         `attrs["metric"]` names the metric.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     Examples
     --------
     >>> import pandas as pd
@@ -162,11 +157,6 @@ def worst_differences(
         `rounds` and `samples` whose means differ: `sample_id, baseline_sample, sample`,
         `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and `mean`
         of |diff|, `difference` and `low`, in nats.
-
-    Raises
-    ------
-    FrameError
-        If a column is missing.
 
     Examples
     --------

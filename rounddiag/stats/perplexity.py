@@ -38,8 +38,7 @@ def perplexities(
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by first and
         later rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -48,11 +47,6 @@ def perplexities(
         for each value of `by`): `sample`, `is_later` (or the column), `num_tokens`,
         `num_nonfinite` (tokens left out), `rollout_log_ppl` and `old_log_ppl` in nats,
         NaN where no token is left.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` is unknown.
 
     References
     ----------

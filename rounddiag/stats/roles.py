@@ -40,12 +40,9 @@ def role_means(
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds: a row for each of its values.
-    a, b : str
-        The scores to compare.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -55,13 +52,6 @@ def role_means(
         counted in their roles), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
         `ci_low`, `ci_high`, in the unit of the metric, `is_few`; `by` comes after the
         role.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no tokenizer, was redacted, or an option is invalid.
-    BatchError
-        If `batch` is not a Batch.
 
     Examples
     --------

@@ -55,14 +55,11 @@ def conditional_means(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, whose intervals are
         clustered by group if it has `group_id`.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
         Edges of the bins of probability, ascending; a bin includes its upper edge.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -71,11 +68,6 @@ def conditional_means(
         the column), `prob_low`, `prob_high`, `prob` (their mean), `num_samples`,
         `num_tokens`, `num_nonfinite`, `mean`, `ci_low`, `ci_high`, in the unit of the
         metric, `is_few`, and of |diff| the `envelope`.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or an option is invalid.
 
     References
     ----------
@@ -156,19 +148,13 @@ def standardise(
         a token counts as one over its sample's tokens in the round.
     edges : sequence of float
         Edges of the bins of probability, ascending; a bin includes its upper edge.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     DataFrame
         One row per round: `round, num_samples, num_tokens`, the observed `mean`,
         `is_few`, `standardised` and `covered`, from 0 to 1.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or there is no such metric.
 
     Examples
     --------

@@ -179,13 +179,12 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         frame, a column `group_id`), else samples.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
     by : str, optional
         A column of samples or rounds, such as `group_id` or `reward`: one row per value
         and round, and the value comes first. At most 100 values.
     threshold : float
         The probability ratio of the metric `beyond`.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -196,13 +195,6 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         says little. `prob_diff` is present for a batch, and
         for a frame with `prob_diff` or `rollout_log_prob`. For a pair other than the
         standard one, `attrs["pair"]` names both.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, or an option is invalid.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -36,8 +36,7 @@ def tail_shares(
         A batch, its file, or a token frame.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -46,11 +45,6 @@ def tail_shares(
         reaches, in ascending order: `rounds` (or the column), `abs_diff` in nats (0
         first), `num_tokens` and `share` at or beyond it, and `num_nonfinite` of the
         whole group.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` is unknown.
 
     Examples
     --------

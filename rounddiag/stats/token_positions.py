@@ -58,10 +58,7 @@ def position_means(
         which has one bin per number.
     by : str, optional
         A column of samples or rounds: a row for each of its values in each bin.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -72,13 +69,6 @@ def position_means(
         (`along="image"`), or for which the number of screenshots is unknown
         (`along="images"`), are in the last row; its `low` and `high` are NaN. `by`
         comes first.
-
-    Raises
-    ------
-    FrameError
-        If the batch lacks what an option needs, or the metric is unknown.
-    BatchError
-        If `batch` is not a Batch.
 
     Examples
     --------

@@ -102,11 +102,6 @@ def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
         that are not finite are counted and left out; so is a cell without a finite one.
         The bound can be below 0.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     Notes
     -----
     The bound treats a cell's tokens as independent and selects the worst of many cells:
@@ -139,11 +134,6 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     DataFrame
         Rows of `tokens` with all its columns; ties in their order. Tokens whose diff
         is not finite are left out.
-
-    Raises
-    ------
-    FrameError
-        If a column is missing.
 
     Examples
     --------
@@ -187,11 +177,6 @@ def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
         `sample, mean_abs_diff, low, num_tokens, num_nonfinite, num_rounds`, as
         `worst_cells` has them.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     References
     ----------
     W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
@@ -232,11 +217,6 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     -------
     Series or None
         None if no round has a finite mean.
-
-    Raises
-    ------
-    FrameError
-        If the frame lacks a column.
 
     Examples
     --------
