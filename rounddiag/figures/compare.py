@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_cut, note_zeros
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
@@ -26,7 +31,7 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     tick_step,
 )
-from rounddiag.figures._parts.lines import MAX_LINES, style_line, thin_rounds
+from rounddiag.figures._parts.lines import MAX_LINES, RoundLine, style_line, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
     MeanSeries,
@@ -40,27 +45,15 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.figures.compare_runs import compare_runs, name_runs
+from rounddiag.runs import Run
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import compare_batches, name_batches
+from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, TypeAlias
-
-    import plotly.graph_objects as go
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.runs import Run
-    from rounddiag.stats.inputs import Data
-
-    Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
-    Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
+Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
+Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
 
 LAYERS = ("ci", "difference", "heatmap")

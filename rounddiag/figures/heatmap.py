@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     cross,
     empty_figure,
     new_figure,
     plot_height,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
@@ -54,20 +61,8 @@ from rounddiag.stats.heatmap_rows import (
     samples_per_row,
     summarize_samples,
 )
+from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.stats.inputs import Data
-
 
 # What the colour can show: the names of metrics, and columns of cells.
 _METRICS = (*METRICS, "max_abs_diff", DIFFERENCE.name, *MEAN_COLUMNS.values())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import plotly.graph_objects as go
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from rounddiag.core.legs import ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE, WHOLE
@@ -11,6 +13,8 @@ from rounddiag.core.legs import legs as compute_legs
 from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     empty_figure,
     new_figure,
@@ -24,14 +28,7 @@ from rounddiag.figures._parts.labels import (
     shorten_value,
 )
 from rounddiag.schema import LEGS
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.stats.inputs import Data
+from rounddiag.stats.inputs import Data, measure
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
-from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.canvas import Theme, ThemeName, empty_figure, new_figure
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
-from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     HEIGHT,
@@ -25,20 +27,8 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats import position_means
-from rounddiag.stats.token_positions import check_along
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.stats.inputs import Data
-    from rounddiag.stats.token_positions import Along
-
+from rounddiag.stats.inputs import Data
+from rounddiag.stats.token_positions import Along, check_along
 
 _LAYERS = ("ci", "counts")
 _TITLES = {

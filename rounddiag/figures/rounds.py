@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import empty_figure, new_figure
+from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
 from rounddiag.figures._parts.lines import format_key, split_by_column, thin_rounds
@@ -31,21 +34,10 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
-from rounddiag.schema import ROUND, SUMMARY, mean_column
+from rounddiag.findings import Onset
+from rounddiag.schema import ROUND, SUMMARY, Pair, mean_column
 from rounddiag.stats import round_summary, survivors, worst_round
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.findings import Onset
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data
 
 # The columns of a summary that the figure needs.
 _COLUMNS = (

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
@@ -42,19 +46,10 @@ from rounddiag.figures._parts.step_panels import (
 )
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
+from rounddiag.runs.change_points import Break
+from rounddiag.runs.diagnosis import Event
 from rounddiag.schema import ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.diagnosis import Event
-
 
 LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     empty_figure,
     new_figure,
@@ -23,23 +27,13 @@ from rounddiag.figures._parts.labels import (
     format_percent,
     shorten_value,
 )
-from rounddiag.figures._parts.lines import format_key, split_by_round
+from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_round
 from rounddiag.figures._parts.means import note_left_out
-from rounddiag.schema import ABS_DIFF, SHARE
+from rounddiag.schema import ABS_DIFF, SHARE, Pair
 from rounddiag.stats import tail_shares
+from rounddiag.stats.inputs import Data
 from rounddiag.stats.tail import RATIOS
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
 
 # Height of the plot, room under it, and room for names at its right, in pixels.
 _PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import run_sums
-from rounddiag.core.divergence import get_measure
+from rounddiag.core.divergence import TokenMetric, get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import (
     difference_interval,
     mean_differences,
 )
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.core.measured import Measured
-    from rounddiag.stats.inputs import Data
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,6 @@ import pandas as pd
 from rounddiag.core.scores import tag_pair
 from rounddiag.schema import ROUNDS, mean_column
 from rounddiag.stats.worst import worst_cells, worst_samples
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from rounddiag.stats.grouping import split_by, split_first
-from rounddiag.stats.inputs import measure
+from rounddiag._typing import Array
+from rounddiag.stats.grouping import Split, split_by, split_first
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.wording import with_minus
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
 
 _COLUMNS = ("rollout_log_prob", "old_log_prob")
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core import token_roles
 from rounddiag.core.divergence import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.inputs import Data
-    from rounddiag.text.role_tagging import Tagger
-
+from rounddiag.stats.inputs import Data, measure
+from rounddiag.text.role_tagging import Tagger
 
 FIRST, LAST = "first of a round", "last of a round"
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag import schema
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
-from rounddiag.core.measured import number_values, require_source
+from rounddiag.core.measured import Measured, number_values, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import split_rounds_by
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.grouping import Split, split_rounds_by
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.stats.intervals import Estimator, Resampling, is_few
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
 
 # Means that a frame without probabilities lacks.
 _SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
-from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
+from rounddiag._typing import Array
+from rounddiag.stats.grouping import Split, split_by, split_rounds
+from rounddiag.stats.inputs import Data, measure
 
 # Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
@@ -18,15 +21,7 @@ from rounddiag.stats.grouping import (
     round_group,
     split_by,
 )
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data, measure
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 

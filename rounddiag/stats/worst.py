@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag import schema
+from rounddiag._typing import Array
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.aggregation import run_sums
 from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import aggregate_rounds
 from rounddiag.stats.intervals import few_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag._typing import Array
-
 
 _QUANTILE = 1.96  # a normal variable is lower in 97.5 % of draws
 # Tokens of the frame's mean and spread that are added to each cell and sample: a few
