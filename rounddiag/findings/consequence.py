@@ -53,7 +53,8 @@ def _weights(view: View, name: str) -> Array:
     """Return the weight of each token of the view."""
     num = to_numpy(view.batch.rounds.num_tokens)
     place = (np.cumsum(num) - num)[view.segment] + view.token
-    return token_weights(view.batch, name, view.a, view.b)[place]
+    found: Array = token_weights(view.batch, name, view.a, view.b)[place]
+    return found
 
 
 def _describe_hiding(view: View, touched: Array) -> str:
