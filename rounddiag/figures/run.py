@@ -44,15 +44,16 @@ from rounddiag.figures._parts.step_panels import (
     new_step_figure,
     place_rounds,
 )
+from rounddiag.figures.legs import add_legs_of_steps, describe_legs
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
 from rounddiag.runs.change_points import Break
 from rounddiag.runs.diagnosis import Event
-from rounddiag.schema import ROUND, RUN, STEPS, Pair
+from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
 LAYERS = ("ci", "band", "marks", "events", "heatmap")
-PANELS = ("reward", "entropy", "length")
+PANELS = ("reward", "entropy", "length", "legs")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
 _COLUMNS = (
@@ -116,8 +117,9 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         A run, or its summary, made with the same metric.
     rounds : sequence of int, optional
         The rounds with a line, at most 8; evenly chosen when left out.
-    panels : sequence of {"reward", "entropy", "length"}
-        Means over the samples of a step to draw below; a run only.
+    panels : sequence of {"reward", "entropy", "length", "legs"}
+        What to draw below, of a run only: means over the samples of a step; the factors
+        of the ratio that a trainer uses, as `rounddiag.legs` has them.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
         the run when left out. A frame has no band without it, and another pair than
@@ -157,6 +159,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     'training step'
     """
     rows, beside = _get_rows(run, metric, Pair(a, b), panels)
+    legs = run.legs() if "legs" in panels and isinstance(run, Run) else None
     inputs = prepare(
         rows, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
     )
@@ -185,6 +188,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
             *_unknown_rounds(run),
             *_captions(scene, usual, marks),
             *_list_marks("▽", events),
+            *([] if legs is None else describe_legs(legs, chosen)),
         ],
         rows["step"],
         stacked,
@@ -196,7 +200,12 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     for round_ in scene.rounds:
         _add_line(figure, scene, round_, has_intervals=drawn["ci"])
     for number_, name in enumerate(panels, 2):
-        _add_panel(figure, beside, name, f"y{number_}", chosen)
+        axis = f"y{number_}"
+        if name == "legs" and legs is not None:
+            add_legs_of_steps(figure, legs, axis, chosen)
+            add_heading(figure, axis, LEGS["mean_log_ratio"].label, chosen)
+        else:
+            _add_panel(figure, beside, name, axis, chosen)
     if drawn["heatmap"]:
         _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
@@ -289,7 +298,7 @@ def _panels(
     """Return the panels, from the top."""
     title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
     means = {**scene.axis.layout(), **title}
-    others = {"nticks": 3, "rangemode": "tozero"}
+    others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
     return [
         StepPanel(height=MEANS_HEIGHT, axis=means),
         *(StepPanel(height=_PANEL, axis=others) for _ in names),

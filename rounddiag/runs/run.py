@@ -32,7 +32,12 @@ from rounddiag.runs.engines import Engine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
-from rounddiag.runs.step_tables import load_step, measure_step, step_frame
+from rounddiag.runs.step_tables import (
+    load_step,
+    measure_legs,
+    measure_step,
+    step_frame,
+)
 from rounddiag.schema import RUN, Pair, metric_name
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
@@ -277,6 +282,18 @@ class Run:
         with self._lock:
             rounds = self.summary()
             return step_frame(rounds, self._index.rows("steps", self._files.values()))
+
+    def legs(self) -> pd.DataFrame:
+        """Return the factors of the ratio of each step: `step`, and `rounddiag.legs`.
+
+        The first call reads the log-probabilities of each file; results are kept in the
+        index.
+        """
+        with self._lock:
+            files = [*self._files.values()]
+            compute = partial(measure_legs, self._folder)
+            self._index.fill({"legs": "legs"}, files, compute, label="legs")
+            return self._index.rows("legs", files)
 
     def changes(self, *, metric: str = "abs_diff") -> pd.DataFrame:
         """Find the steps at which the mean of a round changes, or begins to grow.
