@@ -14,6 +14,7 @@ from rounddiag.findings.causes import (
     name_candidates,
 )
 from rounddiag.findings.conditions import VERSIONS
+from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -37,7 +38,7 @@ MAX_FINDINGS = 6
 # A fitted effect must show outside of the first place too: this part of its slope.
 MIN_SLOPE, LARGE = 0.5, 5.0
 # Zeros that another fact or reversal has explained are no fills.
-_OWN_ZEROS = frozenset({"mask_too_wide", "swapped_rows"})
+_OWN_ZEROS = frozenset({"mask_offset", "mask_too_wide", "swapped_rows"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,6 +198,15 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         )
         cause = _older_weights(view, place)
         share = float(view.abs_diff[tokens].sum()) / total
+        constant = undo_bias(view, tokens)
+        if constant is not None:
+            yield Explained(
+                kind="reversal",
+                evidence=replace(constant, where=where),
+                indices=np.flatnonzero(tokens),
+                share=share,
+            )
+            continue
         if cause:
             evidence = replace(evidence, cause=cause, shown=_say_versions(place))
             yield Explained(
