@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Part of the sum of |diff| that is missing mass, and the missing mass in standard
-# errors. Lost context reaches 0.62 and 6 on the bench, as a few large terms are missing
-# by chance.
-MIN_MISSING = 0.68
+# Part of the sum of |diff| that is missing mass: (1 - kept) / -log(kept) where half of
+# the mass is kept, and more where more is; and the missing mass in standard errors.
+MIN_MISSING = 0.5 / float(np.log(2))
 MIN_Z = 8.0
 MIN_TOKENS = 30
 MIN_ALONE = 0.02
@@ -84,6 +84,10 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
         return None  # a fitted effect leaves less than a complete distribution
     lost, error, missing = _mass(view)
     if missing < MIN_MISSING or lost < MIN_Z * error:
+        return None
+    half = fitting_half(view, view.uncertain)
+    parts = (one for one in (half, ~half) if (view.uncertain & one).any())
+    if any(_mass(view.keep(one))[2] < MIN_MISSING for one in parts):
         return None
     return lost, error, missing
 
