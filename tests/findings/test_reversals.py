@@ -61,11 +61,10 @@ def moved(by: list[int]) -> dict[str, Array]:
     # What was not generated has no log-prob by the sampler, and one by the trainer.
     old = np.where(written, np.minimum(old, 0), -rng.exponential(2.0, place.shape) - 1)
     starts = np.arange(ROUNDS) * STEP + by
-    mask: Array = (
-        (place[..., None] >= starts) & (place[..., None] < starts + TOKENS)
-    ).any(-1)
+    since = place[..., None] - starts
+    mask = np.sum((since >= 0) & (since < TOKENS), axis=-1)
     ids: Array = np.where(written, rng.integers(100, 150, place.shape), place % STEP)
-    return {"rollout": rollout, "old": old, "ids": ids, "mask": mask.astype(np.int64)}
+    return {"rollout": rollout, "old": old, "ids": ids, "mask": mask}
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def follows_log_odds(view: View) -> bool:
 
 
 def _explain(x: Array, y: Array, fit: Array) -> float:
-    """Return the part of the squares of y that a line of one half explains on the other."""
+    """Return which part of the squares of y a line of one half explains elsewhere."""
     if min(fit.sum(), (~fit).sum()) < MIN_PER_SAMPLE or x[fit].std() == 0:
         return 0.0
     rest = y[~fit] - np.polyval(np.polyfit(x[fit], y[fit], 1), x[~fit])
