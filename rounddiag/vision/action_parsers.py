@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from rounddiag.action_grammar import Call, find_calls, json_calls, xml_calls
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, read_call
-
-if TYPE_CHECKING:
-    from rounddiag.vision.actions import Kind
-
+from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, Kind, read_call
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
