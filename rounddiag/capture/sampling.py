@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.capture.trainer_batch import TrainerBatch
 
-    Screenshots = tuple[PatchScreenshot, ...]
-
-
+Screenshots = tuple[PatchScreenshot, ...]
 RANDOM, WORST = "random", "worst"
 _COLOURS, _FRAMES = 3, 2  # of a patch; both frames of a screenshot are equal
 
