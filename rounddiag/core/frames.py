@@ -63,13 +63,6 @@ def token_frame(
         a pair other than the standard one, `old_log_prob` holds the log-probs of `a`
         and `rollout_log_prob` those of `b`, and `attrs["pair"]` names both.
 
-    Raises
-    ------
-    FrameError
-        If a column is unknown, or the batch lacks what it needs.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
-
     Examples
     --------
     >>> import torch, rounddiag as rd
@@ -104,19 +97,7 @@ def round_frame(
     columns : sequence of str
         More columns: `first_unequal`, the position in the response of the first token
         whose log-probs differ at all, NaN if none does.
-    a, b : str
-        The scores to compare.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If a column is unknown.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Examples
     --------
@@ -195,19 +176,7 @@ def sample_frame(
     columns : sequence of str
         More columns: `first_unequal`, the position in the response of the first token
         whose log-probs differ at all, NaN if none does.
-    a, b : str
-        The scores to compare.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If a column is unknown.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Examples
     --------

@@ -140,7 +140,9 @@ class Ratios:
         return found
 
 
-def token_weights(batch: Batch, name: str | Correction) -> Array:
+def token_weights(
+    batch: Batch, name: str | Correction, a: str = "old", b: str = "rollout"
+) -> Array:
     """Return the weight that a correction gives each generated token, NaN if undefined.
 
     0 where it drops the token.
@@ -151,7 +153,7 @@ def token_weights(batch: Batch, name: str | Correction) -> Array:
     >>> token_weights(rd.load("sample_data/healthy.parquet"), "none")[:2]
     array([1., 1.], dtype=float32)
     """
-    ratios = Ratios.of(batch, "old", "rollout", None)
+    ratios = Ratios.of(batch, a, b, None)
     found = np.full(len(ratios.kept), np.nan, dtype=np.float32)
     found[ratios.kept] = ratios.weights(find_correction(name))
     return found

@@ -22,6 +22,7 @@ from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
+from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import Explained, explain
 from rounddiag.findings.finding import Finding
@@ -86,6 +87,8 @@ class Diagnosis(Sequence[Finding]):
         A warning about all numbers, such as that the rounds are unknown; empty if none.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
+    consequence : str
+        What the mismatch does to the update; empty without advantages.
     """
 
     verdict: Verdict
@@ -100,6 +103,7 @@ class Diagnosis(Sequence[Finding]):
     is_thinned: bool = field(default=False)
     caveat: str = ""
     equal_start: str = ""
+    consequence: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -133,7 +137,7 @@ class Diagnosis(Sequence[Finding]):
     @property
     def advice(self) -> str:
         """The cause and how it was shown, or what is possible and what decides."""
-        return write_advice(self)
+        return " ".join(filter(None, (write_advice(self), self.consequence)))
 
     def at_limits(self, factor: float) -> Verdict:
         """Return the verdict that the batch would have with all limits multiplied.
@@ -342,7 +346,14 @@ def _diagnose(
         reason = f"one sample cannot be compared with others; {mean}"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    return replace(result, verdict=verdict, findings=findings, rest=rest)
+    consequence = describe_consequence(view, findings)
+    return replace(
+        result,
+        verdict=verdict,
+        findings=findings,
+        rest=rest,
+        consequence=consequence,
+    )
 
 
 def _caveat(view: View) -> str:

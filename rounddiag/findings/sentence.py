@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import to_numpy
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
@@ -174,25 +173,7 @@ def _advise(diagnosis: Diagnosis) -> str:
         parts.append(f"{pluralize(places, 'more place')} beside it.")
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
-    return " ".join([*parts, *_weigh(bugs)])
-
-
-def _weigh(bugs: Sequence[Finding]) -> list[str]:
-    """Say which part of the step's gradient weight findings touch, if it is known.
-
-    The gradient weight of a token is |advantage|: what it adds to an update without
-    correction, of a ratio of 1.
-    """
-    view = bugs[0].view
-    if view.batch.advantages is None:
-        return []
-    size = np.abs(to_numpy(view.batch.advantages)[view.flat].astype(np.float64))
-    total = float(size.sum())
-    if not (np.isfinite(total) and total > 0):
-        return []
-    touched = np.unique(np.concatenate([one.indices for one in bugs]))
-    share = float(size[touched].sum()) / total
-    return [f"These tokens carry {share:.0%} of the step's gradient weight."]
+    return " ".join(parts)
 
 
 def _name(finding: Finding) -> str:

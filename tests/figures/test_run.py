@@ -157,6 +157,32 @@ def test_the_entropy_of_steps_is_beside_them_on_request(tmp_path: Path) -> None:
     assert (line.x.tolist(), line.y.tolist()) == ([1, 2], [0.5, 1.0])
 
 
+def test_the_legs_of_the_ratio_are_beside_them_on_request(tmp_path: Path) -> None:
+    """At step 1 `old` is 0.5 nat above the rollout and the update 0.25 more."""
+    for step in (1, 2):
+        batch = scaled_batch(1)
+        old = batch.rollout_log_probs + step / 2
+        scores = {"current": old + 0.25} if step == 1 else {}
+        changed = replace(batch, old_log_probs=old, scores=scores)
+        rd.save(changed, tmp_path / f"step_{step}.parquet")
+    run = rd.open_run(tmp_path)
+    rows = run.legs().set_index(["step", "leg"])["mean_log_ratio"]
+    assert rows.to_dict() == {
+        (1, "engine gap and staleness"): pytest.approx(0.5),
+        (1, "update"): pytest.approx(0.25),
+        (1, "whole"): pytest.approx(0.75),
+        (2, "engine gap and staleness"): pytest.approx(1.0),
+        (2, "whole"): pytest.approx(1.0),
+    }
+    figure = plot_run(run, panels=["legs"])
+    first, second = (one for one in figure.data if one.yaxis == "y2" and one.name)
+    assert (first.x.tolist(), first.y.tolist()) == ([1, 2], pytest.approx([0.5, 1.0]))
+    assert (second.x.tolist(), second.y.tolist()) == ([1], pytest.approx([0.25]))
+    lines = captions(figure)
+    assert any("■ engine gap and staleness" in one for one in lines)
+    assert "one leg: no score has the sampler's weights in the trainer" in lines
+
+
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:
     rows = pd.concat([summary_frame().assign(round=round_) for round_ in range(20)])
     rows = rows.drop_duplicates(["step", "round"])

@@ -132,5 +132,5 @@ def test_a_finding_says_what_it_weighs_in_the_update(
         advantages[start:stop] = in_later_rounds
     assert "gradient weight" not in rd.diagnose(batch).text
     text = rd.diagnose(replace(batch, advantages=advantages)).text
-    assert text.endswith(clause)
+    assert clause in text
     assert ("gradient weight" in text) == bool(clause)
