@@ -161,7 +161,7 @@ def test_the_legs_of_the_ratio_are_beside_them_on_request(tmp_path: Path) -> Non
     """At step 1 `old` is 0.5 nat above the rollout and the update 0.25 more."""
     for step in (1, 2):
         batch = scaled_batch(1)
-        old = batch.rollout_log_probs + step / 2
+        old = batch.log_probs("rollout") + step / 2
         scores = {"current": old + 0.25} if step == 1 else {}
         changed = replace(batch, old_log_probs=old, scores=scores)
         rd.save(changed, tmp_path / f"step_{step}.parquet")
