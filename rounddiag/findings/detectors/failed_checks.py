@@ -1,4 +1,4 @@
-"""Failed contracts of `rd.check` as facts, under the cause that they show."""
+"""Failed contracts of `rd.check` as facts, under the causes that they show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.finding import Evidence
-from rounddiag.findings.registry import register
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 _QUIET = frozenset({"padding_rows", "mask_punched"})
 
 
-@register("failed_check", kind="fact")
 def failed_checks(view: View) -> Iterator[Evidence]:
-    """Turn failed contracts into evidence; what is only worth knowing is left out."""
+    """Yield failed contracts as evidence; what is only worth knowing is left out."""
     if num := view.batch.meta.get("num_dropped_copies"):
         yield Evidence(
             cause="padding_rows",
-            severity="note",
             tokens=np.zeros(len(view), dtype=bool),
             adds_mismatch=False,
             where={
