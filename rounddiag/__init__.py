@@ -57,6 +57,24 @@ Public names, in the order of work:
 `plot_run`            the mean of each round over the steps of a run
 ====================  ==============================================================
 
+Arguments that mean the same in all functions:
+
+==========  ========================================================================
+`data`      a Batch, its file, or a frame with the columns that the function names
+`a`, `b`    the scores to compare, `a` minus `b`: `old`, `rollout`, or others that the
+            batch has; a frame keeps the pair that it was made with
+`metric`    what is averaged: `abs_diff`, `diff`, `k3`, ... (`help(round_summary)`)
+`by`        a column of samples or rounds: results for each of its values
+`layers`    parts of a figure to leave out, or to add: `{"ci": False}`
+`theme`     "light" or "dark"; left out, the one that `figures.use_theme` set
+==========  ========================================================================
+
+A `plot_*` returns a `plotly.graph_objects.Figure` and shows nothing. Bad input raises a
+`RounddiagError`, which is a ValueError and says what was expected, what was found and
+what to do: `BatchError` (not a batch, or one that lacks a score or column),
+`FrameError` (a frame that lacks a column or has another pair, a metric, column, layer
+or option that does not exist), `LoadError` (a file).
+
 The packages, of which `capture`, `errors`, `figures`, `findings`, `stats` and `vision`
 are public:
 

@@ -65,13 +65,6 @@ def legs(
         Tokens of which a log-prob is not finite are left out, and counted in
         `attrs["num_nonfinite"]`.
 
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If there is no such column.
-
     Notes
     -----
     Names as verl's decoupled mode and "Missing Old Logits" (arXiv 2605.12070) have

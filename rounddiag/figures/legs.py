@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import plotly.graph_objects as go
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from rounddiag.core.legs import (
@@ -19,6 +21,8 @@ from rounddiag.core.legs import legs as compute_legs
 from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     empty_figure,
     new_figure,
@@ -32,14 +36,7 @@ from rounddiag.figures._parts.labels import (
     shorten_value,
 )
 from rounddiag.schema import LEGS
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.stats.inputs import Data
+from rounddiag.stats.inputs import Data, measure
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
@@ -74,19 +71,7 @@ def plot_legs(
         The column of the x axis, as in `legs`.
     behaviour : str, optional
         Of a batch: the score by the training engine with the sampler's weights.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or there is no column `by`.
-    BatchError
-        If the batch has no such score.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

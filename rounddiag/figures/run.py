@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
@@ -43,19 +47,10 @@ from rounddiag.figures._parts.step_panels import (
 from rounddiag.figures.legs import add_legs_of_steps, describe_legs
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
+from rounddiag.runs.change_points import Break
+from rounddiag.runs.diagnosis import Event
 from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.diagnosis import Event
-
 
 LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length", "legs")
@@ -120,10 +115,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     ----------
     run : Run or DataFrame
         A run, or its summary, made with the same metric.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     rounds : sequence of int, optional
         The rounds with a line, at most 8; evenly chosen when left out.
     panels : sequence of {"reward", "entropy", "length", "legs"}
@@ -137,12 +128,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
         steps at which rounds change; `events`, of steps at which facts of the run
         change; `heatmap`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Raises
     ------

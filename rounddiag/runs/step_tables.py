@@ -8,13 +8,15 @@ framework's, the columns of masks and log-probs are read.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag.batch import Batch
 from rounddiag.core.legs import legs
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
@@ -22,17 +24,10 @@ from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN, SCORE
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
-from rounddiag.schema import STEPS
+from rounddiag.runs.folder import RunFolder, StepFiles
+from rounddiag.schema import STEPS, Pair
 from rounddiag.stats import round_summary
 from rounddiag.stats.summary import summary_from_totals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag.batch import Batch
-    from rounddiag.runs.folder import RunFolder, StepFiles
-    from rounddiag.schema import Pair
-
 
 # The columns of a step file from which summaries are computed; those of a step too;
 # and those that `by` can name beside the open ones.
