@@ -64,11 +64,12 @@ class Ratios:
             update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
             kept &= np.isfinite(update)
         weight = _advantages(batch, sample, advantages)
+        of_a, of_b = (pack_tokens(pair, one)[kept] for one in pair.both_log_probs())
         return cls(
             kept=kept,
             sample=sample[kept],
-            a=pack_tokens(pair, pair.old_log_probs)[kept].astype(np.float64),
-            b=pack_tokens(pair, pair.rollout_log_probs)[kept].astype(np.float64),
+            a=of_a.astype(np.float64),
+            b=of_b.astype(np.float64),
             log_ratio=log_ratio[kept],
             update=None if update is None else update[kept],
             advantage=weight[kept],

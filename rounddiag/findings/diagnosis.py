@@ -24,7 +24,7 @@ from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.equal_start import describe_equal_start
-from rounddiag.findings.explanation import Explained, explain
+from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -317,7 +317,7 @@ def _diagnose(
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
-    checks = check(batch, a=a, b=b, fast=len(batch.response_ids) > MAX_POSITIONS)
+    checks = check(batch, a=a, b=b, fast=batch.num_positions > MAX_POSITIONS)
     result = Diagnosis(
         verdict="not_measurable",
         level=level,
@@ -331,11 +331,12 @@ def _diagnose(
         is_thinned=view.is_thinned,
         caveat=_caveat(view),
     )
-    if result.reason:
-        return result
-    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     view.facts.memo["checks"] = checks
     view.facts.memo["kind_is_stated"] = is_known
+    if result.reason:
+        updates = tuple(_finding(one, view) for one in explain_updates(view))
+        return replace(result, findings=updates)
+    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
