@@ -15,11 +15,10 @@ from rounddiag.capture.options import absolute_folder, make_folder, remove_stale
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.screenshots import StoredScreenshot
 from rounddiag.runs.engines import check_engine, map_items
 from rounddiag.runs.folder import RunFolder
 from rounddiag.runs.step_tables import load_step
-from rounddiag.vision import EncodedScreenshot
+from rounddiag.vision import EncodedScreenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

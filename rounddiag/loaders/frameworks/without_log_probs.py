@@ -33,30 +33,6 @@ def _format(
     )
 
 
-VERL_ROLLOUTS = _format(
-    *("verl", "*.jsonl", "input output gts score step"),
-    "what verl writes to `rollout_data_dir`",
-    "texts and scores, without log-probs",
-    "verl",
-)
-TRL_COMPLETIONS = _format(
-    *("TRL", "completions_*.parquet", "step prompt completion advantage"),
-    "TRL's log of completions",
-    "texts and rewards, without log-probs",
-    "trl",
-)
-AREAL_ROLLOUTS = _format(
-    *("AReaL", "*.jsonl", "task_id seqlen prompt_len head_version tail_version"),
-    "AReaL's dump of rollouts",
-    "texts and versions, without log-probs",
-    "areal",
-)
-RLLM_EPISODE = _format(
-    *("rLLM", "episode_*.json", "training_step episode_id task_hash trajectories"),
-    "an episode of rLLM",
-    "texts and rewards, without log-probs",
-    "rllm",
-)
 TINKER_SUMMARIES = _format(
     *("Tinker", "*_rollout_summaries.jsonl", "steps trajectory_metrics final_ob_len"),
     "Tinker's summaries of rollouts",
@@ -68,11 +44,4 @@ DART_GUI = _format(
     "a step of DART-GUI",
     "the sampler's log-probs, without the trainer's",
     "verl",
-)
-ATIF = _format(
-    *("Harbor, NeMo Gym", "trajectory.json", "schema_version agent steps"),
-    "an ATIF trajectory",
-    "texts, and at most the sampler's log-probs, without the trainer's",
-    "Save the batch of the trainer that learns from it, as `rounddiag recipe` says;"
-    ' `rounddiag.attach(batch, "trajectories", file)` then adds the screenshots.',
 )
