@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.checks.tokens import known_sequence
@@ -49,7 +50,7 @@ class BatchCache:
     @cached_property
     def image_token(self) -> int | None:
         """The token id of image tokens; None if it is not known."""
-        if self._batch.is_redacted:
+        if self._batch.lacks("ids"):
             return None
         try:
             return image_token(self._batch)
@@ -58,8 +59,9 @@ class BatchCache:
 
     @cached_property
     def special(self) -> dict[int, str]:
-        """The tokenizer's special tokens, id to text; empty in a redacted batch."""
-        return {} if self._batch.is_redacted else special_tokens(self._batch.tokenizer)
+        """The tokenizer's special tokens, id to text; empty without ids."""
+        batch = self._batch
+        return {} if batch.lacks("ids") else special_tokens(batch.tokenizer)
 
     @cached_property
     def with_screenshots(self) -> list[int]:
@@ -101,31 +103,51 @@ class TokenSequence:
 
     Attributes
     ----------
-    ids: The token ids of both.
-    num_prompt: How many of them belong to the prompt.
+    ids: The token ids of both; None if they are not known.
+    texts: The pieces of both, of a batch of texts alone.
+    num_prompt, num_response: How many tokens each has.
     is_image: Which of them are image tokens.
     """
 
-    ids: Array
+    ids: Array | None
+    texts: list[str]
     num_prompt: int
+    num_response: int
     is_image: Array
     batch: Batch
 
     @classmethod
     def of(cls, batch: Batch, sample: int, cache: BatchCache) -> TokenSequence:
         """Build it for one sample."""
-        num_prompt, ids = known_sequence(batch, sample)
-        token = cache.image_token
-        is_image = np.zeros(len(ids), dtype=bool) if token is None else ids == token
-        return cls(ids=ids, num_prompt=num_prompt, is_image=is_image, batch=batch)
+        num_response = int(batch.lengths[sample])
+        ids, texts, num_prompt = None, [], 0
+        if batch.pieces is not None:
+            prompt = prompt_pieces(batch, sample)
+            texts, num_prompt = prompt + piece_texts(batch, sample), len(prompt)
+        elif batch.response_ids is not None:
+            num_prompt, ids = known_sequence(batch, sample)
+        token, size = cache.image_token, num_prompt + num_response
+        is_image = np.zeros(size, dtype=bool)
+        if token is not None and ids is not None:
+            is_image = ids == token
+        return cls(
+            ids=ids,
+            texts=texts,
+            num_prompt=num_prompt,
+            num_response=num_response,
+            is_image=is_image,
+            batch=batch,
+        )
 
     def pieces(self, spans: Sequence[Span]) -> list[list[str]]:
         """Return the text of spans, given by positions in the response."""
+        num = self.num_prompt
+        if self.texts:
+            return [self.texts[start + num : stop + num] for start, stop in spans]
         ends = np.cumsum([0, *(stop - start for start, stop in spans)]).tolist()
-        if self.batch.is_redacted:
+        if self.ids is None:
             texts = [NO_TEXT] * ends[-1]
         else:
-            num = self.num_prompt
             parts = [self.ids[start + num : stop + num] for start, stop in spans]
             ids = np.concatenate([self.ids[:0], *parts])
             texts = pieces(ids, self.batch.tokenizer, starts=ends[:-1])
@@ -134,7 +156,7 @@ class TokenSequence:
     def gaps(self, starts: Array, counts: Array) -> list[dict[str, Any]]:
         """Describe the observations before, between and after the rounds."""
         begins = [-self.num_prompt, *(starts + counts).tolist()]
-        ends = [*starts.tolist(), len(self.ids) - self.num_prompt]
+        ends = [*starts.tolist(), self.num_response]
         spans = [
             (start, stop, before if before < len(starts) else None)
             for before, (start, stop) in enumerate(zip(begins, ends, strict=True))
@@ -190,7 +212,7 @@ def _round_records(
         for first, stop in zip(table["first"], stops, strict=True)
     ]
     actions = describe_actions(texts, [None if i is None else shots[i] for i in seen])
-    if one.tokenizer is None or one.is_redacted:  # not that there is no action
+    if one.lacks("text", "tokenizer"):  # not that there is no action
         actions = [{**action, "label": "no text"} for action in actions]
     rows = table.to_dict("records")
     return [
@@ -201,9 +223,6 @@ def _round_records(
 
 def _shots(one: Batch) -> Sequence[Screenshot]:
     return () if one.images is None else one.images[0]
-
-
-_TOKENS = ("position", "old_log_prob", "rollout_log_prob")
 
 
 def sample_payload(
@@ -221,7 +240,7 @@ def sample_payload(
     tokens = _token_columns(one, frame, cache)
     ranks = cache.ranks(tokens["diff"], a, b)
     tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
-    if one.tokenizer is not None and not one.is_redacted:
+    if not one.lacks("text", "tokenizer"):
         special = {*cache.special.values()}
         starts = np.cumsum(counts) - counts
         tokens["role"] = roles(tokens["piece"], starts=starts, special=special)
@@ -255,7 +274,14 @@ def weight_limit(batch: Batch) -> float | None:
 def _available_columns(batch: Batch) -> list[str]:
     """Return the columns of the token frame that the batch has."""
     numbers = [name for name in token_columns_of(batch) if name != "importance_weight"]
-    return [*_TOKENS, *numbers, *([] if batch.is_redacted else ["text", "token_id"])]
+    needs = {
+        "old_log_prob": "old",
+        "rollout_log_prob": "rollout",
+        "text": "text",
+        "token_id": "ids",
+    }
+    known = [name for name, what in needs.items() if not batch.lacks(what)]
+    return ["position", *known, *numbers]
 
 
 def _token_columns(
@@ -288,7 +314,7 @@ def observed_tokens(
     r"""Return a span of a sample's prompt and response, token by token."""
     check_sample(sample, batch.num_samples)
     sequence = TokenSequence.of(batch, sample, cache or BatchCache(batch))
-    low, high = -sequence.num_prompt, len(sequence.ids) - sequence.num_prompt
+    low, high = -sequence.num_prompt, sequence.num_response
     if not low <= start <= stop <= high:
         raise FrameError.build(
             key="start, stop",
