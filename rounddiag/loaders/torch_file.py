@@ -137,7 +137,8 @@ def data_start(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> int:
             found=f"no zip entry where {entry.filename!r:.60} should be"
         )
     name, extra = struct.unpack("<HH", header[26:30])
-    return entry.header_offset + len(header) + name + extra
+    start: int = entry.header_offset + len(header) + name + extra
+    return start
 
 
 def _read_legacy(span: Span, stream: SpanReader) -> object:

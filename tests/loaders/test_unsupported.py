@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 
 from rounddiag.loaders import formats, load
 from tests.loaders.table_cases import says
@@ -83,18 +82,6 @@ def test_the_keys_of_json_lines_in_an_npz_name_the_file_that_has_them(
         f"{path}: expected training data of a step, as NeMo-RL saves it in"
         f" train_data_step*.jsonl; found a dictionary of {', '.join(keys)}, with"
         " values of other kinds. Save it again with the program that wrote it."
-    )
-    with says(message):
-        load(path)
-
-
-def test_a_step_of_dart_gui_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "data_for_step_1.pt"
-    names = ("logp", "token_ids", "prompt_token_ids")
-    torch.save({name: torch.zeros(3) for name in names}, path)
-    message = (
-        f"{path}: expected a saved batch; found a step of DART-GUI: the sampler's"
-        " log-probs, without the trainer's. " + RECIPE.format("verl")
     )
     with says(message):
         load(path)

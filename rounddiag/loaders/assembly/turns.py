@@ -210,6 +210,8 @@ def text_of(message: Message) -> str:
     parts = ["\n".join(["<think>", *dict.fromkeys(thoughts), "</think>"])] * any(
         thoughts
     )
+    if isinstance(failed := message.get("error"), dict):  # of a tool, in Inspect
+        pieces = [*pieces, {"text": failed.get("message")}]
     texts = (piece.get("text") for piece in pieces)
     parts += [text for text in texts if isinstance(text, str) and text]
     for name, arguments in calls_in(message.get("tool_calls")):
@@ -340,13 +342,13 @@ def stitch(turns: Iterable[Turn]) -> None:
     wrote. Where the prompt does not continue that, all of it is an observation, and
     the round column `is_context_rewritten` is True.
     """
-    known: Array | None = None
+    known = np.empty(0, dtype=np.int64)
     for turn in turns:
         if turn.call is None:
             continue
         prompt, written, log_probs = turn.call
-        size = 0 if known is None else len(known)
-        is_rewritten = size > 0 and not np.array_equal(prompt[:size], known)
+        size = len(known)
+        is_rewritten = not np.array_equal(prompt[:size], known)
         added = prompt if is_rewritten else prompt[size:]
         mask = np.repeat([0, 1], [len(added), len(written)]).astype(np.int8)
         scores = np.full(len(mask), np.nan, dtype=np.float32)
@@ -358,7 +360,8 @@ def stitch(turns: Iterable[Turn]) -> None:
             "response_mask": mask,
             "rollout_log_probs": scores,
         }
-        turn.columns["is_context_rewritten"] = is_rewritten
+        if size:
+            turn.columns["is_context_rewritten"] = is_rewritten
         known = np.concatenate([prompt, written])
 
 
@@ -405,13 +408,13 @@ def batch_of(
         **left_out_entry([*left_out, *lost]),
         **_notes(samples, num_with_ids, len(rounds)),
     }
-    if groups is None:
-        groups, origin = _prompt_groups(samples)
-        facts |= origin
+    names_of_groups = None if groups is None else row_names(groups)
+    if names_of_groups is None and (names_of_groups := _prompt_groups(samples)):
+        facts["group_source"] = "samples whose prompts have the same text"
     fields: dict[str, Any] = {
-        "rewards": None if rewards is None else rewards.astype(np.float64),
+        "rewards": None if rewards is None else [*map(_number, rewards)],
         "step": _only_step(plain),
-        "group_ids": None if groups is None else row_names(groups),
+        "group_ids": names_of_groups,
         "sample_ids": tuple(names) if len({*names} - {""}) == len(names) else None,
         "sample_columns": plain,
         "meta": facts,
@@ -423,10 +426,12 @@ def batch_of(
         raise LoadError(msg) from error
 
 
-def _prompt_groups(
-    samples: Sequence[Trajectory],
-) -> tuple[list[str] | None, dict[str, str]]:
-    """Return a group for each prompt, if all have a text, and where it comes from."""
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _prompt_groups(samples: Sequence[Trajectory]) -> tuple[str, ...] | None:
+    """Return a group for each prompt, if all have a text."""
     prompts = [
         [*takewhile(lambda turn: not turn.is_round, one.turns)] for one in samples
     ]
@@ -434,9 +439,10 @@ def _prompt_groups(
         "".join(f"{turn.role}\0{turn.text}\0" for turn in turns) for turns in prompts
     ]
     if not all(any(turn.text for turn in turns) for turns in prompts):
-        return None, {}
-    groups = [blake2b(key.encode(), digest_size=8).hexdigest() for key in keys]
-    return groups, {"group_source": "samples whose prompts have the same text"}
+        return None
+    return tuple(
+        blake2b(key.encode(errors="replace"), digest_size=8).hexdigest() for key in keys
+    )
 
 
 def _only_step(columns: dict[str, Array]) -> int | None:
@@ -489,9 +495,8 @@ def _with_ids(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
     ]
     batch = Batch.from_rows(round_ids=turn_of_token, turns=turns, **tokens, **fields)
     starts = np.concatenate(turn_of_token)[batch.rounds.start.numpy()]
-    parts = np.split(
-        starts, np.searchsorted(batch.rounds.sample.numpy(), range(1, len(batch)))
-    )
+    ends = np.searchsorted(batch.rounds.sample.numpy(), range(1, len(batch)))
+    parts = [row.tolist() for row in np.split(starts, ends)]
     batch = replace(batch, round_columns=_round_columns(samples, parts))
     if len(batch.rounds) == len(find_rounds(batch.response_mask, batch.offsets)):
         batch = replace(batch, round_ids=None)  # the mask alone separates the rounds

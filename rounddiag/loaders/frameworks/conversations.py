@@ -88,7 +88,7 @@ def _add_calls(one: Trajectory, steps: Sequence[Record]) -> None:
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
         columns = {
-            "is_context_rewritten": is_rewritten,
+            **({"is_context_rewritten": is_rewritten} if known else {}),
             **plain_values(step, "trajectory_id"),
             **_usage(step.get("response")),
         }

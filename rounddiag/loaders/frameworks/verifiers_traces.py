@@ -26,7 +26,7 @@ from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rounddiag._typing import Array
@@ -72,7 +72,7 @@ def _read_episodes(lines: JsonLines, source: Source) -> Batch:
 
 
 def _trajectory(
-    path: list[Node],
+    path: Sequence[Node],
     rows: dict[str, Array] | None,
     trace: Node,
     source: Source,
@@ -226,7 +226,7 @@ def _parent(node: Mapping[str, Any], size: int) -> int | None:
 
 
 def _rows(
-    nodes: list[Node], branch: Mapping[str, Any] | None, source: Source
+    nodes: Sequence[Node], branch: Mapping[str, Any] | None, source: Source
 ) -> dict[str, Array] | None:
     """Return the values per token of a branch, as far as the trainer annotated it.
 
@@ -251,7 +251,7 @@ def _rows(
             for node, mask in zip(nodes, sampled, strict=True)
         ]
     )
-    rows = {
+    rows: dict[str, Array] = {
         "response_ids": token_ids.astype(np.int64),
         "response_mask": written.astype(np.int8),
         "rollout_log_probs": rollout,
