@@ -20,6 +20,7 @@ from rounddiag.vision.screenshots import (
     PatchScreenshot,
     RawScreenshot,
     Screenshot,
+    StoredScreenshot,
     patch_screenshots,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "PatchScreenshot",
     "RawScreenshot",
     "Screenshot",
+    "StoredScreenshot",
     "parse_action",
     "parse_actions",
     "patch_screenshots",
