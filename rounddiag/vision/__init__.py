@@ -10,6 +10,7 @@
 """
 
 from rounddiag.vision.action_parsers import (
+    explain_no_action,
     parse_action,
     parse_actions,
     register_parser,
@@ -29,6 +30,7 @@ __all__ = [
     "PatchScreenshot",
     "RawScreenshot",
     "Screenshot",
+    "explain_no_action",
     "parse_action",
     "parse_actions",
     "patch_screenshots",
