@@ -42,14 +42,15 @@ _EXACT = 1 << 53  # up to here float64 has every integer
 _MAX_TEXT = 4000  # characters of an error that are sent
 
 
-def describe_episode(one: Batch, last: str) -> dict[str, Any]:
+def describe_episode(one: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
     found = [
-        {"name": name, "text": text, "is_error": bool(_FAILURES.search(name))}
+        {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
         for name, column in one.columns.samples.items()
         if _ENDS.fullmatch(name) and (text := _text_of(column, 0, _MAX_TEXT))
     ]
-    return {"facts": found, "last": last}
+    is_known = last is not None and last["kind"] != "unknown"
+    return {"facts": found, "last": last["label"] if last and is_known else ""}
 
 
 def task_of(one: Batch, parts: Sequence[dict[str, Any]]) -> str:
@@ -74,7 +75,7 @@ def round_facts(one: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
     return [
         [
             {
-                "name": name,
+                "name": _label(name),
                 "text": text,
                 "is_main": bool(_MAIN.search(name)) and text != "True",
                 "is_error": bool(_FAILURES.search(name)),
@@ -84,6 +85,13 @@ def round_facts(one: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
         ]
         for index in range(num_rounds)
     ]
+
+
+def _label(name: str) -> str:
+    """Return the words of a column's name; the unit stands after its value."""
+    for unit, _ in _UNITS:
+        name = unit.sub("", name)
+    return name.replace("_", " ")
 
 
 def _text_of(column: Column, row: int, most: int) -> str:

@@ -272,7 +272,7 @@ def sample_payload(
         "name_b": pair_of(one).b,
         "weight_limit": weight_limit(batch),
         "task": task_of(one, prompt),
-        "end": describe_episode(one, records[-1]["action"]["label"] if records else ""),
+        "end": describe_episode(one, records[-1]["action"] if records else None),
         "rounds": records,
         "gaps": gaps,
         "tokens": tokens,

@@ -214,6 +214,7 @@ def test_an_observation_opens(explored: Explored, seen: rd.Batch) -> None:
     assert gap.locator("> .rdx-turn").all_text_contents() == ["user 1 picture"]
     chip.click()
     inside = gap.locator(".rdx-inside > *")
+    inside.first.wait_for()
     assert "".join(inside.all_text_contents()).startswith("↵\n<|im_start|>user↵")
     expect(inside.filter(has_text="image token")).to_have_count(1)
     assert chip.get_attribute("aria-expanded") == "true"

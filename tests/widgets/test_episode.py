@@ -94,14 +94,14 @@ def test_the_end_is_what_the_file_says_of_it() -> None:
     end = sample_payload(batch, 0)["end"]
     assert [(one["name"], one["text"], one["is_error"]) for one in end["facts"]] == [
         ("status", "failed", False),
-        ("is_truncated", "True", False),
-        ("error_message", "Timeout\nafter 30 s", True),
-        ("max_turns", "15", False),
+        ("is truncated", "True", False),
+        ("error message", "Timeout\nafter 30 s", True),
+        ("max turns", "15", False),
     ]
     assert end["last"] == "finished"
     assert sample_payload(worded([["a"]]), 0)["end"] == {
         "facts": [],
-        "last": "no action",
+        "last": "",
     }
 
 
@@ -121,18 +121,18 @@ def test_a_round_has_what_the_file_recorded_of_it() -> None:
     batch = worded([["a"], ["b"]], round_columns=columns)
     first, second = (one["facts"] for one in sample_payload(batch, 0)["rounds"])
     assert [(one["name"], one["text"]) for one in first if one["is_main"]] == [
-        ("sampling_seconds", "0.8125 s"),
-        ("env_ms", "120 ms"),
-        ("cached_tokens", "1024"),
-        ("finish_reason", "stop"),
+        ("sampling", "0.8125 s"),
+        ("env", "120 ms"),
+        ("cached tokens", "1024"),
+        ("finish reason", "stop"),
         ("reward", "0"),
     ]
     assert [(one["name"], one["text"]) for one in second if one["is_main"]] == [
-        ("env_ms", "90 ms"),
-        ("cached_tokens", "2048"),
-        ("finish_reason", "length"),
+        ("env", "90 ms"),
+        ("cached tokens", "2048"),
+        ("finish reason", "length"),
         ("reward", "0.5"),
         ("parsed", "False"),
-        ("parse_error", "no call"),
+        ("parse error", "no call"),
     ]
-    assert [one["name"] for one in second if one["is_error"]] == ["parse_error"]
+    assert [one["name"] for one in second if one["is_error"]] == ["parse error"]

@@ -165,7 +165,6 @@ const POINTING = ["click", "double_click", "drag", "move"];
 function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
   const seen = element("div", { class: "rdx-screens" });
   const large = lightbox(want);
-  const frames = radioRow("Coordinates", (name) => onFrame(name === views.current.round.action.frame ? null : name));
   // The dialog must stay in the document, else it leaves the top layer.
   const node = element("section", { "aria-label": "Screenshot" }, seen, large.node);
   const full = new Map();
@@ -193,7 +192,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
     const { width, height } = views.current?.shot ?? {};
     // Reserve the shape: the next one is probably the same.
     if (width) seen.style.setProperty("--ratio", width / height);
-    fill(seen, ...screenNodes(views, now, largeButton, figureOf, swap), frameRow());
+    fill(seen, ...screenNodes(views, now, largeButton, figureOf, swap, frameChip));
     if (!views.after?.shot) delete seen.dataset.after;
     large.show(views);
     for (const view of [views.current, views.after]) if (view?.shot) want(view.shot);
@@ -221,13 +220,15 @@ function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
     return undefined;
   }
 
-  // What the numbers of the action count, where it has any.
-  function frameRow() {
-    const action = views.current?.round.action;
-    if (!action?.written_points || !views.current.shot) return null;
-    frames.set(Object.entries(FRAMES).map(([name, text]) => [name, text, `Read the numbers of all actions as ${text}`]), frame ?? action.frame);
-    const note = frame && frame !== action.frame && element("span", { class: "rdx-note" }, `its grammar says ${FRAMES[action.frame] ?? "nothing"}`);
-    return element("div", { class: "rdx-row rdx-frames" }, element("span", {}, "coordinates"), frames.node, note);
+  // What the numbers of the action count, where it has any; a click reads them as the next.
+  function frameChip() {
+    const { action } = views.current.round;
+    if (!action.written_points) return null;
+    const names = Object.keys(FRAMES);
+    const now = frame ?? action.frame;
+    const next = names[(names.indexOf(now) + 1) % names.length];
+    const title = `The numbers of all actions are read as ${FRAMES[now]}; their grammar says ${FRAMES[action.frame]}. A click reads them as ${FRAMES[next]}.`;
+    return pushButton({ class: "rdx-chip rdx-frame", title, "aria-pressed": now !== action.frame }, () => onFrame(next === action.frame ? null : next), FRAMES[now]);
   }
 
   function setFrame(newFrame) {
@@ -318,7 +319,7 @@ function changeText({ share }) {
   return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)} % changed` : "nothing changed";
 }
 
-function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, swap) {
+function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, swap, frameChip) {
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory)];
   const { round, screenshot } = current.round;
@@ -327,9 +328,9 @@ function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, 
   const before = trajectory.rounds[trajectory.rounds.indexOf(current.round) - 1];
   const button = (text) => after?.shot && pushButton({ class: "rdx-chip rdx-swap", title: "Before and after the action (a)" }, swap, text);
   return [
-    screenFigure(current, largeButton(figureOf(current)), "rdx-current", button("after ›")),
+    screenFigure(current, largeButton(figureOf(current)), "rdx-current", [frameChip(), button("after ›")]),
     before?.screenshot === screenshot && sentence(`Same screenshot as round ${before.round}.`),
-    after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-after", button("‹ before")),
+    after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-after", [button("‹ before")]),
   ];
 }
 
@@ -344,8 +345,8 @@ function comingPicture(index) {
   return element("div", { class: "rdx-picture rdx-coming", role: "status" }, text);
 }
 
-function screenFigure(view, picture, name, button = null) {
-  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view), button));
+function screenFigure(view, picture, name, buttons = []) {
+  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view), buttons));
   if (view.shot?.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
   return node;
 }
