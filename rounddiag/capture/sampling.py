@@ -78,11 +78,8 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
     """Return the mean |diff| of each sample's finite tokens, -1 where it has none."""
     reader = FieldReader(batch.fields, batch.source)
     rounds = find_rounds(reader.mask()[0], reader.tokens.offsets)
-    old, rollout = (
-        reader.log_probs(f"{name}_log_probs") for name in ("old", "rollout")
-    )
     sample = rounds.sample.numpy()
-    totals = cpu_totals(rounds, old, rollout)
+    totals = cpu_totals(rounds, *reader.both_log_probs())
     by_sample = totals.sum_by_group(sample, reader.num_samples)
     num_tokens = np.bincount(sample, rounds.num_tokens.numpy(), reader.num_samples)
     num_finite = num_tokens - by_sample.num_nonfinite

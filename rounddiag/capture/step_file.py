@@ -27,6 +27,7 @@ from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url
@@ -110,6 +111,8 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     if trainer_batch.round_records is not None:
         columns = {**columns, "round_records": trainer_batch.round_records}
     try:
+        # Without one of them the batch was saved too early: it is still at hand.
+        FieldReader(trainer_batch.fields, trainer_batch.source).both_log_probs()
         batch = batch_from_fields(
             trainer_batch.fields,
             source=trainer_batch.source,
@@ -201,7 +204,7 @@ def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
 
 def _tokens_before(batch: Batch, sample: int, start: int) -> torch.Tensor:
     """Return a sample's prompt and its response up to an index of the batch."""
-    response = batch.response_ids[int(batch.offsets[sample]) : start]
+    response = batch.require_ids()[int(batch.offsets[sample]) : start]
     if batch.prompt_ids is None or batch.prompt_offsets is None:
         return response.long()
     first, stop = batch.prompt_offsets[sample : sample + 2].tolist()

@@ -60,13 +60,6 @@ def corrections(
         of the weights :math:`A w` and :math:`A`, and `max_weight`. Tokens whose log
         ratio is not finite are left out: `attrs["num_nonfinite"]`.
 
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If a name is unknown, or the advantages do not fit.
-
     Notes
     -----
     The formulas are those of verl 0.9 (`rollout_corr_helper`), SkyRL 0.3, TRL 1.16 and

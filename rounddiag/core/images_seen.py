@@ -89,7 +89,7 @@ def _places(
 
 def _image_runs(batch: Batch) -> list[Array] | None:
     """Return the image tokens: runs of one id in observations."""
-    if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
+    if batch.response_ids is None or batch.num_positions > _MAX_SEARCHED:
         return None
     ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
     offsets = to_numpy(batch.offsets)

@@ -60,11 +60,12 @@ class Ratios:
             update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
             kept &= np.isfinite(update)
         weight = _advantages(batch, sample, advantages)
+        of_a, of_b = (pack_tokens(pair, one)[kept] for one in pair.both_log_probs())
         return cls(
             kept=kept,
             sample=sample[kept],
-            a=pack_tokens(pair, pair.old_log_probs)[kept].astype(np.float64),
-            b=pack_tokens(pair, pair.rollout_log_probs)[kept].astype(np.float64),
+            a=of_a.astype(np.float64),
+            b=of_b.astype(np.float64),
             log_ratio=log_ratio[kept],
             update=None if update is None else update[kept],
             advantage=weight[kept],
@@ -139,7 +140,9 @@ class Ratios:
         return found
 
 
-def token_weights(batch: Batch, name: str | Correction) -> Array:
+def token_weights(
+    batch: Batch, name: str | Correction, a: str = "old", b: str = "rollout"
+) -> Array:
     """Return the weight that a correction gives each generated token, NaN if undefined.
 
     0 where it drops the token.
@@ -150,7 +153,7 @@ def token_weights(batch: Batch, name: str | Correction) -> Array:
     >>> token_weights(rd.load("sample_data/healthy.parquet"), "none")[:2]
     array([1., 1.], dtype=float32)
     """
-    ratios = Ratios.of(batch, "old", "rollout", None)
+    ratios = Ratios.of(batch, a, b, None)
     found = np.full(len(ratios.kept), np.nan, dtype=np.float32)
     found[ratios.kept] = ratios.weights(find_correction(name))
     return found

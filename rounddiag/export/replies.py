@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from rounddiag.batch import Batch
 from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
+from rounddiag.findings import Diagnosis
+from rounddiag.vision import Screenshot
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
+from rounddiag.widgets.state import Place
 from rounddiag.widgets.value_means import value_means
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis
-    from rounddiag.vision import Screenshot
-    from rounddiag.widgets.state import Place
-
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colorize, new_figure, theme_of
+from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
+    colorize,
+    new_figure,
+    theme_of,
+)
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import (
     hover_text,
@@ -29,11 +36,6 @@ from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-
 _HEIGHT = 360
 # Width of a line of the caption, and of the title, in small letters.
 _LINE, _TITLE = 60, 36
@@ -46,17 +48,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     ----------
     finding : Finding
         An item of a `Diagnosis`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If it is no Finding, or there is no such theme.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

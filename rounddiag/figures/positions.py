@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
-from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.canvas import Theme, ThemeName, empty_figure, new_figure
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
-from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     HEIGHT,
@@ -25,20 +27,8 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats import position_means
-from rounddiag.stats.token_positions import check_along
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.stats.inputs import Data
-    from rounddiag.stats.token_positions import Along
-
+from rounddiag.stats.inputs import Data
+from rounddiag.stats.token_positions import Along, check_along
 
 _LAYERS = ("ci", "counts")
 _TITLES = {
@@ -80,27 +70,9 @@ def plot_positions(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `ci`, the intervals; `counts`, of samples and tokens.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If the batch does not know what `along` or `by` asks for, a frame lacks a column
-        or has another pair, there is no such metric or layer, or `by` has more than 8
-        values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import empty_figure, new_figure
+from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
 from rounddiag.figures._parts.lines import format_key, split_by_column, thin_rounds
@@ -31,21 +34,10 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
-from rounddiag.schema import ROUND, SUMMARY, mean_column
+from rounddiag.findings import Onset
+from rounddiag.schema import ROUND, SUMMARY, Pair, mean_column
 from rounddiag.stats import round_summary, survivors, worst_round
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.findings import Onset
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data
 
 # The columns of a summary that the figure needs.
 _COLUMNS = (
@@ -187,8 +179,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     data : Batch, DataFrame or path-like
         A batch, its file, its token frame (sample, round, diff), or its round summary,
         made with the same options.
-    metric : str
-        What is averaged, as in `round_summary`.
     weight : {"token", "sample"}
         What has equal weight in the mean.
     by : str, optional
@@ -200,8 +190,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         The round from which on the batch differs, to mark it instead of the worst one:
         `rounddiag.diagnose(batch).onset`. Other options than the default `metric`,
         `weight`, `by` and `last_aligned` leave it out.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         Which parts are drawn:
 
@@ -211,21 +199,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         - `survivors`, the samples that reach each round, measured at round 0; on for a
           batch or a token frame, where the other options are the default;
         - `counts`, of samples and tokens.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, there is no such metric, layer or column, `by` has
-        more than 8 values, or a layer was asked for that the options exclude; or a
-        frame has another pair.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

@@ -24,6 +24,7 @@
 `rescoring`         scores of another engine: samples written for it, `attach`
 `score_files`       the scores in a file or table, one entry per token
 `trajectory_files`  screenshots and actions in files of agent frameworks
+`sample`            the sample batch that is installed with rounddiag
 ==================  =================================================================
 """
 
@@ -32,12 +33,13 @@ from typing import TYPE_CHECKING
 
 from rounddiag.loaders.detection import formats
 from rounddiag.loaders.open import load
+from rounddiag.loaders.sample import demo
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.rescoring import attach, export_rescore
 
-__all__ = ["attach", "export_rescore", "formats", "load", "save"]
+__all__ = ["attach", "demo", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import pyarrow or pandas.
 _LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"}

@@ -625,7 +625,7 @@ def prove(  # noqa: PLR0913 keywords only
         If the model or an adapter cannot be opened, or the server fails before anything
         is known, reads other ids than those sent, or changes meanwhile.
     """
-    require_contexts(batch, "Prove with the batch that it was made of.")
+    require_contexts(batch)
     begin = time.perf_counter()
     names = None if hypotheses is None else [*hypotheses]
     families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}

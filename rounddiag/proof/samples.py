@@ -103,7 +103,8 @@ def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
 
 def _mean_abs_diff(batch: Batch) -> Array:
     """Return the mean |diff| of each sample; NaN with too few tokens."""
-    diff = (batch.old_log_probs.double() - batch.rollout_log_probs.double()).abs()
+    old, rollout = batch.both_log_probs()
+    diff = (old.double() - rollout.double()).abs()
     size = diff.cpu().numpy()
     mask = batch.response_mask.cpu().numpy() != 0
     offsets = batch.offsets.cpu().numpy()

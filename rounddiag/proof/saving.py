@@ -210,12 +210,12 @@ def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
         )
     ]
     at = torch.cat([torch.empty(0, dtype=torch.int64), *kept])
-    if not torch.equal(mine.response_ids.cpu()[at], small.response_ids):
+    if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
         raise _error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)
     for name, values in small.scores.items():
         if name not in {"old", "rollout"}:
-            flat = torch.full((len(mine.response_ids),), torch.nan)
+            flat = torch.full((mine.num_positions,), torch.nan)
             flat[at] = values
             scores[name] = flat
     return replace(mine, scores=scores)

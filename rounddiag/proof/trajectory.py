@@ -238,7 +238,7 @@ class Samples:
 def read_trajectory(batch: Batch, sample: int) -> Trajectory:
     """Read a sample of a batch."""
     begin = int(batch.offsets[sample])
-    response = batch.response_ids[begin : begin + int(batch.lengths[sample])]
+    response = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
     prompt = response[:0]
     if batch.prompt_ids is not None and batch.prompt_offsets is not None:
         first, stop = batch.prompt_offsets[sample : sample + 2].tolist()

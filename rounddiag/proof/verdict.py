@@ -261,7 +261,7 @@ def _spread_out(
     """Put the log-probs of known samples where their tokens are; NaN elsewhere."""
     import torch
 
-    flat = torch.full((len(small.response_ids),), torch.nan)
+    flat = torch.full((small.num_positions,), torch.nan)
     for sample, values in zip(known, parts, strict=True):
         if values is None:
             continue

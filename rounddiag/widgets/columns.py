@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.columns.predicates import rows_between
 from rounddiag.core import token_roles
+from rounddiag.core.columns import span_texts
 from rounddiag.errors import FrameError
-from rounddiag.text import pieces, roles, special_tokens
+from rounddiag.text import roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names, with_minus
 
@@ -238,11 +240,7 @@ class BatchColumns:
         sizes = self.round_sizes[places]
         starts = np.cumsum(sizes) - sizes
         first = batch.rounds.start.cpu().numpy()[places]
-        ids = batch.response_ids.cpu().numpy()
-        parts = [ids[f : f + n] for f, n in zip(first, sizes, strict=True)]
-        texts = pieces(
-            np.concatenate([ids[:0], *parts]), batch.tokenizer, starts=starts
-        )
+        texts = [*chain.from_iterable(span_texts(batch, first, sizes))]
         special = {*special_tokens(batch.tokenizer).values()}
         found = roles(texts, starts=starts, special=special)
         return [found[i] for i in starts[own] + rows["token"].to_numpy()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import encodable, with_minus
 
@@ -39,7 +40,7 @@ _UNITS = (
 )
 _INNER = ("prompt_ids", "prompt_hash", "row")  # of a file's own bookkeeping
 _EXACT = 1 << 53  # up to here float64 has every integer
-_MAX_TEXT = 4000  # characters of an error that are sent
+_MAX_TEXT = 4000  # characters of a text that are sent
 
 
 def describe_episode(one: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
@@ -138,6 +139,33 @@ def read_turns(
     [{'role': 'tool', 'text': 'no such file', 'num_images': 0}]
     """
     return [*_turns(pieces, is_image, special)]
+
+
+def said_between(
+    batch: Batch, sample: int, num_rounds: int
+) -> list[list[dict[str, Any]]] | None:
+    """Return the messages before, between and after the rounds of a batch with turns.
+
+    None where the turns of `assistant` are not the rounds.
+    """
+    if batch.turns is None:
+        return None
+    found: list[list[dict[str, Any]]] = [[]]
+    for turn in batch.turns[sample]:
+        if turn.role == GENERATED:
+            found.append([])
+        else:
+            found[-1] += _turn(turn.role, [_shortened(turn.text)], turn.num_images)
+    return found if len(found) == num_rounds + 1 else None
+
+
+def _shortened(text: str) -> str:
+    """Leave out the middle of a text: tools write their errors at the end."""
+    hidden = len(text) - _MAX_TEXT
+    if hidden <= 0:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]}\n… {hidden:,} characters …\n{text[-half:]}"
 
 
 def _turns(

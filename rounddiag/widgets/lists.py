@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.core import token_frame
+from rounddiag.core.columns import span_texts
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES
 from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
-from rounddiag.text import pieces
 from rounddiag.widgets.columns import value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rounddiag.batch import Batch
     from rounddiag.findings import Finding, View
     from rounddiag.widgets.columns import BatchColumns
     from rounddiag.widgets.session import Session
@@ -312,14 +310,14 @@ _LISTS: dict[str, Callable[..., dict[str, Any]]] = {
 def token_context(columns: BatchColumns, rows: pd.DataFrame) -> list[list[str]]:
     """Return the text before, of and after each token, within its round."""
     batch = columns.batch
-    if batch.is_redacted:
+    if batch.lacks("text"):
         return [["", NO_TEXT, ""]] * len(rows)
     at = columns.round_index(rows)
     token, sizes = rows["token"].to_numpy(), columns.round_sizes[at]
     first = batch.rounds.start.cpu().numpy()[at]
     before = np.minimum(token, _NUM_CONTEXT)
     after = np.minimum(sizes - token - 1, _NUM_CONTEXT)
-    texts = _texts(batch, first + token - before, before + 1 + after)
+    texts = span_texts(batch, first + token - before, before + 1 + after)
     return [
         [
             "".join(found[:num])[-_NUM_CONTEXT:],
@@ -328,13 +326,3 @@ def token_context(columns: BatchColumns, rows: pd.DataFrame) -> list[list[str]]:
         ]
         for found, num in zip(texts, before.tolist(), strict=True)
     ]
-
-
-def _texts(batch: Batch, starts: Any, sizes: Any) -> list[list[str]]:  # noqa: ANN401
-    """Return the pieces of stretches of the stored ids."""
-    ids = batch.response_ids.cpu().numpy()
-    parts = [ids[i : i + n] for i, n in zip(starts, sizes, strict=True)]
-    ends = np.cumsum([0, *map(len, parts)])
-    joined = np.concatenate([ids[:0], *parts])
-    found = pieces(joined, batch.tokenizer, starts=ends[:-1])
-    return [found[i:j] for i, j in pairwise(ends)]

@@ -247,9 +247,11 @@ class Session:
     def selection_frame(self) -> pd.DataFrame:
         """Return `selection` with text and role, if known, and both log-probs."""
         chosen, columns = self.selection, self.own_columns
-        names = ["rollout_log_prob", "old_log_prob"]
+        names = [
+            f"{one}_log_prob" for one in ("rollout", "old") if not self.batch.lacks(one)
+        ]
         names += ["role"] if "role" in columns.names else []
-        names += [] if self.batch.is_redacted else ["text"]
+        names += [] if self.batch.lacks("text") else ["text"]
         sample = chosen["sample"].to_numpy()
         parts = self.batch.where(np.isin(np.arange(self.batch.num_samples), sample))
         frame = token_frame(parts, names)

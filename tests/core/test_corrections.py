@@ -85,7 +85,7 @@ def test_a_token_that_is_far_off_drops_its_whole_sample() -> None:
 def test_ppo_stops_a_gradient_only_beyond_the_range_in_its_direction() -> None:
     advantages = torch.tensor([[1.0, -1.0, 1.0, -1.0, 1.0]])
     base = batch_of([0.0] * 5, advantages=advantages)
-    current = base.old_log_probs + torch.log(torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1]))
+    current = base.log_probs("old") + torch.log(torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1]))
     batch = batch_of(
         [0.0] * 5, advantages=advantages, scores={"current": current[None]}
     )

@@ -124,8 +124,8 @@ def test_shifted_log_probs_are_proved_from_the_base_alone() -> None:
 
 def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
-    zero = torch.arange(len(batch.response_ids)) % 3 == 0
-    exact = torch.where(zero, 0.0, batch.old_log_probs)
+    zero = torch.arange(len(batch.require_ids())) % 3 == 0
+    exact = torch.where(zero, 0.0, batch.log_probs("old"))
     proof = rd.prove(replace(batch, old_log_probs=exact), score)
     assert (proof.side, proof.cause) == ("old", "filled_log_probs")
 
@@ -154,12 +154,12 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
 def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
     """Of round 1 it read the observation only; round 0 it read as the batch has it."""
     batch = make_batch(lambda ids, _: score(ids, []))
-    rollout = batch.rollout_log_probs.clone()
+    rollout = batch.log_probs("rollout").clone()
     prompts: list[Any] = []
     for sample in range(NUM_SAMPLES):
         begin = int(batch.offsets[sample])
-        shown = batch.response_ids[begin + 30 : begin + 38].tolist()
-        second = batch.response_ids[begin + 38 : begin + 68].tolist()
+        shown = batch.require_ids()[begin + 30 : begin + 38].tolist()
+        second = batch.require_ids()[begin + 38 : begin + 68].tolist()
         rollout[begin + 38 : begin + 68] = torch.tensor(score([*shown, *second], []))[
             8:
         ]
@@ -249,7 +249,7 @@ def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
     found = rd.rescore(batch, score)
     mask = batch.response_mask != 0
-    left = (found.scores["rescored"] - batch.old_log_probs)[mask].abs()
+    left = (found.scores["rescored"] - batch.log_probs("old"))[mask].abs()
     assert left.max() < 0.02
     assert bool(found.scores["rescored"][~mask].isnan().all())
     changed = rd.rescore(batch, score, "first_message_removed", samples=[0])

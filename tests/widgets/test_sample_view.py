@@ -23,7 +23,7 @@ from rounddiag.widgets.sample_view import (
     sample_payload,
 )
 from rounddiag.widgets.serialization import serialize
-from tests.batches import hand_batch, padded
+from tests.batches import hand_batch, padded, redacted
 from tests.widgets.samples import HOSTILE, shot, worded
 
 NAN = math.nan
@@ -159,7 +159,7 @@ def test_what_is_not_finite_has_no_rank_and_its_own_level() -> None:
 
 def test_a_redacted_batch_shows_squares_and_no_ids() -> None:
     batch = worded([["a", "b"]], between=["x"], prompt=["p"])
-    found = sample_payload(replace(batch, meta={"redacted": True}), 0)
+    found = sample_payload(redacted(batch), 0)
     assert found["tokens"]["piece"] == ["□", "□"]
     assert [gap["turns"] for gap in found["gaps"]] == [[]]
     assert {"token_id", "role"}.isdisjoint(found["tokens"])
@@ -168,7 +168,7 @@ def test_a_redacted_batch_shows_squares_and_no_ids() -> None:
 
 def test_another_pair_of_scores_is_compared_and_named() -> None:
     batch = hand_batch()
-    batch = replace(batch, scores={"ref": batch.rollout_log_probs - 0.5})
+    batch = replace(batch, scores={"ref": batch.log_probs("rollout") - 0.5})
     found = sample_payload(batch, 1, "ref", "rollout")
     assert (found["name_a"], found["name_b"]) == ("ref", "rollout")
     assert found["tokens"]["diff"].tolist() == [-0.5] * 4
@@ -178,7 +178,7 @@ def test_another_pair_of_scores_is_compared_and_named() -> None:
 
 def test_facts_that_are_kept_know_each_pair() -> None:
     batch = hand_batch()
-    batch = replace(batch, scores={"ref": batch.rollout_log_probs - 0.5})
+    batch = replace(batch, scores={"ref": batch.log_probs("rollout") - 0.5})
     facts = BatchCache(batch)
     for pair in (("old", "rollout"), ("ref", "rollout"), ("old", "rollout")):
         kept = sample_payload(batch, 1, *pair, facts)["tokens"]["rank_in_batch"]
@@ -323,7 +323,7 @@ def test_an_observation_of_a_missing_sample_is_an_error() -> None:
 
 def test_a_redacted_batch_shows_squares() -> None:
     batch = worded([["a"]], between=[PAD, "x"], special=[PAD])
-    found = observed_tokens(replace(batch, meta={"redacted": True}), 0, 0, 2)
+    found = observed_tokens(redacted(batch), 0, 0, 2)
     assert (found["pieces"], found["is_image"].tolist()) == (["□", "□"], [0, 0])
 
 

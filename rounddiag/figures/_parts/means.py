@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
-from rounddiag.figures._parts.canvas import cross
+from rounddiag._typing import Array
+from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import CROSS, count_nonfinite, format_number, wrap
-from rounddiag.schema import METRICS
+from rounddiag.schema import METRICS, Column, Pair
 from rounddiag.stats import FEW_SAMPLES, few_rows
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.schema import Column, Pair
-
 
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
 # Height of a figure of means in pixels, with the panels of counts and without.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LogAxis, tick_text
-from rounddiag.figures._parts.canvas import colorize, with_opacity
+from rounddiag.figures._parts.canvas import Theme, colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
+from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     MeanSeries,
@@ -18,20 +22,10 @@ from rounddiag.figures._parts.means import (
     explain_marks,
     unit_suffix,
 )
+from rounddiag.findings import Onset
 from rounddiag.schema import SUMMARY
 from rounddiag.stats import few_rows
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.findings import Onset
-
 
 # Smaller values, zeros among them, are drawn in a band of their own.
 FLOOR = 1e-6

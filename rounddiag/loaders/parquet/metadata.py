@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rounddiag._version import __version__
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
@@ -148,7 +146,9 @@ def redact_batch(batch: Batch) -> Batch:
     """Return the batch as `save(..., redact=True)` writes it; see `save`."""
     return replace(
         batch,
-        response_ids=torch.zeros_like(batch.response_ids),
+        response_ids=None,
+        turns=None,
+        pieces=None,
         prompt_ids=None,
         prompt_offsets=None,
         rollout_ids=None,
