@@ -373,7 +373,7 @@ function tokenText({ onToken, onObservation }) {
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
   const notes = element("div", { class: "rdx-text-notes" });
   const node = element("section", { class: "rdx-text" }, notes, tip.node);
-  const marks = { "rdx-hit": new Set(), "rdx-found": new Set(), "rdx-dropped": new Set(), "rdx-noted": new Set() };
+  const marks = { "rdx-hit": new Set(), "rdx-found": new Set(), "rdx-dropped": new Set(), "rdx-noted": new Set(), "rdx-capped": new Set(), "rdx-struck": new Set() };
   let color = "diff";
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
@@ -535,8 +535,13 @@ function tokenText({ onToken, onObservation }) {
     for (const one of sections) setFold(one, isFolded);
   }
 
+  // What a correction does to each token; null without one.
+  function setFates(fates) {
+    for (const [fate, name] of Object.entries(FATES)) setClass(name, fates ? Array.from(fates.keys()).filter((at) => fates[at] === Number(fate)) : []);
+  }
+
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, key, show, mark, setThreshold, setUsual, setMarks, setKept, setNotes, setColor, foldAll, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
+  return { node, key, show, mark, setThreshold, setUsual, setMarks, setKept, setFates, setNotes, setColor, foldAll, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
 }
 
 // Scroll on until no sticky head is cut by the next one, or by the end of its round.
