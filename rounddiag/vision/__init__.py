@@ -21,6 +21,7 @@ from rounddiag.vision.screenshots import (
     PatchScreenshot,
     RawScreenshot,
     Screenshot,
+    StoredScreenshot,
     patch_screenshots,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "PatchScreenshot",
     "RawScreenshot",
     "Screenshot",
+    "StoredScreenshot",
     "explain_no_action",
     "parse_action",
     "parse_actions",
