@@ -10,6 +10,7 @@
 """
 
 from rounddiag.vision.action_parsers import (
+    explain_no_action,
     parse_action,
     parse_actions,
     register_parser,
@@ -31,6 +32,7 @@ __all__ = [
     "RawScreenshot",
     "Screenshot",
     "StoredScreenshot",
+    "explain_no_action",
     "parse_action",
     "parse_actions",
     "patch_screenshots",

@@ -54,8 +54,9 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
         number), `current={"sample": 3, "round": 1, "token": 0}`,
         `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats, `correction`
         (its name) with another `limit`. The sample: `scope` of the token plot
-        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `notes`, `layout`.
-        Of two batches: `batch`, `heatmap`; of a run: `step`.
+        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
+        actions, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
+        `step`.
 
     Returns
     -------
