@@ -176,7 +176,7 @@ def _check(axes: str) -> None:
 
 def _get_tokens(data: Measured) -> pd.DataFrame:
     """Return all tokens with both log-probs, and their ids if they are known."""
-    has_ids = data.batch is not None and not data.batch.is_redacted
+    has_ids = data.batch is not None and not data.batch.lacks("ids")
     token_id = ("token_id",) if has_ids else ()
     return data.tokens(*TOKENS.keys, *_LOG_PROBS, *token_id)
 
@@ -191,7 +191,7 @@ def _mark_worst(
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]
     marks["color"] = np.where(difference[rows] > 0, theme.more, theme.less)
-    if data.batch is not None and data.batch.is_redacted:
+    if data.batch is not None and data.batch.lacks("ids"):
         return marks
     if data.batch is not None:
         texts = _decode(data.batch.tokenizer, tokens, rows)

@@ -325,7 +325,7 @@ def _diagnose(
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
-    checks = check(batch, a=a, b=b, fast=len(batch.response_ids) > MAX_POSITIONS)
+    checks = check(batch, a=a, b=b, fast=batch.num_positions > MAX_POSITIONS)
     result = Diagnosis(
         verdict="not_measurable",
         level=level,

@@ -157,7 +157,7 @@ def test_a_version_that_is_unknown_is_no_lag_of_zero() -> None:
 
 def test_tokens_that_are_not_finite_are_left_out_and_counted() -> None:
     batch = batch_of()
-    batch.old_log_probs[0] = math.nan
+    batch.log_probs("old")[0] = math.nan
     rows = rd.legs(batch)
     assert rows.attrs["num_nonfinite"] == 1
     assert by_leg(rows, "num_tokens")["whole"] == [1, 2]

@@ -150,7 +150,7 @@ def test_steps_whose_rounds_are_unknown_are_said_first(tmp_path: Path) -> None:
 def test_the_entropy_of_steps_is_beside_them_on_request(tmp_path: Path) -> None:
     for step in (1, 2):
         batch = scaled_batch(step)
-        entropy = torch.full_like(batch.old_log_probs, 0.5 * step)
+        entropy = torch.full_like(batch.log_probs("old"), 0.5 * step)
         rd.save(replace(batch, entropy=entropy), tmp_path / f"step_{step}.parquet")
     figure = plot_run(rd.open_run(tmp_path), panels=["entropy"])
     (line,) = [one for one in figure.data if one.yaxis == "y2" and one.mode == "lines"]
@@ -161,7 +161,7 @@ def test_the_legs_of_the_ratio_are_beside_them_on_request(tmp_path: Path) -> Non
     """At step 1 `old` is 0.5 nat above the rollout and the update 0.25 more."""
     for step in (1, 2):
         batch = scaled_batch(1)
-        old = batch.rollout_log_probs + step / 2
+        old = batch.log_probs("rollout") + step / 2
         scores = {"current": old + 0.25} if step == 1 else {}
         changed = replace(batch, old_log_probs=old, scores=scores)
         rd.save(changed, tmp_path / f"step_{step}.parquet")
@@ -229,7 +229,7 @@ def test_other_data_is_an_error() -> None:
 def test_another_pair_of_scores(tmp_path: Path) -> None:
     for step in (1, 2):
         batch = scaled_batch(step)
-        ref = batch.rollout_log_probs - 0.125 * step
+        ref = batch.log_probs("rollout") - 0.125 * step
         rd.save(replace(batch, scores={"ref": ref}), tmp_path / f"step_{step}.parquet")
     run = rd.open_run(tmp_path)
     summary = run.summary(a="ref")

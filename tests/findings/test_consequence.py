@@ -69,7 +69,7 @@ def test_sequence_weights_collapse_although_tokens_agree() -> None:
 
 def test_a_mask_that_drops_the_bug_hides_it() -> None:
     batch = rd.load("sample_data/image_window.parquet")
-    given = replace(batch, advantages=torch.ones_like(batch.old_log_probs))
+    given = replace(batch, advantages=torch.ones_like(batch.log_probs("old")))
     late = rd.token_frame(batch)["round"].to_numpy() >= 2  # the place of the finding
     dropped = token_weights(batch, "icepop") == 0
     assert (late & dropped).sum() == dropped.sum() == 70

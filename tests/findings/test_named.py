@@ -12,6 +12,7 @@ import rounddiag as rd
 from rounddiag.findings import CAUSES, DETECTORS, Cause, Evidence, View, register
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.noise import Noise
+from tests.batches import redacted
 from tests.findings.small import TOKENS, Array, arrays, made, rounds_of, shaken
 
 
@@ -24,8 +25,7 @@ def test_a_value_that_is_missing_changes_no_finding() -> None:
     # Without ids "the same ids move alike" was "no", which spoke against older weights.
     parts = arrays(noise=0.12)
     batch = made(parts)
-    redacted = made({**parts, "ids": parts["ids"] * 0}, meta={"redacted": True})
-    found, without = (rd.diagnose(one) for one in (batch, redacted))
+    found, without = (rd.diagnose(one) for one in (batch, redacted(batch)))
     assert found.verdict == without.verdict
     assert names(found) == names(without) == [("level", "unknown")]
     assert "stale_weights" in map(str, without[0].candidates)
@@ -212,7 +212,7 @@ def test_what_a_check_refutes_is_no_candidate() -> None:
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, 0.3)
     batch = made(parts)
-    ids = tuple(batch.response_ids.reshape(32, -1))
+    ids = tuple(batch.require_ids().reshape(32, -1))
     same = replace(batch, rollout_ids=ids)
     listed = [{*map(str, rd.diagnose(one)[0].candidates)} for one in (batch, same)]
     assert ["retokenised" in one for one in listed] == [True, False]

@@ -125,7 +125,7 @@ def test_a_finding_says_what_it_weighs_in_the_update(
 ) -> None:
     batch = rd.load("sample_data/image_window.parquet")
     rounds = batch.rounds
-    advantages = torch.ones_like(batch.old_log_probs)
+    advantages = torch.ones_like(batch.log_probs("old"))
     for index in torch.nonzero(rounds.round >= 2)[:, 0].tolist():
         start = int(rounds.start[index])
         stop = start + int(rounds.num_tokens[index])

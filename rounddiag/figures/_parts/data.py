@@ -86,7 +86,7 @@ def get_sample_tokens(
         check_sample(sample, data.num_samples)
         return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
-    text = () if data.batch.is_redacted else ("text",)
+    text = () if data.batch.lacks("text") else ("text",)
     return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
 
 

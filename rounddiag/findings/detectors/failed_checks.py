@@ -78,7 +78,7 @@ def _cause(view: View, one: Check) -> str:
     if one.cause != "impossible_log_probs" or one.tokens is None:
         return one.cause or "unknown"
     batch = select_scores(view.batch, view.a, view.b)
-    for column in (batch.rollout_log_probs, batch.old_log_probs):
+    for column in batch.both_log_probs():
         values = to_numpy(column)[one.tokens]
         values = values[~(values <= 0) | np.isinf(values)]
         if len(np.unique(values)) > 1:
