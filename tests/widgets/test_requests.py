@@ -18,7 +18,7 @@ from tests.batches import hand_batch
 
 OVERVIEW = {
     *("head", "pair", "options", "state", "figures", "note", "counts"),
-    "groups",
+    *("groups", "has_onset"),
     *("num_tokens", "num_rounds"),
 }
 
