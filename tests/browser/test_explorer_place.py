@@ -47,7 +47,7 @@ def test_the_page_goes_to_the_evidence_only_while_nobody_reads(
     assert evidence is not None
     assert evidence != guess
 
-    def late(*args: Any, **options: Any) -> rounddiag.findings.Diagnosis:
+    def late(*args: Any, **options: Any) -> Any:
         time.sleep(pause)
         return rounddiag.diagnose(*args, **options)
 
