@@ -16,6 +16,7 @@ Public names, in the order of work:
 
 ====================  ==============================================================
 `load`                open a saved batch; the format is detected from the content
+`demo`                open the sample batch that is installed with rounddiag
 `save`                write a batch as Parquet, without loss
 `formats`             list what `load` opens
 `Batch`               what one training step saved
@@ -56,6 +57,24 @@ Public names, in the order of work:
 `plot_run`            the mean of each round over the steps of a run
 ====================  ==============================================================
 
+Arguments that mean the same in all functions:
+
+==========  ========================================================================
+`data`      a Batch, its file, or a frame with the columns that the function names
+`a`, `b`    the scores to compare, `a` minus `b`: `old`, `rollout`, or others that the
+            batch has; a frame keeps the pair that it was made with
+`metric`    what is averaged: `abs_diff`, `diff`, `k3`, ... (`help(round_summary)`)
+`by`        a column of samples or rounds: results for each of its values
+`layers`    parts of a figure to leave out, or to add: `{"ci": False}`
+`theme`     "light" or "dark"; left out, the one that `figures.use_theme` set
+==========  ========================================================================
+
+A `plot_*` returns a `plotly.graph_objects.Figure` and shows nothing. Bad input raises a
+`RounddiagError`, which is a ValueError and says what was expected, what was found and
+what to do: `BatchError` (not a batch, or one that lacks a score or column),
+`FrameError` (a frame that lacks a column or has another pair, a metric, column, layer
+or option that does not exist), `LoadError` (a file).
+
 The packages, of which `capture`, `errors`, `figures`, `findings`, `stats` and `vision`
 are public:
 
@@ -91,7 +110,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag._version import __version__ as __version__
 
-# For type checkers and editors; at run time `_HOMES` has the same names.
+# For type checkers and editors; a test compares it with `_NAMES`.
 if TYPE_CHECKING:
     from rounddiag import capture as capture
     from rounddiag import errors as errors
@@ -127,6 +146,7 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
+    from rounddiag.loaders import demo as demo
     from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
@@ -141,59 +161,31 @@ if TYPE_CHECKING:
     from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
 
-# Each public name and its package; a package that is public itself has its own name.
-_HOMES = {
-    "Batch": "batch",
-    "Explorer": "widgets",
-    "Run": "runs",
-    "attach": "loaders",
+# The public names of each module; a package that is public itself lists its own name.
+_NAMES = {
+    "batch": "Batch",
     "capture": "capture",
-    "check": "checks",
-    "corrections": "core.corrections",
-    "diagnose": "findings",
+    "checks": "check",
+    "core": "metrics reconcile round_frame sample_frame token_frame",
+    "core.corrections": "corrections",
+    "core.legs": "legs",
     "errors": "errors",
-    "explore": "widgets",
-    "export_rescore": "loaders",
-    "figures": "figures",
-    "findings": "findings",
-    "formats": "loaders",
-    "ingest": "runs",
-    "legs": "core.legs",
-    "load": "loaders",
-    "load_proof": "proof",
-    "metrics": "core",
-    "open_run": "runs",
-    "places": "findings",
-    "plot_compare": "figures",
-    "plot_conditional": "figures",
-    "plot_corrections": "figures",
-    "plot_finding": "figures",
-    "plot_heatmap": "figures",
-    "plot_legs": "figures",
-    "plot_positions": "figures",
-    "plot_probabilities": "figures",
-    "plot_proof": "figures",
-    "plot_roles": "figures",
-    "plot_rounds": "figures",
-    "plot_run": "figures",
-    "plot_tail": "figures",
-    "plot_trajectory": "figures",
-    "prove": "proof",
-    "reconcile": "core",
-    "report": "export",
-    "rescore": "proof",
-    "round_frame": "core",
-    "round_summary": "stats",
-    "sample_frame": "core",
-    "save": "loaders",
-    "stats": "stats",
-    "token_frame": "core",
-    "token_text": "figures",
+    "export": "report",
+    "figures": "figures plot_compare plot_conditional plot_corrections plot_finding"
+    " plot_heatmap plot_legs plot_positions plot_probabilities plot_proof plot_roles"
+    " plot_rounds plot_run plot_tail plot_trajectory token_text",
+    "findings": "diagnose findings places",
+    "loaders": "attach demo export_rescore formats load save",
+    "proof": "load_proof prove rescore",
+    "runs": "Run ingest open_run",
+    "stats": "round_summary stats",
     "vision": "vision",
+    "widgets": "Explorer explore",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker would let any name through
-    __all__ = [*_HOMES]  # noqa: PLE0604 they are strings
+    __all__ = sorted(_HOMES)  # noqa: PLE0605 they are strings
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,18 +42,32 @@ AWKWARD = [
 def padded(mask: Any, old: Any, rollout: Any, **others: Any) -> Batch:
     """A padded batch from nested lists or tensors."""
     mask = torch.as_tensor(mask)
+    fields: dict[str, Any] = {
+        "old_log_probs": torch.as_tensor(old),
+        "rollout_log_probs": torch.as_tensor(rollout),
+        **others,
+    }
     return Batch.from_padded(
         response_ids=torch.arange(mask.numel(), device=mask.device).reshape(mask.shape),
         response_mask=mask,
-        old_log_probs=torch.as_tensor(old),
-        rollout_log_probs=torch.as_tensor(rollout),
-        **others,
+        **fields,
     )
 
 
 def hand_batch(device: torch.device | str = "cpu", **others: Any) -> Batch:
     """The batch of the constants above."""
     return padded(MASK, OLD, ROLLOUT, **others).to(device)
+
+
+def redacted(batch: Batch) -> Batch:
+    """The batch without ids, as `rd.load` gives one that was saved with `redact`."""
+    return replace(
+        batch,
+        response_ids=None,
+        prompt_ids=None,
+        prompt_offsets=None,
+        meta={"redacted": True},
+    )
 
 
 def random_log_probs(shape: tuple[int, ...], seed: int) -> torch.Tensor:

@@ -35,7 +35,7 @@ def test_type_checkers_see_every_public_name_where_it_is() -> None:
         name: ("rounddiag" if name == home else f"rounddiag.{home}", name)
         for name, home in HOMES.items()
     }
-    assert [*HOMES] == PUBLIC == sorted(HOMES)
+    assert sorted(HOMES) == PUBLIC
 
 
 def test_the_help_lists_every_public_name() -> None:

@@ -36,7 +36,7 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "text": lambda one: rd.token_text(BATCH, sample=one).html,
     "heatmap": lambda one: rd.plot_heatmap(BATCH, order=[one]),
     "explorer": current,
-    "batch": lambda one: BATCH[one].old_log_probs.tolist(),
+    "batch": lambda one: BATCH[one].log_probs("old").tolist(),
 }
 
 
@@ -50,7 +50,7 @@ def test_a_run_reads_a_sample_by_its_id(tmp_path: Path) -> None:
     rd.save(BATCH, tmp_path / "step_3.parquet")
     run = rd.open_run(tmp_path)
     by_id, by_number = run.sample(3, "y"), run.sample(3, 1)
-    assert by_id.old_log_probs.tolist() == by_number.old_log_probs.tolist()
+    assert by_id.log_probs("old").tolist() == by_number.log_probs("old").tolist()
 
 
 def test_an_id_that_a_frame_lacks_is_an_error() -> None:

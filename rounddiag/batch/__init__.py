@@ -3,11 +3,15 @@
 ==============  ====================================================================
 `batch`         `Batch`: one flat tensor per field, with offsets of the samples
 `layout`        padded tensors and rows -> flat tensors; selecting samples
+`turns`         what each role said; the pieces of a batch without ids
+`missing`       what a batch lacks, in one sentence
 `validation`    shapes, lengths, dtypes and the mask, checked on construction
 `html`          the tables that a notebook shows for a batch and its checks
 ==============  ====================================================================
 """
 
 from rounddiag.batch.batch import Batch, require_batch
+from rounddiag.batch.missing import MissingError
+from rounddiag.batch.turns import Turn
 
-__all__ = ["Batch", "require_batch"]
+__all__ = ["Batch", "MissingError", "Turn", "require_batch"]

@@ -16,6 +16,8 @@ from rounddiag.batch.layout import (
     select,
     selected_rows,
 )
+from rounddiag.batch.missing import MissingError, lacks
+from rounddiag.batch.turns import fields_of_turns
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
@@ -23,7 +25,7 @@ from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     import torch
@@ -31,25 +33,33 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rounddiag.batch.layout import Index
+    from rounddiag.batch.turns import Turns
     from rounddiag.vision import Screenshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Batch:
-    """The samples of one training step, with both engines' log-probabilities.
+    """The samples of one training step, with the engines' log-probabilities.
 
     Every per-token field is one flat tensor of `num_positions` values. Sample `i`
     starts at `offsets[i]`; its first `lengths[i]` positions are real, the rest is
-    padding. Build a Batch with `from_padded` or `from_rows`, or read one with
-    `rounddiag.load`.
+    padding. Build a Batch with `from_padded`, `from_rows` or `from_turns`, or read one
+    with `rounddiag.load`. What is not known is None: `lacks` says why in a sentence.
 
     Parameters
     ----------
-    response_ids : Tensor of int
-        Token ids of the responses: generated tokens and the observations in between.
     response_mask : Tensor of 0 and 1, any dtype
         1 where the model generated the token. Runs of 1s are the rounds.
-    rollout_log_probs, old_log_probs : Tensor of float
+    response_ids : Tensor of int, optional
+        Token ids of the responses: generated tokens and the observations in between.
+        None where only texts are known, or where the batch is redacted.
+    turns : tuple of tuple of Turn, optional
+        What each role said, per sample. The prompt is the turns before the first one
+        of `assistant`.
+    pieces : Tensor of int, optional
+        Of a batch without ids: where each position's piece ends, in characters of the
+        text of the sample's turns after the prompt.
+    rollout_log_probs, old_log_probs : Tensor of float, optional
         Log-probability, in nats, by the sampling engine and by the training engine.
     offsets : Tensor of int64, shape (num_samples + 1,)
         Where each sample starts in the fields above.
@@ -105,12 +115,14 @@ class Batch:
     Batch(num_samples=1, num_rounds=2, num_tokens=2)
     """
 
-    response_ids: Tensor
     response_mask: Tensor
-    rollout_log_probs: Tensor
-    old_log_probs: Tensor
     offsets: Tensor
     lengths: Tensor
+    response_ids: Tensor | None = None
+    turns: Turns | None = None
+    pieces: Tensor | None = None
+    rollout_log_probs: Tensor | None = None
+    old_log_probs: Tensor | None = None
     prompt_ids: Tensor | None = None
     prompt_offsets: Tensor | None = None
     entropy: Tensor | None = None
@@ -148,16 +160,16 @@ class Batch:
     def from_padded(
         cls,
         *,
-        response_ids: Tensor | np.ndarray[Any, Any] | Sequence[Any],
+        response_mask: Tensor | np.ndarray[Any, Any] | Sequence[Any],
         **others: Any,  # noqa: ANN401 the fields have many types
     ) -> Self:
         """Build a batch from padded tensors, without copying contiguous ones.
 
         Parameters
         ----------
-        response_ids : Tensor, array or lists, shape (num_samples, num_positions)
+        response_mask : Tensor, array or lists, shape (num_samples, num_positions)
         **others
-            The other fields. Per-token fields have the shape of `response_ids`.
+            The other fields. Per-token fields have the shape of `response_mask`.
             `lengths` is the number of real positions per row, by default all.
             `prompt_ids` is padded too; `prompt_mask` marks its real part.
 
@@ -170,15 +182,15 @@ class Batch:
         BatchError
             If a field is missing or has another shape.
         """
-        return cls(**from_padded(response_ids, others))
+        return cls(**from_padded(response_mask, others))
 
     @classmethod
-    def from_rows(cls, *, response_ids: Sequence[Any], **others: Any) -> Self:  # noqa: ANN401 the fields have many types
+    def from_rows(cls, *, response_mask: Sequence[Any], **others: Any) -> Self:  # noqa: ANN401 the fields have many types
         """Build a batch from rows of different lengths.
 
         Parameters
         ----------
-        response_ids : sequence of Tensor, array or list, one per sample
+        response_mask : sequence of Tensor, array or list, one per sample
         **others
             The other fields. Per-token fields and `prompt_ids` are sequences too.
 
@@ -191,7 +203,57 @@ class Batch:
         BatchError
             If a field is missing or has rows of other lengths.
         """
-        return cls(**from_rows(response_ids, others))
+        return cls(**from_rows(response_mask, others))
+
+    @classmethod
+    def from_turns(
+        cls,
+        samples: Iterable[Iterable[Sequence[Any]]],
+        **others: Any,  # noqa: ANN401 the fields have many types
+    ) -> Self:
+        """Build a batch from what each role said, without token ids.
+
+        A loader of trajectories ends here: it makes the turns, and passes by keyword
+        what else it knows. The turns before the first of `assistant` are the prompt;
+        each turn of `assistant` is a round, numbered from 0, so that row `i` of
+        `round_columns` belongs to the i-th such turn. Each position is a piece of text;
+        joined, the pieces are the text.
+
+        Parameters
+        ----------
+        samples : one iterable of turns per sample
+            A turn is `(role, text)`, `(role, text, images)`, or `(role, text, images,
+            tokens, log_probs)`: its screenshots, and where the sampler returned them
+            the texts of its tokens, which joined are `text`, and their log-probs. A
+            screenshot without a round and a position gets those of its turn.
+        **others
+            Fields per sample and for the batch, such as `rewards`, `group_ids`,
+            `sample_ids`, `sample_columns`, `round_columns` and `meta`.
+
+        Returns
+        -------
+        Batch
+            With `turns`, `pieces`, `images` and, if there were any,
+            `rollout_log_probs`. With ids, use `from_rows(turns=...)` instead, with
+            each turn as `(role, text, num_images)`.
+
+        Raises
+        ------
+        BatchError
+            If the tokens of a turn are not its text.
+
+        Examples
+        --------
+        >>> batch = Batch.from_turns(
+        ...     [[("user", "Open the menu."), ("assistant", "click(3, 4)")]],
+        ...     rewards=[1.0],
+        ... )
+        >>> batch
+        Batch(num_samples=1, num_rounds=1, num_tokens=6)
+        >>> batch.lacks("old", "rollout")
+        "This batch has no log-probs: save both engines' with the token ids."
+        """
+        return cls.from_rows(**{**fields_of_turns(samples), **others})
 
     @cached_property
     def rounds(self) -> Rounds:
@@ -207,6 +269,11 @@ class Batch:
     def num_samples(self) -> int:
         """Number of samples."""
         return len(self.lengths)
+
+    @property
+    def num_positions(self) -> int:
+        """Number of positions in all samples, with padding."""
+        return len(self.response_mask)
 
     @property
     def num_rounds(self) -> int:
@@ -226,8 +293,49 @@ class Batch:
 
     @property
     def is_redacted(self) -> bool:
-        """Whether the batch was saved with `redact=True`, which sets token ids to 0."""
+        """Whether it was saved with `redact=True`, which leaves out ids and text."""
         return bool(self.meta.get("redacted"))
+
+    def lacks(self, *what: str) -> str | None:
+        """Return one sentence on what is missing, None if all is there.
+
+        Parameters
+        ----------
+        *what : str
+            `ids`, `text`, `old`, `rollout`, a score, or the name of a field.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> batch = rd.load("sample_data/healthy.parquet")
+        >>> batch.lacks("ids", "old", "rollout") is None
+        True
+        >>> batch.lacks("current")
+        'This batch has no `current`.'
+        """
+        return lacks(self, *what)
+
+    def require(self, *what: str) -> None:
+        """Raise a BatchError with the sentence of `lacks` if something is missing."""
+        if self.lacks(*what):
+            raise MissingError(self, *what)
+
+    def require_ids(self) -> Tensor:
+        """Return the token ids of all positions; raise a BatchError without any."""
+        if self.response_ids is None:
+            raise MissingError(self, "ids")
+        return self.response_ids
+
+    def both_log_probs(self) -> tuple[Tensor, Tensor]:
+        """Return `old_log_probs` and `rollout_log_probs`.
+
+        Raises
+        ------
+        BatchError
+            If one of them is missing.
+        """
+        self.require("old", "rollout")
+        return self.log_probs("old"), self.log_probs("rollout")
 
     def log_probs(self, score: str) -> Tensor:
         """Return the log-probabilities `old`, `rollout`, or one of `scores` by name.
@@ -242,13 +350,16 @@ class Batch:
             "rollout": self.rollout_log_probs,
             **self.scores,
         }
-        if score not in known:
+        found = known.get(score)
+        if score in known and found is None:
+            raise MissingError(self, score)
+        if found is None:
             raise BatchError.build(
                 expected=f"one of the scores {sorted(known)}",
                 found=repr(score),
                 advice="Name a score that the batch has.",
             )
-        return known[score]
+        return found
 
     def __len__(self) -> int:
         return self.num_samples

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rounddiag.batch.turns import as_turns
 from rounddiag.columns.sources import array_tensor, build_offsets
 from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
@@ -25,11 +26,20 @@ if TYPE_CHECKING:
     Index = int | slice | Sequence[int] | Array | Tensor
 
 
-REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
-_INTEGERS = ("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids")
+PAIR = ("rollout_log_probs", "old_log_probs")
+_INTEGERS = (
+    *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),
+    "pieces",
+)
 # Fields that are a tuple with one entry per sample.
-PER_SAMPLE = ("group_ids", "sample_ids", "images", "position_ids", "rollout_ids")
-PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
+PER_SAMPLE = (
+    *("group_ids", "sample_ids", "images", "position_ids", "rollout_ids"),
+    "turns",
+)
+PER_TOKEN = (
+    *("response_ids", "response_mask", *PAIR),
+    *("entropy", "advantages", "loss_mask", "round_ids", "pieces"),
+)
 
 
 def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or numbers
@@ -79,19 +89,19 @@ def require_plain(name: str, tensor: object) -> None:
 
 def from_padded(values: Any, others: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 numbers
     """Turn padded fields into the fields of a Batch."""
-    require_fields(others)
-    response_ids = as_tensor("response_ids", values)
-    if response_ids.dim() != 2:  # noqa: PLR2004 rows and positions
+    _require_tokens(others)
+    mask = as_tensor("response_mask", values)
+    if mask.dim() != 2:  # noqa: PLR2004 rows and positions
         raise BatchError.build(
-            key="response_ids",
+            key="response_mask",
             expected="two dimensions, samples and positions",
-            found=f"shape {tuple(response_ids.shape)}",
+            found=f"shape {tuple(mask.shape)}",
             advice="Stack the samples, or pass them to `Batch.from_rows`.",
         )
-    num_samples, width = response_ids.shape
-    ends = torch.full((num_samples,), width, device=response_ids.device)
+    num_samples, width = mask.shape
+    ends = torch.full((num_samples,), width, device=mask.device)
     fields = _flatten_per_token(
-        {"response_ids": response_ids, **others},
+        {"response_mask": mask, **others},
         lambda name, value: _flatten(name, value, (num_samples, width)),
     )
     for name in ("lengths", "prompt_ids", "prompt_mask"):
@@ -99,21 +109,23 @@ def from_padded(values: Any, others: Mapping[str, Any]) -> dict[str, Any]:  # no
             fields[name] = as_tensor(name, fields[name])
     if fields.get("lengths") is None:
         fields["lengths"] = ends
-    mask = fields.pop("prompt_mask", None)
+    is_prompt = fields.pop("prompt_mask", None)
     if fields.get("prompt_ids") is not None:
-        fields.update(_unpad_prompts(fields["prompt_ids"], mask))
+        fields.update(_unpad_prompts(fields["prompt_ids"], is_prompt))
     return {**fields, "offsets": build_offsets(ends)}
 
 
 def from_rows(values: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Turn rows of different lengths into the fields of a Batch."""
-    require_fields(others)
-    response_ids = _as_rows("response_ids", values)
-    lengths = torch.tensor([len(row) for row in response_ids], dtype=torch.int64)
+    _require_tokens(others)
+    mask = _as_rows("response_mask", values)
+    lengths = torch.tensor([len(row) for row in mask], dtype=torch.int64)
     fields = _flatten_per_token(
-        {"response_ids": response_ids, **others},
+        {"response_mask": mask, **others},
         lambda name, rows: _concatenate(name, rows, lengths.tolist()),
     )
+    if fields.get("turns") is not None:
+        fields["turns"] = as_turns(fields["turns"])
     if fields.get("prompt_ids") is not None:
         rows = _as_rows("prompt_ids", fields["prompt_ids"])
         sizes = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -122,16 +134,16 @@ def from_rows(values: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any
     return {**fields, "lengths": lengths, "offsets": build_offsets(lengths)}
 
 
-def require_fields(others: Mapping[str, Any]) -> None:
-    """Raise a BatchError if a required field is missing."""
-    for name in REQUIRED[1:]:
-        if others.get(name) is None:
-            raise BatchError.build(
-                key=name,
-                expected="a tensor",
-                found="nothing",
-                advice="A batch needs `" + "`, `".join(REQUIRED) + "`.",
-            )
+def _require_tokens(others: Mapping[str, Any]) -> None:
+    """Raise a BatchError without token ids and without text."""
+    if others.get("response_ids") is None and others.get("pieces") is None:
+        raise BatchError.build(
+            key="response_ids",
+            expected="a tensor",
+            found="nothing",
+            advice="A batch needs `response_mask` and `response_ids`; build one of"
+            " texts alone with `Batch.from_turns`.",
+        )
 
 
 def _flatten_per_token(
@@ -153,7 +165,7 @@ def _flatten(name: str, value: Any, shape: tuple[int, int]) -> Tensor:  # noqa: 
     if tuple(tensor.shape) != shape:
         raise BatchError.build(
             key=name,
-            expected=f"shape {shape}, as `response_ids`",
+            expected=f"shape {shape}, as `response_mask`",
             found=f"shape {tuple(tensor.shape)}",
             advice="Cut every field to the response before building the batch.",
         )
@@ -170,7 +182,7 @@ def _concatenate(name: str, values: Sequence[Any], lengths: Sequence[int]) -> Te
     if shapes != [(length,) for length in lengths]:
         raise BatchError.build(
             key=name,
-            expected=f"{len(lengths)} rows as long as those of `response_ids`",
+            expected=f"{len(lengths)} rows as long as those of `response_mask`",
             found=_first_mismatch(shapes, lengths),
             advice="Cut every field to the response before building the batch.",
         )
@@ -184,7 +196,7 @@ def _first_mismatch(shapes: list[tuple[int, ...]], lengths: Sequence[int]) -> st
         return f"{len(shapes)} rows"
     pairs = enumerate(zip(shapes, lengths, strict=True))
     index, (shape, length) = next(p for p in pairs if p[1][0] != (p[1][1],))
-    return f"shape {shape} in row {index}, where `response_ids` has {length} tokens"
+    return f"shape {shape} in row {index}, where `response_mask` has {length} values"
 
 
 def _unpad_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:

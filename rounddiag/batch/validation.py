@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import PER_SAMPLE, require_plain
+from rounddiag.batch.layout import PAIR, PER_SAMPLE, require_plain
 from rounddiag.errors import BatchError
 from rounddiag.wording import encodable
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag.batch.batch import Batch
-
-
-_LOG_PROBS = ("rollout_log_probs", "old_log_probs")
 
 
 def encodable_names(batch: Batch) -> dict[str, Any]:
@@ -87,11 +84,7 @@ def _check_tensors(batch: Batch) -> None:
 
 
 def _check_offsets(batch: Batch) -> None:
-    num_positions, offsets, lengths = (
-        len(batch.response_ids),
-        batch.offsets,
-        batch.lengths,
-    )
+    num_positions, offsets, lengths = batch.num_positions, batch.offsets, batch.lengths
     fits = (
         offsets.dtype == lengths.dtype == torch.int64
         and tuple(offsets.shape) == (len(lengths) + 1,)
@@ -117,23 +110,23 @@ def _check_offsets(batch: Batch) -> None:
 
 
 def _check_per_token(batch: Batch) -> None:
-    shape, device = batch.response_ids.shape, batch.response_ids.device
+    shape, device = batch.response_mask.shape, batch.response_mask.device
     for name, value in {**batch.per_token, **batch.scores}.items():
         if value.shape != shape or value.device != device:
             raise BatchError.build(
                 key=name,
-                expected=f"shape {tuple(shape)} on {device}, as `response_ids`",
+                expected=f"shape {tuple(shape)} on {device}, as `response_mask`",
                 found=f"shape {tuple(value.shape)} on {value.device}",
                 advice="Cut every field to the response before building the batch.",
             )
 
 
 def _check_dtypes(batch: Batch) -> None:
-    for name in _LOG_PROBS:
-        _check_floating(name, getattr(batch, name))
-    for name, value in batch.scores.items():
-        _check_floating(name, value)
-    if batch.response_ids.dtype.is_floating_point:
+    pair = {name: batch.per_token.get(name) for name in PAIR}
+    for name, value in {**pair, **batch.scores}.items():
+        if value is not None:
+            _check_floating(name, value)
+    if batch.response_ids is not None and batch.response_ids.dtype.is_floating_point:
         raise BatchError.build(
             key="response_ids",
             expected="integers",

@@ -13,20 +13,22 @@ import numpy as np
 import torch
 
 from rounddiag.capture.facts import installed_versions, sampling_settings
-from rounddiag.capture.options import COPY
+from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
+    SampleOrder,
     encode_screenshots,
     order_samples,
     read_screenshots,
 )
-from rounddiag.capture.snapshot import join_parts
-from rounddiag.capture.trainer_batch import read_trainer_batch
+from rounddiag.capture.snapshot import Snapshot, join_parts
+from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url
@@ -37,10 +39,6 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.judge import Judge
-    from rounddiag.capture.options import Options
-    from rounddiag.capture.sampling import SampleOrder
-    from rounddiag.capture.snapshot import Snapshot
-    from rounddiag.capture.trainer_batch import TrainerBatch
 
 
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
@@ -110,6 +108,8 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     if trainer_batch.round_records is not None:
         columns = {**columns, "round_records": trainer_batch.round_records}
     try:
+        # Without one of them the batch was saved too early: it is still at hand.
+        FieldReader(trainer_batch.fields, trainer_batch.source).both_log_probs()
         batch = batch_from_fields(
             trainer_batch.fields,
             source=trainer_batch.source,
@@ -201,7 +201,7 @@ def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
 
 def _tokens_before(batch: Batch, sample: int, start: int) -> torch.Tensor:
     """Return a sample's prompt and its response up to an index of the batch."""
-    response = batch.response_ids[int(batch.offsets[sample]) : start]
+    response = batch.require_ids()[int(batch.offsets[sample]) : start]
     if batch.prompt_ids is None or batch.prompt_offsets is None:
         return response.long()
     first, stop = batch.prompt_offsets[sample : sample + 2].tolist()

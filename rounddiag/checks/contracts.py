@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 
+from rounddiag.batch import MissingError
 from rounddiag.batch.html import table
 from rounddiag.wording import join_names, pluralize, printable
 
@@ -212,7 +213,7 @@ class Contract:
         """Check whether it holds for a batch."""
         try:
             fault = self.find(batch)
-        except UntestableError as why:
+        except (UntestableError, MissingError) as why:
             return self._untestable(str(why), why.field)
         except _UNFORESEEN as error:
             what = f"{type(error).__name__}: {error!s:.80}"
@@ -312,13 +313,6 @@ def require_tokens(batch: Batch) -> None:
     if len(batch.rounds) == 0:
         why = "the batch has no generated token"
         raise UntestableError(field="response_mask", why=why)
-
-
-def require_ids(batch: Batch) -> None:
-    """Raise UntestableError if the file was saved without token ids."""
-    if batch.is_redacted:
-        why = "the token ids were left out of the file (redacted)"
-        raise UntestableError(field="response_ids", why=why)
 
 
 def generated_where(

@@ -11,7 +11,6 @@ from rounddiag.checks.contracts import (
     Contract,
     Fault,
     UntestableError,
-    require_ids,
     require_tokens,
 )
 from rounddiag.checks.images import screenshots
@@ -52,7 +51,7 @@ class _Click(NamedTuple):
 
 
 def _wrong_frame(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    batch.require_ids()
     require_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
@@ -131,7 +130,7 @@ def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[
         max(start, stop - _TOKENS)
         for start, stop in zip(rounds.start[::every].tolist(), stops, strict=True)
     ]
-    ids = batch.response_ids.cpu().numpy()
+    ids = batch.require_ids().cpu().numpy()
     parts = [ids[a:b] for a, b in zip(starts, stops, strict=True)]
     limits = np.cumsum([0, *map(len, parts)]).tolist()
     flat = np.concatenate(parts).tolist()

@@ -14,7 +14,6 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_at,
     generated_where,
-    require_ids,
 )
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.errors import LoadError
@@ -131,15 +130,13 @@ def _wrong_numbers(batch: Batch) -> Fault | None:
 
 
 def _written_vision_tokens(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    stored = batch.require_ids()
     try:
         ids = list(special_ids(batch.tokenizer, VISION_TOKENS).values())
     except UntestableError:
         ids = [image_token(batch)]
-    wanted = torch.tensor(ids, device=batch.response_ids.device)
-    indices = generated_where(
-        batch, lambda part: torch.isin(part, wanted), batch.response_ids
-    )
+    wanted = torch.tensor(ids, device=stored.device)
+    indices = generated_where(batch, lambda part: torch.isin(part, wanted), stored)
     return fault_at(batch, indices, "of the vision template")
 
 

@@ -93,18 +93,25 @@ def _is_not_zero(values: Tensor) -> Tensor:
 
 def _not_measurable(batch: Batch) -> Fault | None:
     require_tokens(batch)
-    scores = (batch.rollout_log_probs, batch.old_log_probs)
+    old, rollout = batch.both_log_probs()
     pair = pair_of(batch)
     reason = batch.meta.get("not_measurable") or why_not_measurable(
-        batch.response_mask, *scores, None if pair.is_standard else pair
+        batch.response_mask, rollout, old, None if pair.is_standard else pair
     )
     return Fault(str(reason)) if reason else None
 
 
 def _pair_log_probs(batch: Batch) -> dict[str, Tensor]:
-    """Return the log-probs that are compared, by their names: sampled ones first."""
+    """Return the log-probs that are compared, by their names: sampled ones first.
+
+    Those of an engine that the batch lacks are left out; one must be there.
+    """
     pair = pair_of(batch)
-    return {pair.b: batch.rollout_log_probs, pair.a: batch.old_log_probs}
+    scores = {pair.b: batch.rollout_log_probs, pair.a: batch.old_log_probs}
+    found = {name: values for name, values in scores.items() if values is not None}
+    if not found:
+        batch.require("old", "rollout")
+    return found
 
 
 def _log_probs(batch: Batch) -> dict[str, Tensor]:
@@ -136,6 +143,7 @@ def _likely_kind(batch: Batch, values: Tensor) -> str:
 
 
 def _zero_alone(batch: Batch) -> Fault | None:
+    batch.require("old", "rollout")
     what = f"log-prob is exactly 0, the other engine's under {_UNSURE:g}"
     (b, rollout), (a, old) = _pair_log_probs(batch).items()
     return merge_faults(

@@ -17,7 +17,6 @@ from rounddiag.checks.contracts import (
     fault_at,
     fault_in,
     find_samples,
-    require_ids,
     require_tokens,
 )
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
@@ -47,6 +46,8 @@ def find_holes(batch: Batch) -> Tensor:
     after = rounds.start + rounds.num_tokens
     same_sample = rounds.sample[1:] == rounds.sample[:-1]
     begin, stop = after[:-1][same_sample], rounds.start[1:][same_sample]
+    if batch.rollout_log_probs is None:
+        return begin.new_empty(0)
     if batch.round_ids is not None:
         same_round = batch.round_ids[begin - 1] == batch.round_ids[stop]
         begin, stop = begin[same_round], stop[same_round]
@@ -81,11 +82,12 @@ KNOWN = Contract("the rounds are known", "response_mask", _find_unknown_rounds)
 
 
 def _holes(batch: Batch) -> Fault | None:
+    old, rollout = batch.both_log_probs()
     holes = find_holes(batch)
     fault = fault_at(batch, holes, "masked between two of a round")
     if fault is None:
         return None
-    away = (batch.old_log_probs[holes] - batch.rollout_log_probs[holes]).abs()
+    away = (old[holes] - rollout[holes]).abs()
     level = f"mean |diff| {away.double().nanmean():.3g} nat there"
     return replace(fault, detail=f"{fault.detail}; {level}")
 
@@ -110,7 +112,7 @@ _INSIDE = 8  # tokens of a run that are searched for a header
 
 
 def _wrong_starts(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    batch.require_ids()
     require_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
@@ -139,7 +141,7 @@ def _is_header(text: str) -> bool:
 
 def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
     """Return the few tokens of prompt and response before each run of the mask."""
-    ids, begins = batch.response_ids.cpu().numpy(), batch.offsets.tolist()
+    ids, begins = batch.require_ids().cpu().numpy(), batch.offsets.tolist()
     ends, before = _prompt_ends(batch), []
     for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True):
         own = ids[max(begins[sample], start - _WIDTH) : start]
@@ -158,7 +160,7 @@ def _prompt_ends(batch: Batch) -> list[Array]:
 
 def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
     """Return the first texts of runs: a mask that begins too early covers headers."""
-    ids = batch.response_ids.cpu().numpy()
+    ids = batch.require_ids().cpu().numpy()
     stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
     pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
     return _texts([ids[begin:stop] for begin, stop in pairs], batch.tokenizer)
@@ -188,17 +190,17 @@ def _cut_off(batch: Batch) -> Fault | None:
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, whether they end a turn, and a response."""
-    require_ids(batch)
+    stored = batch.require_ids()
     require_tokens(batch)
     ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
-    wanted = torch.tensor(ids, device=batch.response_ids.device)
-    if not torch.isin(batch.response_ids, wanted).any():
+    wanted = torch.tensor(ids, device=stored.device)
+    if not torch.isin(stored, wanted).any():
         why = "no response contains a known end-of-turn token"
         raise UntestableError(field="tokenizer", why=why)
     runs = mask_runs(batch)
     last = runs.start + runs.num_tokens - 1
     final = (batch.offsets[:-1] + batch.lengths)[runs.sample] - 1
-    return last, torch.isin(batch.response_ids[last], wanted), last == final
+    return last, torch.isin(stored[last], wanted), last == final
 
 
 ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)

@@ -17,7 +17,6 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_in,
     merge_faults,
-    require_ids,
     require_tokens,
 )
 from rounddiag.wording import pluralize
@@ -61,7 +60,7 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     that a response of this probability is expected twice.
     """
     written = batch.rounds.sample.unique_consecutive().cpu().numpy()
-    if len(written) < 2:  # noqa: PLR2004 two rows can be equal
+    if len(written) < 2 or batch.lacks("ids", "rollout"):  # noqa: PLR2004 two rows can be equal
         return []
     probes = _probes(batch)[written]
     _, which, times = np.unique(probes, return_inverse=True, return_counts=True)
@@ -86,7 +85,7 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
 
 
 def _copies(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    batch.require("ids", "rollout")
     require_tokens(batch)
     copies = find_copies(batch)
     if not copies:
@@ -137,12 +136,13 @@ def _probes(batch: Batch) -> Array:
     steps = torch.arange(_PROBES, device=batch.offsets.device)
     factors = np.random.default_rng(0).integers(1 << 63, size=_PROBES, dtype=np.uint64)
     codes = [np.empty(0, np.uint64)]
+    rollout = batch.log_probs("rollout")
     for begins, lengths in zip(
         batch.offsets[:-1].split(_BLOCK), batch.lengths.split(_BLOCK), strict=True
     ):
         index = begins[:, None] + lengths[:, None] * steps // _PROBES
-        index.clamp_(max=len(batch.response_ids) - 1)  # an empty row at the end
-        values = batch.rollout_log_probs[index].float().cpu().numpy()
+        index.clamp_(max=batch.num_positions - 1)  # an empty row at the end
+        values = rollout[index].float().cpu().numpy()
         codes.append(values.view(np.uint32).astype(np.uint64) @ factors)
     return np.concatenate(codes)
 
@@ -150,7 +150,7 @@ def _probes(batch: Batch) -> Array:
 def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
     """Return a function that hashes a row's prompt, response and log-probs."""
     flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
-    fields = [*map(_as_bytes, flat)]
+    fields = [_as_bytes(values) for values in flat if values is not None]
     begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
     hash_prompt = _prompt_hashes(batch)
 
@@ -188,7 +188,7 @@ def _log_prob(batch: Batch, sample: int) -> float:
     """Return the log-probability of what the model wrote, by the sampling engine."""
     begin, stop = batch.offsets[sample : sample + 2].tolist()
     written = batch.response_mask[begin:stop] != 0
-    return float(batch.rollout_log_probs[begin:stop][written].double().sum())
+    return float(batch.log_probs("rollout")[begin:stop][written].double().sum())
 
 
 def _find_rows_without_tokens(batch: Batch) -> Fault | None:

@@ -16,7 +16,6 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_in,
     locate_token,
-    require_ids,
     require_tokens,
 )
 from rounddiag.segmentation import find_rounds
@@ -88,9 +87,10 @@ def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the trainer's and the sampler's response ids of each sample."""
     if batch.rollout_ids is None:
         raise UntestableError(field="rollout_ids")
+    ids = batch.require_ids()
     begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
     for begin, length, rollout in zip(begins, lengths, batch.rollout_ids, strict=False):
-        yield batch.response_ids[begin : begin + length].cpu(), rollout.cpu()
+        yield ids[begin : begin + length].cpu(), rollout.cpu()
 
 
 def _lengths(batch: Batch) -> Fault | None:
@@ -185,7 +185,7 @@ _SAME, _ENOUGH = 0.95, 100
 
 
 def _wrong_tokenizer(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    stored = batch.require_ids()
     require_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
@@ -193,7 +193,7 @@ def _wrong_tokenizer(batch: Batch) -> Fault | None:
     starts = rounds.start[:_ROUNDS].tolist()
     sizes = rounds.num_tokens[:_ROUNDS].clamp(max=_TOKENS).tolist()
     spans = zip(starts, sizes, strict=True)
-    ids = [batch.response_ids[a : a + n].tolist() for a, n in spans]
+    ids = [stored[a : a + n].tolist() for a, n in spans]
     flat = list(chain.from_iterable(ids))
     texts = decode_ids(flat, batch.tokenizer)
     unknown = [
@@ -265,7 +265,7 @@ def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
     Without prompts the length is 0, and the ids are those of the response alone.
     """
     begin = int(batch.offsets[sample])
-    ids = batch.response_ids[begin : begin + int(batch.lengths[sample])]
+    ids = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
     first, stop = 0, 0
     if batch.prompt_ids is not None and batch.prompt_offsets is not None:
         first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
@@ -278,7 +278,7 @@ _MIN_PROMPT = 2
 
 
 def _begins_with_prompt(batch: Batch) -> Fault | None:
-    require_ids(batch)
+    batch.require_ids()
     lengths = prompt_lengths(batch)
     long = [sample for sample, size in enumerate(lengths) if size >= _MIN_PROMPT]
     if not long:
@@ -297,7 +297,7 @@ def _is_repeated(batch: Batch, sample: int, size: int) -> bool:
         return False
     first, begin = int(batch.prompt_offsets[sample]), int(batch.offsets[sample])
     prompt = batch.prompt_ids[first : first + size]
-    return torch.equal(prompt, batch.response_ids[begin : begin + size])
+    return torch.equal(prompt, batch.require_ids()[begin : begin + size])
 
 
 NOT_REPEATED = Contract(

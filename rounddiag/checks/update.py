@@ -15,7 +15,6 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_at,
     fault_in,
-    require_ids,
     require_tokens,
 )
 from rounddiag.checks.rounds import find_holes
@@ -125,7 +124,7 @@ ADVANTAGES_DIFFER = _UPDATE(
 
 def _separators(batch: Batch) -> Fault | None:
     """Compare the ids after a turn of the model with those after turns of prompts."""
-    require_ids(batch)
+    ids = batch.require_ids()
     require_tokens(batch)
     if batch.prompt_ids is None or batch.prompt_offsets is None:
         raise UntestableError(field="prompt_ids")
@@ -137,7 +136,6 @@ def _separators(batch: Batch) -> Fault | None:
         raise UntestableError(
             field="response_mask", why="no sample has more than one round"
         )
-    ids = batch.response_ids
     ends, counts = ids[after - 1].unique(return_counts=True)
     end = int(ends[counts.argmax()])
     separator, following = _of_prompts(batch, end)
@@ -188,24 +186,24 @@ SEPARATED = _UPDATE(
 
 def _resumed(batch: Batch) -> Fault | None:
     """Find rounds that begin where no turn has ended, as after an abort."""
-    require_ids(batch)
+    stored = batch.require_ids()
     require_tokens(batch)
     ids = [*special_ids(batch.tokenizer, TURN_ENDS).values()]
-    wanted = torch.tensor(ids, device=batch.response_ids.device)
-    num_ends = torch.isin(batch.response_ids, wanted).cumsum(0)
+    wanted = torch.tensor(ids, device=stored.device)
+    num_ends = torch.isin(stored, wanted).cumsum(0)
     rounds = batch.rounds
     stop = rounds.start + rounds.num_tokens
     later = torch.zeros(len(rounds), dtype=torch.bool, device=stop.device)
     later[1:] = rounds.sample[1:] == rounds.sample[:-1]
     if not later.any():
         return None
-    ended = torch.isin(batch.response_ids[stop - 1], wanted)[:-1][later[1:]]
+    ended = torch.isin(stored[stop - 1], wanted)[:-1][later[1:]]
     # Where turns have no end of their own, as in a completion, nothing resumes.
     if 2 * int(ended.sum()) <= len(ended):
         why = "rounds do not end with a known end of turn"
         raise UntestableError(field="tokenizer", why=why)
     begin, last = rounds.start[later], stop[:-1][later[1:]] - 1
-    before = num_ends[last] - torch.isin(batch.response_ids[last], wanted).long()
+    before = num_ends[last] - torch.isin(stored[last], wanted).long()
     resumes = num_ends[begin - 1] == before
     holes = find_holes(batch)
     resumes &= ~torch.isin(begin - 1, holes)
@@ -229,7 +227,7 @@ def _rewritten(batch: Batch) -> Fault | None:
         raise UntestableError(
             field="num_rows", why="the samples were not joined from rows"
         )
-    require_ids(batch)
+    batch.require_ids()
     prompt_lengths(batch)
     rewritten = {
         sample: turn
@@ -260,7 +258,7 @@ def _rows(batch: Batch, sample: int) -> Iterator[tuple[Array, Array]]:
     assert batch.round_ids is not None  # noqa: S101 for the type checker
     begin = int(batch.offsets[sample])
     part = slice(begin, begin + int(batch.lengths[sample]))
-    ids, mask = batch.response_ids[part].cpu().numpy(), batch.response_mask[part]
+    ids, mask = batch.require_ids()[part].cpu().numpy(), batch.response_mask[part]
     breaks = np.flatnonzero(np.diff(batch.round_ids[part].cpu().numpy())) + 1
     limits = [0, *breaks.tolist(), len(ids)]
     if len(limits) - 1 != int(batch.sample_columns["num_rows"][sample]):

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
-        *(_add_summary, _add_check, _add_watch, _add_prove),
+        *(_add_demo, _add_summary, _add_check, _add_watch, _add_prove),
         *(_add_report, _add_lab, _add_ingest, _add_recipe),
     ):
         add(commands)
@@ -157,6 +157,23 @@ def _open_run(options: argparse.Namespace) -> Run | None:
             raise
         return None  # `load` reports what is wrong with it
     return run if len(run) > 1 or is_url(path) else None
+
+
+def _add_demo(commands: Commands) -> None:
+    command = commands.add_parser(
+        "demo", help="print the verdict on the sample batch that is installed"
+    )
+    command.set_defaults(run=_demo)
+
+
+def _demo(_: argparse.Namespace) -> int:
+    from rounddiag.cli.summary import describe
+    from rounddiag.loaders.sample import demo, sample_path
+
+    file = sample_path()
+    print_text(f"{describe(demo())}\n\nNext: `rounddiag lab {file}`, or in Python:")
+    print_text("    import rounddiag as rd\n    rd.explore(rd.demo())")
+    return 0
 
 
 def _add_summary(commands: Commands) -> None:

@@ -21,19 +21,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.batch import Batch
+from rounddiag.checks import Checks
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
-from rounddiag.findings import diagnose
-from rounddiag.findings.verdict import is_at_least
+from rounddiag.findings import Diagnosis, Finding, diagnose
+from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-    from rounddiag.checks import Checks
-    from rounddiag.findings import Diagnosis, Finding
-    from rounddiag.findings.verdict import Verdict
-
 
 _CHECK = ("name", "kind", "cause", "detail")
 

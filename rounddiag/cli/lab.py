@@ -9,18 +9,15 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from rounddiag.errors import RounddiagError
 from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"

@@ -8,16 +8,13 @@ With `--json` it prints one JSON object: `file`, `verdict`, `side`, `cause`, `ca
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.proof import prove
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def run_prove(  # noqa: PLR0913 options of a command

@@ -6,29 +6,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isnan
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
+from rounddiag.checks import Checks
 from rounddiag.core import token_frame
-from rounddiag.findings import diagnose
+from rounddiag.findings import Diagnosis, diagnose
+from rounddiag.runs import Run
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.perplexity import overall
 from rounddiag.wording import pluralize, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.checks import Checks
-    from rounddiag.findings import Diagnosis
-    from rounddiag.runs import Run
-
 
 _HEADINGS = ("share", "kind", "cause", "where")
 

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rounddiag.cli.summary import silence_failed_steps
 from rounddiag.errors import LoadError
-from rounddiag.findings.verdict import is_at_least
+from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.runs import Run, open_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rounddiag.findings.verdict import Verdict
 
 PASSED, FAILED, CANNOT_READ = 0, 1, 2  # exit codes
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.columns import register
-from rounddiag.core.sums import diffs, pack_tokens, prob_diffs, take_runs
+from rounddiag.batch.turns import piece_texts
+from rounddiag.columns import Source, register
+from rounddiag.core.sums import (
+    Totals,
+    as_numpy,
+    diffs,
+    pack_tokens,
+    prob_diffs,
+    take_runs,
+)
 from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
 from rounddiag.schema import CORRECTIONS, weight_column
 from rounddiag.text import pieces, special_tokens
-from rounddiag.text.role_tagging import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, Tagger, roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,30 +33,51 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
-    from rounddiag.core.sums import Totals
-    from rounddiag.text.role_tagging import Tagger
 
 
 def token_texts(batch: Batch) -> list[str]:
     """Return the piece of text of every generated token, in order."""
-    ids = pack_tokens(batch, batch.response_ids)
-    return pieces(ids, batch.tokenizer, starts=_starts(batch))
+    rounds = batch.rounds
+    return [
+        *chain.from_iterable(
+            span_texts(batch, to_numpy(rounds.start), to_numpy(rounds.num_tokens))
+        )
+    ]
+
+
+def span_texts(batch: Batch, starts: Array, sizes: Array) -> list[list[str]]:
+    """Return the pieces of text of stretches of the flat fields, each by itself.
+
+    Raises a BatchError if the batch has neither token ids nor text.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.Batch.from_turns([[("assistant", "click(1, 2)")]])
+    >>> span_texts(batch, np.array([0, 3]), np.array([2, 1]))
+    [['click', '('], [',']]
+    """
+    if batch.pieces is not None:
+        begins = to_numpy(batch.offsets)
+        rows: dict[int, list[str]] = {}
+        samples = (np.searchsorted(begins, starts, side="right") - 1).tolist()
+        for sample in {*samples}:
+            rows[sample] = piece_texts(batch, sample)
+        first = (starts - begins[samples]).tolist()
+        places = zip(samples, first, sizes.tolist(), strict=True)
+        return [rows[sample][at : at + size] for sample, at, size in places]
+    ends = np.cumsum(sizes)
+    ids = take_runs(as_numpy(batch.require_ids().cpu()), starts, sizes)
+    found = pieces(ids, batch.tokenizer, starts=ends - sizes)
+    return [found[a:b] for a, b in pairwise([0, *ends.tolist()])]
 
 
 def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[str]:
     """Return the role of every generated token, in order."""
     import pandas as pd
 
-    require_ids(batch, "role")
-    if batch.tokenizer is None:
-        raise FrameError.build(
-            key="role",
-            expected="a batch with a tokenizer",
-            found="a batch without one",
-            advice="Pass `tokenizer=` to `rounddiag.load`.",
-        )
-    special = special_tokens(batch.tokenizer)
+    batch.require(*_NEEDS["role"])
+    special = special_tokens(batch.tokenizer) if batch.pieces is None else {}
     tags = roles(
         token_texts(batch),
         starts=_starts(batch),
@@ -59,17 +89,6 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
     # From the names themselves, pandas takes as long as everything else.
     codes = np.fromiter(map(place.__getitem__, tags), np.int64, len(tags))
     return pd.Categorical.from_codes(codes, pd.Index(names))
-
-
-def require_ids(batch: Batch, column: str) -> None:
-    """Raise a FrameError if the batch was saved without token ids."""
-    if batch.is_redacted:
-        raise FrameError.build(
-            key=column,
-            expected="a batch with its token ids",
-            found="one that was saved with `redact=True`",
-            advice="Load the original file.",
-        )
 
 
 def _starts(batch: Batch) -> Array:
@@ -96,7 +115,15 @@ _FIELDS = {
     "loss_mask": "loss_mask",
 }
 _OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if c.weight == "update"}
-_NEEDS_IDS = {"token_id", "role", "text"}
+_BOTH = ("old", "rollout")
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "token_id": ("ids",),
+    "role": ("text", "tokenizer"),
+    "text": ("text",),
+    "rollout_log_prob": ("rollout",),
+    "old_log_prob": ("old",),
+    **dict.fromkeys(("importance_weight", "prob_diff", "equal_so_far"), _BOTH),
+}
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
     *("role", "text"),
@@ -130,8 +157,7 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
             )
         if name in _OF_UPDATES and "current" not in batch.scores:
             raise lacks_update()
-        if name in _NEEDS_IDS:
-            require_ids(batch, name)
+        batch.require(*_NEEDS.get(name, _BOTH if name in _WEIGHTS else ()))
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
             raise FrameError.build(
                 expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
@@ -237,13 +263,15 @@ def _pack(name: str, batch: Batch) -> Source | None:
 
 
 def _roles(batch: Batch) -> Source | None:
-    if batch.tokenizer is None or batch.is_redacted:
+    if batch.lacks(*_NEEDS["role"]):
         return None
     return lambda: np.asarray(token_roles(batch), dtype=object)
 
 
-def _always(read: Callable[[Batch], Array], batch: Batch) -> Source:
-    return partial(read, batch)
+def _read_if_there(
+    name: str, read: Callable[[Batch], Array], batch: Batch
+) -> Source | None:
+    return None if batch.lacks(*_NEEDS.get(name, ())) else partial(read, batch)
 
 
 _READ: dict[str, Callable[[Batch], Array]] = {
@@ -256,4 +284,4 @@ register("role", "token", "text", _roles)
 for _name in _FIELDS:
     register(_name, "token", "number", partial(_pack, _name))
 for _name, _read in _READ.items():
-    register(_name, "token", "number", partial(_always, _read))
+    register(_name, "token", "number", partial(_read_if_there, _name, _read))

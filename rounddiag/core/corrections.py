@@ -11,7 +11,7 @@ from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.scores import tag_as
 from rounddiag.core.weights import Ratios
-from rounddiag.schema import CORRECTIONS, find_correction
+from rounddiag.schema import CORRECTIONS, Correction, find_correction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.schema import Correction
 
 
 def corrections(
@@ -59,13 +58,6 @@ def corrections(
         `gradient_kept`, its :math:`\sum |A w|` over that without correction; `cosine`
         of the weights :math:`A w` and :math:`A`, and `max_weight`. Tokens whose log
         ratio is not finite are left out: `attrs["num_nonfinite"]`.
-
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If a name is unknown, or the advantages do not fit.
 
     Notes
     -----

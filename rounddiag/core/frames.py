@@ -19,7 +19,7 @@ from rounddiag.core.columns import (
     token_column,
     token_numbers,
 )
-from rounddiag.core.scores import select_scores, tag_pair
+from rounddiag.core.scores import has_pair, select_scores, tag_pair
 from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds
 from rounddiag.errors import FrameError
 
@@ -41,6 +41,8 @@ def token_frame(
 ) -> pd.DataFrame:
     """Return one row per generated token: `sample, round, token, diff`.
 
+    A batch without the log-probs of both engines has no `diff`.
+
     Parameters
     ----------
     batch : Batch
@@ -61,13 +63,6 @@ def token_frame(
         a pair other than the standard one, `old_log_prob` holds the log-probs of `a`
         and `rollout_log_prob` those of `b`, and `attrs["pair"]` names both.
 
-    Raises
-    ------
-    FrameError
-        If a column is unknown, or the batch lacks what it needs.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
-
     Examples
     --------
     >>> import torch, rounddiag as rd
@@ -84,7 +79,7 @@ def token_frame(
     """
     batch = select_scores(batch, a, b)
     check_columns(batch, columns)
-    return tokens_of(batch, diffs(batch), columns)
+    return tokens_of(batch, diffs(batch) if has_pair(batch) else None, columns)
 
 
 def round_frame(
@@ -93,8 +88,8 @@ def round_frame(
     """Return one row per sample and round, with the columns of `schema.ROUNDS`.
 
     Aggregates are over the tokens whose diff is finite; `num_nonfinite` counts the
-    others, and a round without any finite diff has NaN. The batch's `round_columns`
-    follow.
+    others, and a round without any finite diff has NaN. A batch without the log-probs
+    of both engines has no aggregates. The batch's `round_columns` follow.
 
     Parameters
     ----------
@@ -102,19 +97,7 @@ def round_frame(
     columns : sequence of str
         More columns: `first_unequal`, the position in the response of the first token
         whose log-probs differ at all, NaN if none does.
-    a, b : str
-        The scores to compare.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If a column is unknown.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Examples
     --------
@@ -125,10 +108,10 @@ def round_frame(
     """
     batch = select_scores(batch, a, b)
     _check_requested(columns)
-    if not columns:
-        return _rounds(batch, sum_rounds(batch))
-    frame, diff = round_frame_and_diffs(batch)
-    return frame.assign(first_unequal=first_unequal(batch, diff))
+    frame = _rounds(batch, sum_rounds(batch) if has_pair(batch) else None)
+    if columns:
+        frame["first_unequal"] = first_unequal(batch, diffs(batch))
+    return frame
 
 
 def _check_requested(columns: Sequence[str]) -> None:
@@ -152,8 +135,13 @@ def round_and_token_frames(
     return rounds, tokens_of(batch, diff, columns)
 
 
-def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array]:
-    """Return `round_frame`, and the diff of every generated token, from one pass."""
+def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array | None]:
+    """Return `round_frame`, and the diff of every generated token, from one pass.
+
+    Without the log-probs of both engines there is no diff.
+    """
+    if not has_pair(batch):
+        return _rounds(batch, None), None
     diff = np.empty(batch.num_tokens, dtype=np.float32)
     return _rounds(batch, sum_rounds(batch, out=diff)), diff
 
@@ -178,8 +166,9 @@ def sample_frame(
 ) -> pd.DataFrame:
     """Return one row per sample, with the columns of `schema.SAMPLES`.
 
-    A sample in which nothing was generated has a row too, with 0 tokens and NaN. The
-    batch's `sample_columns` follow.
+    A sample in which nothing was generated has a row too, with 0 tokens and NaN. A
+    batch without the log-probs of both engines has no aggregates. The batch's
+    `sample_columns` follow.
 
     Parameters
     ----------
@@ -187,19 +176,7 @@ def sample_frame(
     columns : sequence of str
         More columns: `first_unequal`, the position in the response of the first token
         whose log-probs differ at all, NaN if none does.
-    a, b : str
-        The scores to compare.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If a column is unknown.
-    BatchError
-        If `batch` is not a Batch, or has no such score.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Examples
     --------
@@ -213,14 +190,14 @@ def sample_frame(
     batch = select_scores(batch, a, b)
     _check_requested(columns)
     catalogue = batch.columns
-    totals = sum_rounds(batch).sum_by_group(catalogue.owner, batch.num_samples)
     made = catalogue.available(_FIELDS)
-    num_tokens = made.pop("num_tokens").filled
     own = {
         "sample": np.arange(batch.num_samples, dtype=np.int32),
         **{name: column.filled for name, column in made.items()},
-        **aggregates(totals, num_tokens),
     }
+    if has_pair(batch):
+        totals = sum_rounds(batch).sum_by_group(catalogue.owner, batch.num_samples)
+        own |= aggregates(totals, own["num_tokens"])
     if columns:
         first = np.full(batch.num_samples, np.nan)
         np.fmin.at(first, catalogue.owner, first_unequal(batch, diffs(batch)))
@@ -230,8 +207,11 @@ def sample_frame(
     return tag_pair(pd.DataFrame(own), batch)
 
 
-def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
-    """Return the token frame of a batch whose diffs are known; it shares them."""
+def tokens_of(batch: Batch, diff: Array | None, more: Sequence[str]) -> pd.DataFrame:
+    """Return the token frame of a batch whose diffs are known; it shares them.
+
+    Without the log-probs of both engines, there are none, and no column `diff`.
+    """
     import pandas as pd
 
     rounds = batch.rounds
@@ -240,14 +220,14 @@ def tokens_of(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
         "sample": np.repeat(to_numpy(rounds.sample).astype(np.int32), num),
         "round": np.repeat(to_numpy(rounds.round).astype(np.int32), num),
         "token": token_numbers(batch),
-        "diff": diff,
+        **({} if diff is None else {"diff": diff}),
     }
     for name in more:
         columns[name] = token_column(batch, columns["token"], name)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)
 
 
-def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
+def _rounds(batch: Batch, totals: Totals | None) -> pd.DataFrame:
     import pandas as pd
 
     rounds = batch.rounds
@@ -255,8 +235,11 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
         "sample": to_numpy(rounds.sample).astype(np.int32),
         "round": to_numpy(rounds.round).astype(np.int32),
         "start": positions(batch),
-        **aggregates(totals, to_numpy(rounds.num_tokens)),
     }
+    num_tokens = to_numpy(rounds.num_tokens)
+    columns |= (
+        {"num_tokens": num_tokens} if totals is None else aggregates(totals, num_tokens)
+    )
     for name, column in batch.columns.rounds.items():
         columns.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import register
+from rounddiag.columns import Source, register
 from rounddiag.core.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
     from rounddiag.vision import Screenshot
 
 
@@ -89,7 +88,7 @@ def _places(
 
 def _image_runs(batch: Batch) -> list[Array] | None:
     """Return the image tokens: runs of one id in observations."""
-    if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
+    if batch.response_ids is None or batch.num_positions > _MAX_SEARCHED:
         return None
     ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
     offsets = to_numpy(batch.offsets)

@@ -17,13 +17,23 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 ENGINE_GAP, STALENESS, UPDATE = "engine gap", "staleness", "update"
-# Where no score has the sampler's weights in the training engine.
+# Where no score has the sampler's weights in the training engine; where no score has
+# the weights before the update either, as in verl's bypass mode.
 GAP_AND_STALENESS = "engine gap and staleness"
+GAP_TO_UPDATE = "engine gap, staleness and update"
+STALENESS_AND_UPDATE = "staleness and update"
 WHOLE = "whole"
+# Lowest and highest version of the weights that sampled, and columns by their lag.
+_VERSIONS = (
+    ("weight_version", "weight_version"),
+    ("min_weight_version", "max_weight_version"),
+    ("min_global_steps", "max_global_steps"),
+)
+_LAGS = ("lag", "oldest_lag", "newest_lag")
 
 
 def legs(
-    batch: Batch, *, by: str = "round", behaviour: str | None = None
+    batch: Batch, *, by: str | None = "round", behaviour: str | None = None
 ) -> pd.DataFrame:
     r"""Return the factors of the ratio that a trainer uses, per round.
 
@@ -35,13 +45,16 @@ def legs(
     Parameters
     ----------
     batch : Batch
-    by : str
-        A column of tokens, rounds or samples, such as `weight_version` or a rank, or
-        `lag`: steps between the newest weights of the batch and those that sampled.
+    by : str, optional
+        A column of tokens, rounds or samples, such as `weight_version` or a rank; None
+        for the step as a whole. Or `lag`, steps between the newest weights of the batch
+        and those that sampled, per round where versions are; `oldest_lag` and
+        `newest_lag` are those of the sample, which can have several.
     behaviour : str, optional
         The score that the training engine gives with the sampler's weights, such as one
         of `rescore` with their checkpoint. Without it, engine gap and staleness are one
-        leg, unless all weights are the newest of the batch.
+        leg, unless all weights are of the batch's own step. Where `old` is the rollout
+        itself (bypass), the update is in that leg too.
 
     Returns
     -------
@@ -51,13 +64,6 @@ def legs(
         nats; `effective_sample_size`, :math:`(\sum \rho)^2 / (n \sum \rho^2)`, 0 to 1.
         Tokens of which a log-prob is not finite are left out, and counted in
         `attrs["num_nonfinite"]`.
-
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If there is no such column.
 
     Notes
     -----
@@ -76,8 +82,9 @@ def legs(
     parts = _log_ratios(batch, behaviour)
     whole: Array = np.add.reduce([*parts.values()])
     finite = np.isfinite(whole)
-    column = _column(batch, by)[finite]
-    code, values = number_values(by, column)
+    code, values = np.zeros(int(finite.sum()), dtype=np.int64), np.zeros(1)
+    if by is not None:
+        code, values = number_values(by, _column(batch, by)[finite])
     whole_and_parts = {**parts, WHOLE: whole}
     rows = [
         _measure(log_ratio[finite], code, len(values)).assign(leg=name)
@@ -86,8 +93,9 @@ def legs(
     # The legs of a value stand together, values in order.
     place = np.tile(np.arange(len(values)), len(rows)).argsort(kind="stable")
     frame = pd.concat(rows, ignore_index=True)
-    frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
-    frame.insert(1, "leg", frame.pop("leg"))
+    frame.insert(0, "leg", frame.pop("leg"))
+    if by is not None:
+        frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
     frame = frame.iloc[place].reset_index(drop=True)
     frame.attrs["num_nonfinite"] = int((~finite).sum())
     return frame
@@ -99,52 +107,86 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
     def between(a: str, b: str) -> Array:
         return Measured.of(batch, a, b).diff.astype(np.float64)
 
+    has_update = "current" in batch.scores
+    is_bypassed = has_update and not between("old", "rollout").any()
+    if is_bypassed and behaviour is None:
+        return {GAP_TO_UPDATE: between("current", "rollout")}
     if behaviour is not None:
-        found = {
-            ENGINE_GAP: between(behaviour, "rollout"),
-            STALENESS: between("old", behaviour),
-        }
+        found = {ENGINE_GAP: between(behaviour, "rollout")}
+        if is_bypassed:
+            return {**found, STALENESS_AND_UPDATE: between("current", behaviour)}
+        found[STALENESS] = between("old", behaviour)
     else:
-        lag = _lag(batch)
-        is_new = lag is not None and not (lag != 0).any()
-        found = {ENGINE_GAP if is_new else GAP_AND_STALENESS: between("old", "rollout")}
-    if "current" in batch.scores:
+        is_own = _is_of_own_step(batch)
+        found = {ENGINE_GAP if is_own else GAP_AND_STALENESS: between("old", "rollout")}
+    if has_update:
         found[UPDATE] = between("current", "old")
     return found
 
 
 def _column(batch: Batch, by: str) -> Array:
     """Return a column with one value per generated token."""
-    if by == "lag":
-        lag = _lag(batch)
-        if lag is None:
+    if by in _LAGS:
+        version = _versions(batch)
+        if version is None:
             raise BatchError.build(
                 key="by",
                 expected="`weight_version` in `round_columns` or `sample_columns`",
                 found="a batch without it, or with versions that are no numbers",
                 advice="Save it with the Recorder, or choose another column.",
             )
+        used, newest = _of_samples(batch, *version, by), np.nanmax(version[1])
+        lag: Array = newest - used
         return lag
     column: Array = Measured.of(batch).tokens(by)[by].to_numpy()
     return column
 
 
-def _lag(batch: Batch) -> Array | None:
-    """Return how many steps older than the newest each token's weights are."""
+def _versions(batch: Batch) -> tuple[Array, Array] | None:
+    """Return the lowest and highest version of the weights behind each token."""
     known = {*batch.round_columns, *batch.sample_columns}
-    names = ("weight_version", "min_weight_version", "min_global_steps")
-    name = next((one for one in names if one in known), None)
-    if name is None:
+    names = next((pair for pair in _VERSIONS if pair[0] in known), None)
+    if names is None:
         return None
     import pandas as pd
 
-    column = Measured.of(batch).tokens(name)[name]
-    version = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
-    if np.isnan(version).all():
-        return None
-    newest = np.nanmax(version)
-    lag: Array = newest - version
-    return lag
+    chosen = [names[0], names[1] if names[1] in known else names[0]]
+    frame = Measured.of(batch).tokens(*dict.fromkeys(chosen))
+    low, high = (
+        pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
+        for name in chosen
+    )
+    return None if np.isnan(high).all() else (low, high)
+
+
+def _of_samples(batch: Batch, low: Array, high: Array, by: str) -> Array:
+    """Return the version of each round, or the oldest or newest of its sample.
+
+    Unknown where one of them is.
+    """
+    if by == "lag":
+        return low
+    is_oldest = by == "oldest_lag"
+    num = batch.rounds.num_tokens.cpu().numpy()
+    sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
+    of_samples = np.full(batch.num_samples, np.inf if is_oldest else -np.inf)
+    reduce = np.minimum if is_oldest else np.maximum
+    reduce.at(of_samples, sample, low if is_oldest else high)
+    found: Array = of_samples[sample]
+    return found
+
+
+def _is_of_own_step(batch: Batch) -> bool:
+    """Return whether every token was sampled by the weights of the batch's own step.
+
+    The newest version of a batch can be stale itself: without a step, nothing tells.
+    """
+    version = _versions(batch)
+    return (
+        version is not None
+        and batch.step is not None
+        and bool((version[0] >= batch.step).all())
+    )
 
 
 def _measure(log_ratio: Array, code: Array, num_values: int) -> pd.DataFrame:

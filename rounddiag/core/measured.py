@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rounddiag.batch import Batch
+from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.columns import check_columns, equal_so_far, sample_clusters
-from rounddiag.core.divergence import read_prob_diffs
+from rounddiag.core.divergence import TokenMetric, read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
     rounds_of_tokens,
@@ -25,7 +25,7 @@ from rounddiag.core.frames import (
 from rounddiag.core.scores import check_pair, pair_of, select_scores, tag_as
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
-from rounddiag.schema import TOKENS
+from rounddiag.schema import TOKENS, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.schema import Pair
 
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
 # What was computed of each batch. It never refers to the batch itself.
@@ -120,20 +118,29 @@ class Measured:
 
     @property
     def diff(self) -> Array:
-        """The diff of every generated token, in nats."""
-        diff: Array = self._rounds_and_diffs[1]
+        """The diff of every generated token, in nats.
+
+        Raises
+        ------
+        BatchError
+            If the batch lacks the log-probs of an engine.
+        """
+        diff = self._rounds_and_diffs[1]
+        if diff is None:
+            raise MissingError(self.require_batch(), "old", "rollout")
         return diff
 
     @property
-    def _rounds_and_diffs(self) -> tuple[pd.DataFrame, Array]:
-        def compute() -> tuple[pd.DataFrame, Array]:
+    def _rounds_and_diffs(self) -> tuple[pd.DataFrame, Array | None]:
+        def compute() -> tuple[pd.DataFrame, Array | None]:
             if isinstance(self.data, Batch):
                 rounds, diff = round_frame_and_diffs(self.data)
-                diff.flags.writeable = False  # every frame of the batch shares it
+                if diff is not None:
+                    diff.flags.writeable = False  # every frame of the batch shares it
                 return rounds, diff
             return rounds_of_tokens(self.data), self.data["diff"].to_numpy()
 
-        found: tuple[pd.DataFrame, Array] = self._compute("rounds", compute)
+        found: tuple[pd.DataFrame, Array | None] = self._compute("rounds", compute)
         return found
 
     @property
@@ -176,7 +183,7 @@ class Measured:
         if isinstance(self.data, Batch):
             more = [name for name in columns if name not in _ALWAYS]
             check_columns(self.data, more)
-            return tokens_of(self.data, self.diff, more)
+            return tokens_of(self.data, self._rounds_and_diffs[1], more)
         TOKENS.require(self.data.columns, *columns)
         return self.data
 
@@ -243,7 +250,7 @@ class Measured:
 def _known_of(batch: Batch) -> dict[Any, Any]:
     """Return what was computed of a batch since its tensors last changed."""
     fields = (batch.old_log_probs, batch.rollout_log_probs, batch.response_mask)
-    version = tuple(map(_version, fields))
+    version = tuple(0 if one is None else _version(one) for one in fields)
     known = _computed.get(batch)
     if known is None or known["version"] != version:
         known = _computed[batch] = {"version": version}

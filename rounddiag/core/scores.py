@@ -39,6 +39,11 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
     )
 
 
+def has_pair(batch: Batch) -> bool:
+    """Return whether a batch has the log-probs of both engines."""
+    return batch.lacks("old", "rollout") is None
+
+
 def pair_of(data: Batch | pd.DataFrame) -> Pair:
     """Return the scores that a batch, or a frame built from one, compares."""
     entry = (data.meta if isinstance(data, Batch) else data.attrs).get(_KEY)

@@ -73,21 +73,21 @@ class Totals:
 def sum_rounds(batch: Batch, *, out: Array | None = None) -> Totals:
     """Add up each round's tokens."""
     totals = cpu_totals if _is_on_cpu(batch) else torch_totals
-    return totals(batch.rounds, batch.old_log_probs, batch.rollout_log_probs, out)
+    return totals(batch.rounds, *batch.both_log_probs(), out)
 
 
 def diffs(batch: Batch) -> Array:
     """Return the diff of every generated token, in order, in float32 nats."""
     out = np.empty(batch.num_tokens, dtype=np.float32)
     fill = _fill_diffs if _is_on_cpu(batch) else _fill_diffs_with_torch
-    fill(batch.rounds, batch.old_log_probs, batch.rollout_log_probs, out)
+    fill(batch.rounds, *batch.both_log_probs(), out)
     return out
 
 
 def prob_diffs(batch: Batch) -> Array:
     """Return |old - rollout| probability of every generated token, in order."""
-    scores = batch.old_log_probs, batch.rollout_log_probs
-    return compute_prob_diffs(*(pack_tokens(batch, score) for score in scores))
+    scores = (pack_tokens(batch, score) for score in batch.both_log_probs())
+    return compute_prob_diffs(*scores)
 
 
 def pack_tokens(batch: Batch, values: Tensor) -> Array:

@@ -60,9 +60,10 @@ class _Tokens:
     def from_batch(cls, batch: Batch) -> Self:
         """Pack the generated tokens of a batch."""
         keep, rounds = batch.response_mask != 0, batch.rounds
+        old, rollout = batch.both_log_probs()
         return cls(
-            old=batch.old_log_probs.detach()[keep].double(),
-            rollout=batch.rollout_log_probs.detach()[keep].double(),
+            old=old.detach()[keep].double(),
+            rollout=rollout.detach()[keep].double(),
             sample=rounds.sample.repeat_interleave(rounds.num_tokens),
             round=rounds.round.repeat_interleave(rounds.num_tokens),
             num_samples=batch.num_samples,
@@ -275,7 +276,7 @@ def _measure_under_mask(batch: Batch, mask: Tensor) -> dict[str, float]:
 def _is_real(batch: Batch) -> Tensor:
     """Return which positions are not padding."""
     sizes = batch.offsets.diff()
-    position = torch.arange(len(batch.response_ids), device=sizes.device)
+    position = torch.arange(batch.num_positions, device=sizes.device)
     ends = batch.offsets[:-1] + batch.lengths
     return position < ends.repeat_interleave(sizes)
 

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import register
+from rounddiag.columns import Source, register
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.schema import CORRECTIONS, Pair, find_correction, weight_column
+from rounddiag.schema import (
+    CORRECTIONS,
+    Correction,
+    Pair,
+    find_correction,
+    weight_column,
+)
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
-    from rounddiag.schema import Correction
 
 _BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
 _EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
@@ -60,11 +64,12 @@ class Ratios:
             update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
             kept &= np.isfinite(update)
         weight = _advantages(batch, sample, advantages)
+        of_a, of_b = (pack_tokens(pair, one)[kept] for one in pair.both_log_probs())
         return cls(
             kept=kept,
             sample=sample[kept],
-            a=pack_tokens(pair, pair.old_log_probs)[kept].astype(np.float64),
-            b=pack_tokens(pair, pair.rollout_log_probs)[kept].astype(np.float64),
+            a=of_a.astype(np.float64),
+            b=of_b.astype(np.float64),
             log_ratio=log_ratio[kept],
             update=None if update is None else update[kept],
             advantage=weight[kept],
@@ -139,7 +144,9 @@ class Ratios:
         return found
 
 
-def token_weights(batch: Batch, name: str | Correction) -> Array:
+def token_weights(
+    batch: Batch, name: str | Correction, a: str = "old", b: str = "rollout"
+) -> Array:
     """Return the weight that a correction gives each generated token, NaN if undefined.
 
     0 where it drops the token.
@@ -150,7 +157,7 @@ def token_weights(batch: Batch, name: str | Correction) -> Array:
     >>> token_weights(rd.load("sample_data/healthy.parquet"), "none")[:2]
     array([1., 1.], dtype=float32)
     """
-    ratios = Ratios.of(batch, "old", "rollout", None)
+    ratios = Ratios.of(batch, a, b, None)
     found = np.full(len(ratios.kept), np.nan, dtype=np.float32)
     found[ratios.kept] = ratios.weights(find_correction(name))
     return found

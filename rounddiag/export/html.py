@@ -7,24 +7,18 @@ import hashlib
 import inspect
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, Theme, list_colors
 from rounddiag.figures._parts.display import caption, plain_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme
-
 
 _NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
 

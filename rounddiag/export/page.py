@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
+from rounddiag.batch import Batch
 from rounddiag.export.html import (
     Section,
     document,
@@ -22,21 +25,14 @@ from rounddiag.export.html import (
 )
 from rounddiag.export.replies import collect_replies
 from rounddiag.figures import plot_compare, plot_finding, plot_run
-from rounddiag.findings import diagnose
+from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
+from rounddiag.runs.diagnosis import RunDiagnosis
 from rounddiag.stats.inputs import measure
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis
-    from rounddiag.runs.diagnosis import RunDiagnosis
 
 
 def report(
@@ -77,13 +73,6 @@ def report(
         The scores to compare; a report on a run has the standard ones.
     notes : sequence of mapping
         Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
-
-    Raises
-    ------
-    BatchError
-        If the batch has no such score.
-    FrameError
-        If there is no such sample.
 
     Notes
     -----

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
@@ -25,20 +27,10 @@ from rounddiag.figures._parts.data import (
 )
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.scales import LogScale
-from rounddiag.schema import DIFF
-from rounddiag.stats.inputs import measure
+from rounddiag.schema import DIFF, Pair
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.text import visible
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
 SCALE = LogScale(low=0.003, high=3.0)
@@ -312,25 +304,17 @@ def token_text(
         Which sample: its number, from 0, or its id.
     round : int, optional
         Which round of it, from 0; all when left out.
-    a, b : str
-        The scores to compare.
     max_tokens : int
         The most tokens to show. Of longer samples, the rounds with the largest mean
         |diff| are shown, and the text states what is left out.
     theme : {"light", "dark"}, optional
         The page's own colours when left out.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     TokenText
         An object that a notebook shows as text.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample or round.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_cut, note_zeros
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
@@ -26,10 +31,10 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     tick_step,
 )
-from rounddiag.figures._parts.lines import MAX_LINES, style_line, thin_rounds
+from rounddiag.figures._parts.lines import MAX_LINES, RoundLine, style_line, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
-    MeanSeries,
+    add_means,
     axis_title,
     caution_few,
     describe_interval,
@@ -40,27 +45,15 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.figures.compare_runs import compare_runs, name_runs
+from rounddiag.runs import Run
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import compare_batches, name_batches
+from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, TypeAlias
-
-    import plotly.graph_objects as go
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.runs import Run
-    from rounddiag.stats.inputs import Data
-
-    Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
-    Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
+Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
+Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
 
 LAYERS = ("ci", "difference", "heatmap")
@@ -135,15 +128,10 @@ def plot_compare(
         arguments.
     other : Run, optional
         The run that is compared with the first one.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "difference": False, "heatmap": False}`. For
         runs there are no intervals; the heatmap is that of their differences.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -153,14 +141,6 @@ def plot_compare(
         means as colours in one range. Of runs, the mean of each step over the tokens of
         all rounds, the differences of the steps that both have, and those of each step
         and round as colours.
-
-    Raises
-    ------
-    FrameError
-        If there are not 2 to 8 batches of one pair of scores, or not two runs; a frame
-        lacks a column, or a metric or layer is unknown.
-    BatchError
-        If a batch has no such score.
 
     Notes
     -----
@@ -261,6 +241,7 @@ def _style_batches(
             style_line(index, len(summaries), name, summary, theme),
             name=shorten_name(name),
             color=colors[index % len(colors)],
+            dash="solid",
         )
         for index, (name, summary) in enumerate(summaries.items())
     ]
@@ -310,22 +291,17 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
     inputs = comparison.inputs
     for index, line in enumerate(comparison.lines):
         rounds = line.rows["round"]
-        series = MeanSeries(
-            means=line.rows,
-            names=[f"{line.name}, round {round_}" for round_ in rounds],
-            metric=inputs.metric,
-            color=line.color,
-        )
-        series.add_to(
+        add_means(
             figure,
+            line,
+            inputs.metric,
             inputs.theme,
-            rounds.to_numpy() + comparison.shift(index),
-            axis.place(line.rows["mean"]).to_numpy(),
+            names=[f"{line.name}, round {round_}" for round_ in rounds],
+            places=rounds.to_numpy() + comparison.shift(index),
+            values=axis.place(line.rows["mean"]).to_numpy(),
             floor=axis.zero,
-            interval_color=line.color if inputs.layers["ci"] else None,
-            line={"color": line.color, "width": 1},
-            marker={"symbol": line.symbol, "size": comparison.marker_size},
-            cliponaxis=False,
+            has_intervals=inputs.layers["ci"],
+            marker={"size": comparison.marker_size},
         )
         if inputs.layers["ci"]:
             _mark_cut(figure, line, axis, comparison.shift(index))

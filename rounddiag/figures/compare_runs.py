@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.figures._parts.means import axis_title, unit_suffix
 from rounddiag.figures._parts.scales import add_color_bar, change_scale
@@ -30,12 +31,6 @@ from rounddiag.runs import Run
 from rounddiag.runs.step_tables import average_steps, pair_rounds
 from rounddiag.schema import METRICS
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.data import PlotInputs
-
 
 LAYERS = ("difference", "heatmap")
 _TITLE = "Mismatch over training, compared"

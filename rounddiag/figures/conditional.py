@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    Theme,
+    ThemeName,
+    colorize,
+    empty_figure,
+    new_figure,
+)
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -18,11 +29,16 @@ from rounddiag.figures._parts.labels import (
     tick_step,
     wrap,
 )
-from rounddiag.figures._parts.lines import format_key, split_by_round, thin_rounds
+from rounddiag.figures._parts.lines import (
+    RoundLine,
+    format_key,
+    split_by_round,
+    thin_rounds,
+)
 from rounddiag.figures._parts.means import (
-    HOVER,
-    MeanSeries,
+    add_counts,
     add_heading,
+    add_means,
     axis_title,
     count_ticks,
     explain_marks,
@@ -30,22 +46,9 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
 from rounddiag.stats import conditional_means, few_rows, standardise
+from rounddiag.stats.inputs import Data
 from rounddiag.stats.standardisation import ENVELOPED, PROB_EDGES
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.stats.inputs import Data
-
 
 _LAYERS = ("ci", "envelope")
 _TITLE = "Mismatch by {b} probability"
@@ -80,31 +83,13 @@ def plot_conditional(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with the columns sample, round, diff and
         rollout_log_prob.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "envelope": False}`. The envelope is that of
         |old − rollout|: other metrics have none.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, a metric or layer is unknown,
-        the envelope is asked for and the metric has none, or `by` has more than 8
-        values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----
@@ -216,31 +201,21 @@ def _add_group(
     means, places = line.rows, _places(line.rows)
     group = f"{shorten_value('round' if by is None else by)} {line.name}"
     ends = zip(means["prob_low"], means["prob_high"], strict=True)
-    series = MeanSeries(
-        means=means,
-        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
-        metric=inputs.metric,
-        color=line.color,
-    )
-    series.add_to(
+    hover = add_means(
         figure,
+        line,
+        inputs.metric,
         inputs.theme,
-        places + _SPREAD * line.shift,
-        axis.place(means["mean"]).to_numpy(),
+        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
+        places=places + _SPREAD * line.shift,
+        values=axis.place(means["mean"]).to_numpy(),
         floor=axis.low,
-        interval_color=line.color if inputs.layers["ci"] else None,
+        has_intervals=inputs.layers["ci"],
         line={"color": line.color, "width": 1},
-        marker={"size": 8, "symbol": line.symbol},
     )
-    figure.add_bar(
-        x=places,
-        y=means["num_tokens"],
-        yaxis="y2",
-        width=0.7,
-        marker={"color": line.color},
-        customdata=series.hover,
-        hovertemplate=HOVER,
-    )
+    panel = {"y2": "num_tokens"}
+    color = line.color
+    add_counts(figure, line, places, hover, width=0.7, color=color, panels=panel)
 
 
 def _places(means: pd.DataFrame) -> Array:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.corrections import corrections
-from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
+from rounddiag.core.measured import Measured
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    Theme,
+    ThemeName,
+    empty_figure,
+    new_figure,
+    theme_of,
+)
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text, wrap
-from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.schema import Correction
-    from rounddiag.stats.inputs import Data
+from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS, Correction
+from rounddiag.stats.inputs import Data, measure
 
 _TITLE = "What corrections do to the update"
 _ROW, _BOTTOM = 24, 84  # pixels
@@ -46,21 +47,7 @@ def plot_corrections(
         A batch, or what `corrections` made of one without `by`.
     names : sequence of str or Correction, optional
         Of a batch: as in `corrections`.
-    a, b : str
-        The scores of the ratio; a frame has those that it was made with.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or a name is unknown.
-    BatchError
-        If the batch has no such score.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

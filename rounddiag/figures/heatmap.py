@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     cross,
     empty_figure,
     new_figure,
     plot_height,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
@@ -54,20 +61,8 @@ from rounddiag.stats.heatmap_rows import (
     samples_per_row,
     summarize_samples,
 )
+from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.stats.inputs import Data
-
 
 # What the colour can show: the names of metrics, and columns of cells.
 _METRICS = (*METRICS, "max_abs_diff", DIFFERENCE.name, *MEAN_COLUMNS.values())
@@ -136,27 +131,16 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     pooling : {"max", "mean"}
         How samples that share a row are combined (above 400 samples, or fewer if there
         are more than 36 rounds): `max`, so that no outlier is hidden, or `mean`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
         rewards, or lengths if the batch has no rewards, at the right.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         `layout.meta` says which samples the rows are, from the top: `samples`, of
         which `pool` share a row.
-
-    Raises
-    ------
-    FrameError
-        If an option is unknown, the data lacks what it needs, or a frame has another
-        pair.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import plotly.graph_objects as go
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from rounddiag.core.legs import ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE, WHOLE
+from rounddiag.core.legs import (
+    ENGINE_GAP,
+    GAP_AND_STALENESS,
+    GAP_TO_UPDATE,
+    STALENESS,
+    STALENESS_AND_UPDATE,
+    UPDATE,
+    WHOLE,
+)
 from rounddiag.core.legs import legs as compute_legs
 from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     empty_figure,
     new_figure,
@@ -24,20 +36,22 @@ from rounddiag.figures._parts.labels import (
     shorten_value,
 )
 from rounddiag.schema import LEGS
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.stats.inputs import Data
+from rounddiag.stats.inputs import Data, measure
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
 _BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
 _LONGEST, _MOST_NAMES = 12, 24  # characters of a name under the axis; how many
-_ORDER = (ENGINE_GAP, GAP_AND_STALENESS, STALENESS, UPDATE)
+_ORDER = (
+    *(ENGINE_GAP, GAP_AND_STALENESS, GAP_TO_UPDATE),
+    *(STALENESS, STALENESS_AND_UPDATE, UPDATE),
+)
+
+_WHY_ONE = {
+    GAP_AND_STALENESS: "one leg: no score has the sampler's weights in the trainer",
+    GAP_TO_UPDATE: "one leg: no pass before the update (bypass)",
+    STALENESS_AND_UPDATE: "staleness and update are one leg: no pass before the update",
+}
 
 
 def plot_legs(
@@ -57,19 +71,7 @@ def plot_legs(
         The column of the x axis, as in `legs`.
     behaviour : str, optional
         Of a batch: the score by the training engine with the sampler's weights.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or there is no column `by`.
-    BatchError
-        If the batch has no such score.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----
@@ -93,15 +95,14 @@ def plot_legs(
     colors, frame = theme_of(theme), _place(frame, by)
     if frame.empty:
         return empty_figure(_TITLE, NO_TOKENS, colors)
-    names = [one for one in _ORDER if one in set(frame["leg"])]
-    keys = dict(zip(names, colors.lines, strict=False))
+    keys = _colors(frame, colors)
     figure = new_figure(
         _TITLE,
         [
             *note_unknown_rounds(inputs),
-            *(colorize(f"■ {name}", color) for name, color in keys.items()),
+            *describe_legs(frame, colors),
             "◆ whole ratio",
-            *_explain(frame),
+            *_count_left_out(frame),
         ],
         colors,
         height=TOP + _HEIGHT + _BOTTOM,
@@ -142,14 +143,44 @@ def _ticks(frame: pd.DataFrame) -> dict[str, Any]:
     return {**ticks, "tickangle": -90, "automargin": True}
 
 
-def _explain(frame: pd.DataFrame) -> list[str]:
-    """Say why two legs are one, and how many tokens were left out."""
-    lines = []
-    if GAP_AND_STALENESS in set(frame["leg"]):
-        lines.append("one leg: no score has the sampler's weights in the trainer")
-    if num := frame.attrs.get("num_nonfinite"):
-        lines.append(f"left out: {count_nonfinite(num)}")
-    return lines
+def _colors(frame: pd.DataFrame, theme: Theme) -> dict[str, str]:
+    """Return the colour of each leg, in the order of the product."""
+    found = {*frame["leg"]}
+    names = [one for one in _ORDER if one in found]
+    return dict(zip(names, theme.lines, strict=False))
+
+
+def describe_legs(frame: pd.DataFrame, theme: Theme) -> list[str]:
+    """Name the legs with their colours, and say why several are one."""
+    keys = _colors(frame, theme)
+    why = [text for leg, text in _WHY_ONE.items() if leg in keys]
+    return [*(colorize(f"■ {name}", color) for name, color in keys.items()), *why]
+
+
+def add_legs_of_steps(
+    figure: go.Figure, frame: pd.DataFrame, axis: str, theme: Theme
+) -> None:
+    """Draw the mean log ratio of each leg over steps."""
+    for name, color in _colors(frame, theme).items():
+        rows = frame[frame["leg"] == name]
+        figure.add_scatter(
+            x=rows["step"].to_numpy(),
+            y=rows["mean_log_ratio"].to_numpy(),
+            yaxis=axis,
+            name=name,
+            mode="lines+markers",
+            line={"color": color, "width": 1.5},
+            marker={"size": 4, "color": color},
+            customdata=rows[["k3", "effective_sample_size"]].to_numpy(),
+            hovertemplate=f"<b>step %{{x:,}}, {name}</b><br>mean log ratio %{{y:.3g}}"
+            " nat<br>k3 %{customdata[0]:.3g} nat<br>effective sample size"
+            " %{customdata[1]:.3f}<extra></extra>",
+        )
+
+
+def _count_left_out(frame: pd.DataFrame) -> list[str]:
+    num = frame.attrs.get("num_nonfinite")
+    return [f"left out: {count_nonfinite(num)}"] if num else []
 
 
 def _add_leg(figure: go.Figure, rows: pd.DataFrame, color: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.measured import number_values
-from rounddiag.figures._parts.canvas import colorize, empty_figure
+from rounddiag.figures._parts.canvas import Theme, colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     NUM_BINS,
     NUM_WORST,
@@ -17,19 +17,11 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds
 from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.figures._parts.data import PlotInputs
-
 
 _TITLE = "Log-perplexity of samples"
 # More points of both panels are drawn as a density, with the worst of each on top.

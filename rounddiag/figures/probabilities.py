@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colorize, empty_figure
+from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     LAYERS,
     NUM_BINS,
@@ -18,11 +23,13 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import format_number, hover_text
 from rounddiag.figures.log_ppl import draw_log_ppl
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
+    Axes,
+    Bins,
     agreement,
     densities,
     farthest,
@@ -32,22 +39,9 @@ from rounddiag.stats.agreement import (
     token_pairs,
 )
 from rounddiag.stats.grouping import split_by, split_first
+from rounddiag.stats.inputs import Data
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.stats.agreement import Axes, Bins
-    from rounddiag.stats.inputs import Data
-
 
 _LOG_PROBS = ("rollout_log_prob", "old_log_prob")
 _NUMBERS = ["sample", "round", "token", "old", "rollout", "difference"]
@@ -95,26 +89,15 @@ def plot_probabilities(
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"density": False, "points": False, "diagonal": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         The `customdata` of its points begins with sample, round and token, or of
         samples with the sample.
-
-    Raises
-    ------
-    FrameError
-        If there are no such axes, a frame lacks a column or has another pair, a layer
-        is unknown, or `by` has more than 8 values.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----
@@ -193,7 +176,7 @@ def _check(axes: str) -> None:
 
 def _get_tokens(data: Measured) -> pd.DataFrame:
     """Return all tokens with both log-probs, and their ids if they are known."""
-    has_ids = data.batch is not None and not data.batch.is_redacted
+    has_ids = data.batch is not None and not data.batch.lacks("ids")
     token_id = ("token_id",) if has_ids else ()
     return data.tokens(*TOKENS.keys, *_LOG_PROBS, *token_id)
 
@@ -208,7 +191,7 @@ def _mark_worst(
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]
     marks["color"] = np.where(difference[rows] > 0, theme.more, theme.less)
-    if data.batch is not None and data.batch.is_redacted:
+    if data.batch is not None and data.batch.lacks("ids"):
         return marks
     if data.batch is not None:
         texts = _decode(data.batch.tokenizer, tokens, rows)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import new_figure, theme_of
+from rounddiag.figures._parts.canvas import Theme, ThemeName, new_figure, theme_of
 from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.proof.proof import Proof
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
 
 _MOST = 9  # hypotheses of an engine
 _ROW = 26  # pixels
@@ -38,17 +34,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     ----------
     proof : Proof
         As `rounddiag.prove` returns it.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If it is no Proof, or there is no such theme.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

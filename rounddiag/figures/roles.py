@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+import pandas as pd
+import plotly.graph_objects as go
+
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    Theme,
+    ThemeName,
+    empty_figure,
+    new_figure,
+)
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
-from rounddiag.figures._parts.lines import format_key, split_by_column
-from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
+from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
+from rounddiag.figures._parts.means import add_means, axis_title, explain_marks
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.stats.inputs import Data
-    from rounddiag.text.role_tagging import Tagger
-
+from rounddiag.stats.inputs import Data
+from rounddiag.text.role_tagging import Tagger
 
 _LAYERS = ("ci", "counts")
 _TITLE = "Mismatch by token role"
@@ -65,29 +62,12 @@ def plot_roles(
     tagger : callable, optional
         For a batch: from the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, such as `status`: a point for each of its values,
         at most 8, under each other.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "counts": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If the batch has no tokenizer, a frame lacks a column or has another pair, a
-        metric or layer is unknown, or `by` has more than 8 values.
-    BatchError
-        If the batch has no such score.
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----
@@ -176,21 +156,18 @@ def _add_means(
     """Draw a mean in each row."""
     means, theme = line.rows, inputs.theme
     extra = f", {line.name}" if line.name else ""
-    series = MeanSeries(
-        means=means,
-        names=[_escape(role) + extra for role in means["role"]],
-        metric=inputs.metric,
-        color=line.color,
-        is_horizontal=True,
-    )
-    color = line.color if line.name else theme.muted
-    series.add_to(
+    add_means(
         figure,
+        line,
+        inputs.metric,
         theme,
-        _places(line).to_numpy(),
-        axis.place(means["mean"]).to_numpy(),
+        names=[_escape(role) + extra for role in means["role"]],
+        places=_places(line).to_numpy(),
+        values=axis.place(means["mean"]).to_numpy(),
         floor=axis.low,
-        interval_color=color if inputs.layers["ci"] else None,
+        has_intervals=inputs.layers["ci"],
+        stroke=line.color if line.name else theme.muted,
+        is_horizontal=True,
         mode="markers",
         marker={"size": 9, "symbol": _symbols(line)},
     )

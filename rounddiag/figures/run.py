@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
@@ -23,9 +27,10 @@ from rounddiag.figures._parts.canvas import (
 )
 from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
+from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
-    MeanSeries,
     add_heading,
+    add_means,
     axis_title,
     explain_marks,
     unit_suffix,
@@ -40,24 +45,16 @@ from rounddiag.figures._parts.step_panels import (
     new_step_figure,
     place_rounds,
 )
+from rounddiag.figures.legs import add_legs_of_steps, describe_legs
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
-from rounddiag.schema import ROUND, RUN, STEPS, Pair
+from rounddiag.runs.change_points import Break
+from rounddiag.runs.diagnosis import Event
+from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.axes import MeanAxis
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.diagnosis import Event
-
-
 LAYERS = ("ci", "band", "marks", "events", "heatmap")
-PANELS = ("reward", "entropy", "length")
+PANELS = ("reward", "entropy", "length", "legs")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
 _COLUMNS = (
@@ -119,14 +116,11 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     ----------
     run : Run or DataFrame
         A run, or its summary, made with the same metric.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     rounds : sequence of int, optional
         The rounds with a line, at most 8; evenly chosen when left out.
-    panels : sequence of {"reward", "entropy", "length"}
-        Means over the samples of a step to draw below; a run only.
+    panels : sequence of {"reward", "entropy", "length", "legs"}
+        What to draw below, of a run only: means over the samples of a step; the factors
+        of the ratio that a trainer uses, as `rounddiag.legs` has them.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
         the run when left out. A frame has no band without it, and another pair than
@@ -135,12 +129,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
         steps at which rounds change; `events`, of steps at which facts of the run
         change; `heatmap`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Raises
     ------
@@ -171,6 +160,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     'training step'
     """
     rows, beside = _get_rows(run, metric, Pair(a, b), panels)
+    legs = run.legs() if "legs" in panels and isinstance(run, Run) else None
     inputs = prepare(
         rows, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
     )
@@ -199,6 +189,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
             *_unknown_rounds(run),
             *_captions(scene, usual, marks),
             *_list_marks("▽", events),
+            *([] if legs is None else describe_legs(legs, chosen)),
         ],
         rows["step"],
         stacked,
@@ -210,7 +201,12 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     for round_ in scene.rounds:
         _add_line(figure, scene, round_, has_intervals=drawn["ci"])
     for number_, name in enumerate(panels, 2):
-        _add_panel(figure, beside, name, f"y{number_}", chosen)
+        axis = f"y{number_}"
+        if name == "legs" and legs is not None:
+            add_legs_of_steps(figure, legs, axis, chosen)
+            add_heading(figure, axis, LEGS["mean_log_ratio"].label, chosen)
+        else:
+            _add_panel(figure, beside, name, axis, chosen)
     if drawn["heatmap"]:
         _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
@@ -303,7 +299,7 @@ def _panels(
     """Return the panels, from the top."""
     title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
     means = {**scene.axis.layout(), **title}
-    others = {"nticks": 3, "rangemode": "tozero"}
+    others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
     return [
         StepPanel(height=MEANS_HEIGHT, axis=means),
         *(StepPanel(height=_PANEL, axis=others) for _ in names),
@@ -371,20 +367,17 @@ def _add_line(
     for part, is_first in ((later, False), (rows[rows["step"] == 0], True)):
         if part.empty:
             continue
-        series = MeanSeries(
-            means=part,
-            names=[f"step {step:,}, round {round_}" for step in part["step"]],
-            metric=scene.metric,
-            color=color,
-        )
         has_points = is_first or len(part) <= MAX_POINTS
-        series.add_to(
+        add_means(
             figure,
+            RoundLine(name="", rows=part, color=color),
+            scene.metric,
             scene.theme,
-            part["step"].to_numpy(),
-            scene.axis.place(part["mean"]).to_numpy(),
+            names=[f"step {step:,}, round {round_}" for step in part["step"]],
+            places=part["step"].to_numpy(),
+            values=scene.axis.place(part["mean"]).to_numpy(),
             floor=scene.axis.zero,
-            interval_color=color if is_first and has_intervals else None,
+            has_intervals=is_first and has_intervals,
             mode="markers" if is_first else "lines+markers" if has_points else "lines",
             line={"color": color, "width": 1.5},
             marker={
@@ -392,7 +385,6 @@ def _add_line(
                 "symbol": "diamond-open" if is_first else "circle",
                 "color": color,
             },
-            cliponaxis=False,
         )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import (
     TOP,
+    Theme,
+    ThemeName,
     colorize,
     empty_figure,
     new_figure,
@@ -23,23 +27,13 @@ from rounddiag.figures._parts.labels import (
     format_percent,
     shorten_value,
 )
-from rounddiag.figures._parts.lines import format_key, split_by_round
+from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_round
 from rounddiag.figures._parts.means import note_left_out
-from rounddiag.schema import ABS_DIFF, SHARE
+from rounddiag.schema import ABS_DIFF, SHARE, Pair
 from rounddiag.stats import tail_shares
+from rounddiag.stats.inputs import Data
 from rounddiag.stats.tail import RATIOS
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
 
 # Height of the plot, room under it, and room for names at its right, in pixels.
 _PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84
@@ -81,24 +75,9 @@ def plot_tail(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ratios": False, "names": False}`.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, a layer is unknown, or `by` has
-        more than 8 values.
-    BatchError
-        If the batch has no such score.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----

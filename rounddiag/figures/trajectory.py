@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
     colorize,
     cross,
     empty_figure,
@@ -29,20 +35,9 @@ from rounddiag.figures._parts.labels import (
     hover_text,
     wrap,
 )
-from rounddiag.schema import DIFF, POSITION, ROUND, TOKENS
+from rounddiag.schema import DIFF, POSITION, ROUND, TOKENS, Pair
+from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.schema import Pair
-    from rounddiag.stats.inputs import Data
-
 
 # The height of the figure, with one panel, and room under it, in pixels.
 _HEIGHT, _HEIGHT_OF_ONE, _BOTTOM = 500, 320, 68
@@ -133,27 +128,16 @@ def plot_trajectory(
         its text is shown if it has one.
     sample : int or str
         Which sample: its number, from 0, or its id.
-    a, b : str
-        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `diff`, the upper panel; `log_probs`, the lower one; `bands`,
         which shade the rounds.
-    theme : {"light", "dark"}, optional
-        The one set by `use_theme` when left out.
+    a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     plotly.graph_objects.Figure
         `layout.meta` says where on the x axis the first token of each round is:
         `rounds` and `starts`; the others of the round follow, one apart.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample, the frame lacks a column or has another pair, or no
-        panel is left.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

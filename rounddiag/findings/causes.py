@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 # More candidates are no help. The goal of the benches counts eight.
 MAX_CANDIDATES = 8
-# Nats: half a step of bfloat16 at a logit of 32 to 64.
-_ROUNDING = 0.125
+# Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
+_ROUNDING = 0.25
+# A mismatch in which no place was found may be of all tokens, or of some in each sample
+# that no column describes.
+_NO_PLACE = frozenset({"all", "own"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,11 @@ class Cause:
     def needs(self, found: Situation) -> bool:
         """Return whether it is possible there. It can only remove the cause."""
         has_no_image = self.with_images and found.has_images is False
-        is_far = self.is_rounding and found.median_abs_diff > _ROUNDING
-        if has_no_image or is_far:
+        is_far = self.is_rounding and found.mean_abs_diff > _ROUNDING
+        if has_no_image or is_far or not self.scopes:
             return False
+        if not found.scopes:
+            return bool(self.scopes & _NO_PLACE)
         if found.is_everywhere and "all" in self.scopes:
             return True
         is_whole = self.is_partial and found.is_throughout
@@ -214,6 +219,7 @@ CAUSES: dict[str, Cause] = {
     ),
     # Context and engines.
     "bad_worker": Cause(
+        # Weights or an adapter that are others in some samples are those of a worker.
         meaning="one worker that differs from the others",
         decides="Record the rank and replica of each sample, and score its samples on"
         " another worker.",
@@ -325,7 +331,7 @@ CAUSES: dict[str, Cause] = {
         hypotheses=("lora_mismatch",),
         incidents=5,
         at_start=True,
-        scopes=_scopes("all some worker"),
+        scopes=_scopes("all"),
     ),
     # Weights.
     "stale_weights": Cause(
@@ -350,7 +356,7 @@ CAUSES: dict[str, Cause] = {
         decides="Compare a checksum of each layer after the sync.",
         incidents=4,
         at_start=True,
-        scopes=_scopes("all some worker"),
+        scopes=_scopes("all"),
     ),
     # Which samples, not why.
     "truncated_round": Cause(

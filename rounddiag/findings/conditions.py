@@ -253,7 +253,7 @@ def read_roles(view: View) -> tuple[list[str], Array] | None:
     None without a tokenizer, or with one that cannot be read.
     """
     batch, memo = view.batch, view.facts.memo
-    if batch.tokenizer is None or batch.is_redacted:
+    if batch.lacks("text", "tokenizer"):
         return None
     if "roles" not in memo:
         try:

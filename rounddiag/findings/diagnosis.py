@@ -22,8 +22,9 @@ from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
+from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.equal_start import describe_equal_start
-from rounddiag.findings.explanation import Explained, explain
+from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import find_kept, keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -86,6 +87,8 @@ class Diagnosis(Sequence[Finding]):
         A warning about all numbers, such as that the rounds are unknown; empty if none.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
+    consequence : str
+        What the mismatch does to the update; empty without advantages.
     """
 
     verdict: Verdict
@@ -100,6 +103,7 @@ class Diagnosis(Sequence[Finding]):
     is_thinned: bool = field(default=False)
     caveat: str = ""
     equal_start: str = ""
+    consequence: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -133,7 +137,7 @@ class Diagnosis(Sequence[Finding]):
     @property
     def advice(self) -> str:
         """The cause and how it was shown, or what is possible and what decides."""
-        return write_advice(self)
+        return " ".join(filter(None, (write_advice(self), self.consequence)))
 
     def at_limits(self, factor: float) -> Verdict:
         """Return the verdict that the batch would have with all limits multiplied.
@@ -334,7 +338,7 @@ def _diagnose(
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
-    checks = check(batch, a=a, b=b, fast=len(batch.response_ids) > MAX_POSITIONS)
+    checks = check(batch, a=a, b=b, fast=batch.num_positions > MAX_POSITIONS)
     result = Diagnosis(
         verdict="not_measurable",
         level=level,
@@ -348,11 +352,12 @@ def _diagnose(
         is_thinned=view.is_thinned,
         caveat=_caveat(view),
     )
-    if result.reason:
-        return result
-    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     view.facts.memo["checks"] = checks
     view.facts.memo["kind_is_stated"] = is_known
+    if result.reason:
+        updates = tuple(_finding(one, view) for one in explain_updates(view))
+        return replace(result, findings=updates)
+    result = replace(result, equal_start=describe_equal_start(batch, a, b))
     explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
@@ -363,7 +368,14 @@ def _diagnose(
         reason = f"one sample cannot be compared with others; {mean}"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    return replace(result, verdict=verdict, findings=findings, rest=rest)
+    consequence = describe_consequence(view, findings)
+    return replace(
+        result,
+        verdict=verdict,
+        findings=findings,
+        rest=rest,
+        consequence=consequence,
+    )
 
 
 def _caveat(view: View) -> str:

@@ -39,7 +39,7 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
     begins = np.cumsum(num_tokens) - num_tokens
     position = np.arange(len(diff)) + np.repeat(positions(batch) - begins, num_tokens)
     after = position >= first[sample]
-    scores = batch.rollout_log_probs, batch.old_log_probs
+    scores = batch.both_log_probs()
     unsure = np.minimum(*(pack_tokens(batch, score) for score in scores)) < _SURE
 
     def count(tokens: Array) -> Array:

@@ -14,12 +14,14 @@ from rounddiag.findings.causes import (
     name_candidates,
 )
 from rounddiag.findings.conditions import VERSIONS
+from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.situation import Situation
+from rounddiag.findings.verdict import BROKEN_KL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -60,25 +62,32 @@ class Explained:
 def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained], View]:
     """Return what explains a view, largest share first, and the view of what is left.
 
-    Facts and rows or tokens in the wrong place come first, then sampling formulas of
-    all tokens, then places. With fewer than five samples only facts count: there is
-    nothing to compare the samples with.
+    Failed checks come first, all of them; then other facts and rows or tokens in the
+    wrong place, sampling formulas of all tokens, and places. With fewer than five
+    samples only facts count: there is nothing to compare the samples with.
     """
     total = max(float(view.abs_diff.sum()), 1e-300)
     is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
     left, indices = view, np.arange(len(view))
     found: list[Explained] = []
+
+    def take(kind: Shown, evidence: Evidence) -> None:
+        nonlocal left, indices
+        one, rest = _undo(left, kind, evidence, total)
+        found.append(replace(one, indices=indices[one.indices]))
+        if len(rest) < len(left):
+            indices = indices[~evidence.tokens]
+        left = rest
+
+    for failed in failed_checks(view):
+        take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
         while len(found) < MAX_FINDINGS and len(left):
             known = {one.evidence.cause for one in found}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
                 break
-            kind, evidence = best
-            one, left = _undo(left, kind, evidence, total)
-            found.append(replace(one, indices=indices[one.indices]))
-            if evidence.effect is None and evidence.severity == "bug":
-                indices = indices[~evidence.tokens]
+            take(*best)
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
         found += [replace(one, indices=indices[one.indices]) for one in places]
@@ -89,6 +98,12 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left
+
+
+def explain_updates(view: View) -> list[Explained]:
+    """Return the facts that make an update wrong, of log-probs that compare nothing."""
+    updates = (one for one in failed_checks(view) if one.severity == "update")
+    return [_undo(view, "fact", one, 1.0)[0] for one in updates]
 
 
 def _undo(
@@ -268,7 +283,7 @@ def _say_versions(place: Place) -> str:
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:
     """Return the level of a batch above its range as a finding."""
     level = Level.from_view(view)
-    if not level.mean_abs_diff > view.usual.usual:
+    if not (level.mean_abs_diff > view.usual.usual or level.kl > BROKEN_KL):
         return []
     everything = np.ones(len(view), dtype=bool)
     possible = list_candidates(Situation.of(view, everything, None, refuted))

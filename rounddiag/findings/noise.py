@@ -9,7 +9,6 @@ import numpy as np
 
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.level import MIN_SAMPLES
-from rounddiag.findings.reference import code_probability
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -59,12 +58,7 @@ class Noise:
             size = np.minimum(view.abs_diff[self.sound], LARGE)
             near = mean_by_bin(view.log_prob_b[self.sound], size, log_probs)
             return max(float(near.mean()), _LEAST)
-        factor = 1.0
-        if usual.by_probability is not None:
-            shape = np.array(usual.by_probability)
-            whole = shape[code_probability(view.log_prob_b)].mean()
-            factor = float(shape[code_probability(log_probs)].mean() / whole)
-        return max(usual.usual * factor, _LEAST)
+        return max(float(usual.of_tokens(log_probs).mean()), _LEAST)
 
     def is_reached(self, rest: Array, log_probs: Array) -> bool:
         """Return whether |diff| that is left is noise at tokens that are so likely."""

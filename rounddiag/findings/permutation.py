@@ -6,7 +6,8 @@ The null of a condition changes nothing but which tokens have it:
   the samples of each group;
 - one that is constant in each group is permuted between groups;
 - one that varies inside samples, such as a role or a round, stays, and the tokens that
-  exceed the usual are rotated along each sample;
+  exceed the usual are rotated along each sample; contents differ by nature, so that of
+  a content in some rounds its own tokens alone are rotated;
 - a set of samples that the data chose is compared with the best split of samples whose
   log ratio of |diff| to the usual is normal, with the variances between and within
   groups of this batch (Engelman and Hartigan, J. Am. Stat. Assoc. 64, 1969).
@@ -19,7 +20,7 @@ samples that have the condition are compared as a set that the data chose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,13 @@ from rounddiag.findings.sample_sets import (
     find_turns,
     has_unions,
 )
-from rounddiag.findings.slices import MOST, overdispersion, scan, select_cells
+from rounddiag.findings.slices import MOST, Counts, overdispersion, scan, select_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.findings.slices import Cells, Counts, Part, Slice
+    from rounddiag.findings.slices import Cells, Part, Slice
     from rounddiag.findings.view import View
 
 NUM_DRAWS = 199
@@ -64,6 +65,8 @@ _COARSE = 10
 # A sample that agrees more than ten times better than the middle one is no other kind.
 _TENTH = 0.1
 _CHOSEN = frozenset({SAMPLES, BLOCK, GROUPS})
+# What was written, and where in a round: equally likely tokens differ by it.
+CONTENT = frozenset({"role", "token_id", "application", "first_tokens", "last_tokens"})
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 
@@ -178,7 +181,7 @@ class Chance:
         elif between:
             outer, units, null = between, np.zeros_like(self._groups), self._between
         else:
-            return self._along.is_below(self._rotated(counts).value(one, self))
+            return self._is_along(one, counts)
         base = self._base(one, counts, outer, is_group=not within)
         member = self._members(outer, is_group=not within)
         value = base.statistic(base.hits[member].sum(), base.expected[member].sum())
@@ -384,6 +387,24 @@ class Chance:
             return best
 
         return _Null(draw)
+
+    def _is_along(self, one: Slice, counts: Counts) -> bool | None:
+        """Whether a slice inside samples is more than chance."""
+        if not self._along.is_below(self._rotated(counts).value(one, self)):
+            return False
+        columns = self.cells.columns
+        content = tuple(p for p in one.parts if columns[p[0]].name in CONTENT)
+        if len(content) in (0, len(one.parts)):
+            return True
+        cells = select_cells(self.cells, content)
+        tokens = np.repeat(cells, np.diff(np.r_[self.cells.first, len(self.view)]))
+        rest = replace(one, parts=tuple(p for p in one.parts if p not in content))
+        of_content = Counts(
+            counts.hits * cells, counts.expected * cells, counts.over & tokens
+        )
+        there, slices = self.there & tokens, [(rest, of_content)]
+        alone = Chance(self.view, self.cells, there, slices)
+        return alone.is_significant(rest, of_content)
 
     def _turns(self, counts: Counts) -> bool:
         """Whether samples turn at tokens of their own more than if hits are rotated."""

@@ -308,7 +308,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
 
     Ids differ by nature: one counts if it is far outside of their spread.
     """
-    if view.batch.is_redacted:
+    if view.batch.response_ids is None:
         return []
     known, code = view.distinct_ids
     num = np.bincount(code)

@@ -50,6 +50,7 @@ class Range:
         without it they hold as they are, as in a range of your own.
     basis: What the levels rest on, as part of a sentence; empty for numbers of your
         own.
+    of_mix: `usual` before it followed the tokens of a batch; None if it does not.
     """
 
     meaning: str
@@ -65,6 +66,7 @@ class Range:
     is_drift: bool = False
     by_probability: tuple[float, float, float] | None = None
     basis: str = ""
+    of_mix: float | None = None
 
     def for_tokens(self, log_probs: Array) -> Range:
         """Return the range of tokens that are this likely.
@@ -81,7 +83,21 @@ class Range:
         usual = factor * self.usual
         # No published run has a higher limit for its less likely tokens.
         limit = max(min(factor, 1.0) * self.limit, usual)
-        return replace(self, usual=usual, limit=limit, basis=_AS_LIKELY + self.basis)
+        basis = _AS_LIKELY + self.basis
+        return replace(self, usual=usual, limit=limit, basis=basis, of_mix=self.usual)
+
+    def of_tokens(self, log_probs: Array) -> Array:
+        """Return the |diff| that is usual of each of some tokens, in nats.
+
+        Examples
+        --------
+        >>> REFERENCE["dense"].of_tokens(np.log([0.4, 0.95])).round(4)
+        array([0.0642, 0.003 ])
+        """
+        usual = self.usual if self.of_mix is None else self.of_mix
+        shape = np.array(self.by_probability or (1.0,) * len(SHAPE))
+        sizes: Array = usual * shape[code_probability(log_probs)]
+        return sizes
 
 
 def code_probability(log_probs: Array) -> Array:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import to_numpy
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import FACTOR_2
+from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
@@ -106,10 +106,10 @@ def _samples(num: int, total: int, *, is_found: bool = True) -> str:
 def write_headline(diagnosis: Diagnosis) -> str:
     """Return what differs and where, as one sentence."""
     level = diagnosis.level
-    if diagnosis.verdict == "not_measurable":
-        return f"The mismatch cannot be measured: {diagnosis.reason}."
     bugs = [one for one in diagnosis if one.is_bug]
-    if diagnosis.verdict == "identical":
+    if diagnosis.verdict == "not_measurable":
+        first = f"The mismatch cannot be measured: {diagnosis.reason}."
+    elif diagnosis.verdict == "identical":
         is_drift = diagnosis.reference.is_drift
         reason = "no update yet" if is_drift else "true on-policy training"
         first = (
@@ -137,15 +137,15 @@ def _describe_level(diagnosis: Diagnosis) -> str:
             level.num_samples, f"{level.num_samples} samples"
         )
         return f"{opening}: {mean}, and {number} cannot be compared with others."
+    if level.kl > BROKEN_KL:
+        mean += f", and the k3 estimate of KL {level.kl:.2g}, above {BROKEN_KL:g}"
     if diagnosis.verdict == "healthy":
         return f"{opening}: {mean}, and no place stands out."
-    return f"{opening}: {mean} in all rounds and samples; no place stands out."
+    return f"{opening}: {mean}; no place stands out."
 
 
 def write_advice(diagnosis: Diagnosis) -> str:
     """Return the cause and how it was shown, or what is possible and what decides."""
-    if diagnosis.verdict == "not_measurable":
-        return ""
     updates = [
         f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
         for one in diagnosis.updates
@@ -155,6 +155,8 @@ def write_advice(diagnosis: Diagnosis) -> str:
 
 def _advise(diagnosis: Diagnosis) -> str:
     """Return what `write_advice` says of the mismatch."""
+    if diagnosis.verdict == "not_measurable":
+        return ""
     if diagnosis.verdict == "identical":
         equal = [one for one in diagnosis if one.severity != "update"]
         return f"Next: {equal[0].next_step}" if equal else ""
@@ -164,9 +166,9 @@ def _advise(diagnosis: Diagnosis) -> str:
     first, *others = bugs
     parts = [_name(first)]
     names = dict.fromkeys(
-        CAUSES[one.cause].meaning if one.cause in CAUSES else one.cause
+        one.location if one.cause == first.cause else _meaning(one)
         for one in others
-        if one.kind != "place" and one.cause != first.cause
+        if one.kind != "place"
     )
     if names:
         parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
@@ -174,32 +176,13 @@ def _advise(diagnosis: Diagnosis) -> str:
         parts.append(f"{pluralize(places, 'more place')} beside it.")
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
-    return " ".join([*parts, *_weigh(bugs)])
-
-
-def _weigh(bugs: Sequence[Finding]) -> list[str]:
-    """Say which part of the step's gradient weight findings touch, if it is known.
-
-    The gradient weight of a token is |advantage|: what it adds to an update without
-    correction, of a ratio of 1.
-    """
-    view = bugs[0].view
-    if view.batch.advantages is None:
-        return []
-    size = np.abs(to_numpy(view.batch.advantages)[view.flat].astype(np.float64))
-    total = float(size.sum())
-    if not (np.isfinite(total) and total > 0):
-        return []
-    touched = np.unique(np.concatenate([one.indices for one in bugs]))
-    share = float(size[touched].sum()) / total
-    return [f"These tokens carry {share:.0%} of the step's gradient weight."]
+    return " ".join(parts)
 
 
 def _name(finding: Finding) -> str:
     """Return the cause and how it was shown, or the candidates and what decides."""
     if finding.kind in ("fact", "reversal"):
-        row = CAUSES.get(finding.cause)
-        name = row.meaning if row else finding.cause.replace("_", " ")
+        name = _meaning(finding)
         return f"{name[:1].upper()}{name[1:]}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"
@@ -207,6 +190,11 @@ def _name(finding: Finding) -> str:
     text = f"Cause not known; possible: {', '.join(names)}"
     call = finding.prove_command or finding.prove_call
     return f"{text}; `{call}` decides." if call else f"{text}. {finding.next_step}"
+
+
+def _meaning(finding: Finding) -> str:
+    row = CAUSES.get(finding.cause)
+    return row.meaning if row else finding.cause.replace("_", " ")
 
 
 def _describe_checks(diagnosis: Diagnosis) -> str:

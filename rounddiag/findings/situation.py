@@ -12,7 +12,7 @@ from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass
 from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
-from rounddiag.findings.place import usual_size
+from rounddiag.findings.place import find_places, usual_size
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
     BLOCK,
@@ -48,7 +48,8 @@ class Situation:
 
     Attributes
     ----------
-    scopes: `all` tokens; whole samples: of one `worker` or block of rows, weight
+    scopes: Empty where no place was found: then it is of all tokens, or of some that
+        no column describes; whole samples: of one `worker` or block of rows, weight
         `version`, `pack` or `cached` prefix, every `nth`, or `some`; later rounds
         (`round`) or tokens (`step`, by the `length` of the context), from one of their
         `own` on, or `early`; the `first` or `last` tokens of rounds or samples; some
@@ -60,7 +61,7 @@ class Situation:
         open.
     is_throughout: Whether the last tokens of the samples are affected as well.
     has_images: Whether there are images in the context; None if the file does not say.
-    median_abs_diff: At its uncertain tokens, in nats.
+    mean_abs_diff: At its uncertain tokens, in nats.
     refuted: Causes that a check, a relation or a record of the batch refutes.
     """
 
@@ -69,7 +70,7 @@ class Situation:
     at_start: bool | None
     is_throughout: bool
     has_images: bool | None
-    median_abs_diff: float
+    mean_abs_diff: float
     refuted: frozenset[str] = frozenset()
 
     @classmethod
@@ -80,17 +81,18 @@ class Situation:
         place: Place | None,
         refuted: Collection[str] = (),
     ) -> Situation:
-        """Read the situation of some tokens: of a place, or of all."""
-        scopes = _scopes(place) if place else {"all"}
+        """Read the situation of a place, or of all tokens where none was found."""
+        scopes = _scopes(place) if place else set()
+        others = ~np.logical_or.reduce([tokens, *(p.tokens for p in find_places(view))])
         size = view.abs_diff[tokens & view.uncertain]
         return cls(
             scopes=frozenset(scopes),
-            is_everywhere=scopes <= {"all", "content"}
-            or (not scopes & _SAMPLES and _is_raised(view, ~tokens)),
+            is_everywhere=scopes <= {"content"}
+            or (not scopes & _SAMPLES and _is_raised(view, others)),
             at_start=_at_start(view, tokens, scopes),
             is_throughout=_is_throughout(view, tokens, scopes),
             has_images=_has_images(view, tokens),
-            median_abs_diff=float(np.median(size)) if len(size) else 0.0,
+            mean_abs_diff=float(size.mean()) if len(size) else 0.0,
             refuted=frozenset({*refuted, *_refuted(view)}),
         )
 
@@ -116,8 +118,8 @@ def _is_raised(view: View, tokens: Array) -> bool:
 
 def _at_start(view: View, tokens: Array, scopes: set[str]) -> bool | None:
     """Return whether the first tokens of the samples are affected."""
-    if scopes <= {"all", "early"}:
-        return True
+    if not scopes or scopes == {"early"}:
+        return True if scopes else None
     if scopes & {"round", "step", "length", "own"}:
         return False
     if scopes & {"first", "last", "content"}:
@@ -127,8 +129,13 @@ def _at_start(view: View, tokens: Array, scopes: set[str]) -> bool | None:
 
 def _is_throughout(view: View, tokens: Array, scopes: set[str]) -> bool:
     """Return whether the first and the last tokens of the samples are affected."""
-    if scopes == {"all"}:
-        return True
+    if not scopes:
+        return False
+    if not scopes & {"first", "last", "content"}:
+        outside = np.bincount(view.sample[~tokens], minlength=view.batch.num_samples)
+        inside = np.bincount(view.sample[tokens], minlength=view.batch.num_samples)
+        if ((inside > 0) & (outside > 0)).any():
+            return False
     last = np.full(view.batch.num_samples, -1)
     np.maximum.at(last, view.sample, view.num_before)
     ends = last[view.sample] - view.num_before < _FEW

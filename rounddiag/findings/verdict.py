@@ -36,7 +36,7 @@ STALE = frozenset({"stale_weights", "mixed_weights"})
 # Facts that make noise and no bug.
 NOISE = frozenset({"low_precision"})
 # A k3 estimate of KL(rollout | old) of this size ends runs (threads.md section 4).
-_BROKEN_KL = 0.1
+BROKEN_KL = 0.1
 _BROKEN_SHARE = 0.3
 
 
@@ -91,7 +91,7 @@ def judge(
     `factor`.
     """
     is_large = level.mean_abs_diff > factor * usual.limit
-    is_far = is_large or level.kl > factor * _BROKEN_KL
+    is_far = is_large or level.kl > factor * BROKEN_KL
     bugs = [
         one
         for one in findings
@@ -105,7 +105,7 @@ def judge(
         if is_far and sum(one.share for one in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
-    if is_large:
+    if is_far:
         return "suspicious"
     is_raised = level.mean_abs_diff > factor * usual.usual
     is_noisy = any(one.kind == "place" or one.cause in NOISE for one in findings)

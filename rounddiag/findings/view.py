@@ -87,10 +87,9 @@ class View:
         position = flat - _array(batch.offsets)[sample]
         chosen = Measured.of(batch, a, b).require_batch()
         log_prob_a, log_prob_b = (
-            _array(values[flat]).astype(float)
-            for values in (chosen.old_log_probs, chosen.rollout_log_probs)
+            _array(values[flat]).astype(float) for values in chosen.both_log_probs()
         )
-        facts = Facts.from_batch(batch)
+        facts, ids = Facts.from_batch(batch), batch.response_ids
         entropy = None
         if batch.entropy is not None:
             entropy = _array(batch.entropy[flat]).astype(float)
@@ -104,7 +103,10 @@ class View:
             round=_array(rounds.round)[segment],
             token=token,
             position=position,
-            token_id=_array(batch.response_ids[flat]).astype(np.int64),
+            # Without ids all are one, which no detector takes for a pattern.
+            token_id=np.zeros_like(flat)
+            if ids is None
+            else _array(ids[flat]).astype(np.int64),
             segment=segment,
             flat=flat,
             entropy=entropy,

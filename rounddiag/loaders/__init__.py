@@ -25,6 +25,7 @@
 `rescoring`         scores of another engine: samples written for it, `attach`
 `score_files`       the scores in a file or table, one entry per token
 `trajectory_files`  screenshots and actions in files of agent frameworks
+`sample`            the sample batch that is installed with rounddiag
 ==================  =================================================================
 """
 
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from rounddiag.loaders.open import load
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.rescoring import attach, export_rescore
+    from rounddiag.loaders.sample import demo
 
-__all__ = ["attach", "export_rescore", "formats", "load", "save"]
+__all__ = ["attach", "demo", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import torch, pyarrow or pandas.
 _LAZY = {
     "attach": "rescoring",
+    "demo": "sample",
     "export_rescore": "rescoring",
     "formats": "detection",
     "load": "open",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.batch.layout import REQUIRED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.json_lines import JsonLines
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
 
 
+_REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
 FIELDS = (
     *("response_ids", "response_mask", "rollout_log_probs", "old_log_probs"),
     *("prompt_ids", "attention_mask", "loss_mask", "round_ids", "position_ids"),
@@ -232,10 +232,10 @@ def missing_columns_error(
     """Return the error for a table that lacks required columns."""
     names = content_names(root)
     known = {*map(our_name, columns), *map(our_name, names)}
-    missing = [f"`{name}`" for name in REQUIRED if name not in known]
+    missing = [f"`{name}`" for name in _REQUIRED if name not in known]
     verb = "is" if len(missing) == 1 else "are"
     return source.error(
-        expected=f"a table with {', '.join(REQUIRED)}",
+        expected=f"a table with {', '.join(_REQUIRED)}",
         found=f"that {' and '.join(missing)} {verb} missing,"
         f" where the columns are {format_names(names)}",
         advice=columns_example(known),
@@ -251,5 +251,5 @@ def columns_example(known: Collection[str]) -> str:
     'Name the columns: `columns={"old_log_probs": "..."}`.'
     """
     ours = {*map(our_name, known)}
-    pairs = ", ".join(f'"{name}": "..."' for name in REQUIRED if name not in ours)
+    pairs = ", ".join(f'"{name}": "..."' for name in _REQUIRED if name not in ours)
     return f"Name the columns: `columns={{{pairs}}}`."

@@ -194,13 +194,23 @@ def _require_rows(root: object, source: Source) -> None:
 def _unknown_error(source: Source, root: object) -> LoadError:
     """Return the error for content of no known format."""
     advice = root.advice if isinstance(root, UnknownContent) else ""
-    is_table = isinstance(root, Table | JsonLines) or (
-        isinstance(root, Mapping) and not is_weights(root)
-    )
-    more = ""
-    if is_table and content_names(root):
+    found, more = describe_content(root), ""
+    if isinstance(root, Table | JsonLines) and not _has_numbers(root):
+        found += ": texts without token ids or log-probs"
+        more = " Rows of `messages`, or of `prompt` and `completion`, open as turns."
+    elif content_names(root) and (
+        isinstance(root, Table | JsonLines)
+        or (isinstance(root, Mapping) and not is_weights(root))
+    ):
         more = f" {columns_example(content_names(root))}"
-    return unknown_error(source, describe_content(root), advice, more)
+    return unknown_error(source, found, advice, more)
+
+
+def _has_numbers(root: Table | JsonLines) -> bool:
+    """Return whether a column has several numbers per row, as ids and log-probs do."""
+    if isinstance(root, Table):
+        return len(root.fields) > 0
+    return any(isinstance(value, np.ndarray) for value in root.first.values())
 
 
 def load(  # noqa: PLR0913 all but the path by keyword

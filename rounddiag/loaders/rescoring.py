@@ -33,24 +33,14 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
-def require_ids(batch: Batch, advice: str) -> None:
-    """Raise a BatchError unless it is a batch with its token ids."""
-    require_batch(batch)
-    if batch.is_redacted:
-        raise BatchError.build(
-            expected="a batch with its token ids",
-            found="one that was saved with `redact=True`",
-            advice=advice,
-        )
-
-
-def require_contexts(batch: Batch, advice: str) -> None:
+def require_contexts(batch: Batch) -> None:
     """Raise a BatchError unless each sample is what an engine read, with its ids.
 
     In a sample that was joined from rows, the prompt of each later row repeats what
     came before it: no engine read it after the earlier rows.
     """
-    require_ids(batch, advice)
+    require_batch(batch)
+    batch.require_ids()
     rows = batch.sample_columns.get("num_rows")
     if rows is None or "row" not in batch.round_columns:
         return
@@ -68,7 +58,7 @@ def _check_entries(batch: Batch, entries: Entries) -> None:
     """Raise a BatchError unless the entries are the batch's tokens."""
     flat = entries.flat_positions(batch)
     _check_ids(batch, entries, flat)
-    counts = np.bincount(flat, minlength=len(batch.response_ids))
+    counts = np.bincount(flat, minlength=batch.num_positions)
     twice = np.flatnonzero(counts > 1)
     if len(twice):
         raise BatchError.build(
@@ -80,7 +70,7 @@ def _check_entries(batch: Batch, entries: Entries) -> None:
 
 
 def _check_ids(batch: Batch, entries: Entries, flat: Array) -> None:
-    expected = batch.response_ids.cpu().numpy()[flat]
+    expected = batch.require_ids().cpu().numpy()[flat]
     differs = np.flatnonzero(entries.token_ids != expected)
     if len(differs):
         first = differs[0]
@@ -98,7 +88,7 @@ def _check_complete(batch: Batch, counts: Array) -> None:
     missing = np.flatnonzero(generated & (counts == 0))
     if len(missing):
         first = missing[0]
-        token = batch.response_ids[first].item()
+        token = batch.require_ids()[first].item()
         place = locate_token(batch, int(first))
         raise BatchError.build(
             expected=f"a value for token id {token} at {place}",
@@ -179,7 +169,8 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
             found=f"{name!r}, which every batch has",
             advice="Pass another name, such as 'rescored'.",
         )
-    require_ids(batch, "Attach to the batch that it was made of.")
+    require_batch(batch)
+    batch.require_ids()
     if name == "trajectories":
         return attach_trajectories(batch, source)
     if not isinstance(source, str | os.PathLike):
@@ -195,9 +186,9 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
 def _with_score(batch: Batch, name: str, table: Table) -> Batch:
     entries = read_entries(batch, table)
     _check_entries(batch, entries)
-    values = np.full(len(batch.response_ids), np.nan, entries.log_probs.dtype)
+    values = np.full(batch.num_positions, np.nan, entries.log_probs.dtype)
     values[entries.flat_positions(batch)] = entries.log_probs
-    score = torch.from_numpy(values).to(batch.response_ids.device)
+    score = torch.from_numpy(values).to(batch.offsets.device)
     return replace(batch, scores={**batch.scores, name: score})
 
 
@@ -237,7 +228,7 @@ def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
         "sample": sample,
         "sample_id": None if batch.sample_ids is None else batch.sample_ids[sample],
         "prompt_ids": _prompt(batch, sample),
-        "response_ids": batch.response_ids[real].tolist(),
+        "response_ids": batch.require_ids()[real].tolist(),
         "response_mask": (batch.response_mask[real] != 0).int().tolist(),
         "images": [name for name, _ in pictures],
         "image_positions": [shot.position for shot in shots],
@@ -333,7 +324,7 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     require_batch(batch)
     path = Path(folder)
     _check_folder(path)
-    require_contexts(batch, "Export from the batch that it was made of.")
+    require_contexts(batch)
     (path / "images").mkdir(parents=True)
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (

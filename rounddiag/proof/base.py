@@ -92,7 +92,7 @@ def _places_of_one(scorer: Scorer, samples: Sequence[int]) -> Reference | None:
     """
     (name,) = scorer.engines
     batch = scorer.batch
-    base = torch.full((len(batch.response_ids),), torch.nan)
+    base = torch.full((batch.num_positions,), torch.nan)
     for sample in samples:
         one, values = scorer.samples[sample], scorer.scores((), sample)
         at = one.targets - one.start + int(batch.offsets[sample])

@@ -62,7 +62,7 @@ def rescore(
     LoadError
         If the engine cannot be opened.
     """
-    require_contexts(batch, "Rescore the batch that it was made of.")
+    require_contexts(batch)
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
     opened = open_engine(
@@ -74,7 +74,7 @@ def rescore(
     scorer = Scorer(small, opened.engine)
     for one in chain:
         _require_ability(scorer, one)
-    flat = torch.full((len(small.response_ids),), torch.nan)
+    flat = torch.full((small.num_positions,), torch.nan)
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
         if not len(each.targets):

@@ -122,7 +122,8 @@ def _tagged(kind: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 of many ty
 
 
 def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 a dataclass
-    names = [one.name for one in fields(value) if one.name != "batch"]
+    left = {"batch", "go_on"}  # written apart; of this process
+    names = [one.name for one in fields(value) if one.name not in left]
     return {name: getattr(value, name) for name in names}
 
 
@@ -210,12 +211,12 @@ def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
         )
     ]
     at = torch.cat([torch.empty(0, dtype=torch.int64), *kept])
-    if not torch.equal(mine.response_ids.cpu()[at], small.response_ids):
+    if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
         raise _error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)
     for name, values in small.scores.items():
         if name not in {"old", "rollout"}:
-            flat = torch.full((len(mine.response_ids),), torch.nan)
+            flat = torch.full((mine.num_positions,), torch.nan)
             flat[at] = values
             scores[name] = flat
     return replace(mine, scores=scores)

@@ -18,23 +18,18 @@ Changes of several rounds at neighbouring steps are a break of the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
 from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES, METRICS
 from rounddiag.wording import with_minus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag._typing import Array
-
 
 # How often a run without a change shows one in any of its rounds, at most.
 ALPHA = 0.01

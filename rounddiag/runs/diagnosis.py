@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby, pairwise
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rounddiag.findings import DETECTORS, REFERENCE, diagnose
-from rounddiag.findings.verdict import hold
+from rounddiag.findings import DETECTORS, REFERENCE, Finding, diagnose
+from rounddiag.findings.verdict import Verdict, hold
+from rounddiag.runs.change_points import Break
+from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.step_tables import check_totals, load_step
 from rounddiag.wording import pluralize, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag.findings import Finding
-    from rounddiag.findings.verdict import Verdict
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.folder import RunFolder, StepFiles
-
 
 # More steps take minutes: they are chosen.
 MAX_STEPS = 40

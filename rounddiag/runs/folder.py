@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +14,6 @@ from functools import cached_property
 from glob import has_magic
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
-from typing import TYPE_CHECKING
 from weakref import finalize
 
 import pyarrow as pa
@@ -22,12 +22,9 @@ from pyarrow import fs
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.paths import inside, is_url, name_patterns
+from rounddiag.loaders.paths import is_url, name_patterns
+from rounddiag.loaders.source import inside
 from rounddiag.wording import by_numbers, join_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
 _RANK = re.compile(r"rank[_-]?\d+", re.IGNORECASE)

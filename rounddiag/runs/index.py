@@ -14,13 +14,13 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import get_ident
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -28,18 +28,12 @@ import pyarrow.parquet as pq
 
 from rounddiag._version import __version__
 from rounddiag.errors import LoadError
-from rounddiag.runs.engines import map_items
-from rounddiag.runs.folder import UNKNOWN
+from rounddiag.runs.engines import Engine, map_items
+from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from rounddiag.runs.engines import Engine
-    from rounddiag.runs.folder import RunFolder, StepFiles
-
-    Computed = dict[str, pd.DataFrame] | Exception
-    Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
+Computed = dict[str, pd.DataFrame] | Exception
+Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
 
 
 _CONTENTS = b"rounddiag.contents"

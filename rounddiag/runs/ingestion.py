@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rounddiag.batch import Batch
 from rounddiag.capture.options import absolute_folder, make_folder, remove_stale_files
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.screenshots import StoredScreenshot
-from rounddiag.runs.engines import check_engine, map_items
-from rounddiag.runs.folder import RunFolder
+from rounddiag.runs.engines import Engine, check_engine, map_items
+from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.step_tables import load_step
-from rounddiag.vision import EncodedScreenshot
+from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.runs.engines import Engine
-    from rounddiag.runs.folder import StepFiles
-    from rounddiag.vision import Screenshot
-
-    Source = tuple[RunFolder, StepFiles]
+Source = tuple[RunFolder, StepFiles]
 
 
 Images: TypeAlias = Literal["thumbnails", "none", "full"]

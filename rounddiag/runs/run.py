@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import RLock
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pandas as pd
 
+from rounddiag.batch import Batch
 from rounddiag.batch.html import table
 from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.parquet.reader import load_sample, require_sample
-from rounddiag.runs.change_points import find_breaks, find_changes
+from rounddiag.runs.change_points import Break, find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
     Event,
     RunDiagnosis,
@@ -27,21 +28,19 @@ from rounddiag.runs.diagnosis import (
     hold_verdicts,
     judged_by,
 )
-from rounddiag.runs.engines import check_engine
+from rounddiag.runs.engines import Engine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
-from rounddiag.runs.step_tables import load_step, measure_step, step_frame
+from rounddiag.runs.step_tables import (
+    load_step,
+    measure_legs,
+    measure_step,
+    step_frame,
+)
 from rounddiag.schema import RUN, Pair, metric_name
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.engines import Engine
 
 # So much of the files is read at a time; in memory their columns are far larger.
 _BYTES_AT_ONCE = 1 << 26
@@ -283,6 +282,18 @@ class Run:
         with self._lock:
             rounds = self.summary()
             return step_frame(rounds, self._index.rows("steps", self._files.values()))
+
+    def legs(self) -> pd.DataFrame:
+        """Return the factors of the ratio of each step: `step`, and `rounddiag.legs`.
+
+        The first call reads the log-probabilities of each file; results are kept in the
+        index.
+        """
+        with self._lock:
+            files = [*self._files.values()]
+            compute = partial(measure_legs, self._folder)
+            self._index.fill({"legs": "legs"}, files, compute, label="legs")
+            return self._index.rows("legs", files)
 
     def changes(self, *, metric: str = "abs_diff") -> pd.DataFrame:
         """Find the steps at which the mean of a round changes, or begins to grow.

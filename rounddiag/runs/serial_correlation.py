@@ -19,16 +19,12 @@ each with a margin for its error, and the lower one counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-
+from rounddiag._typing import Array
 
 MAX_RHO = 0.95
 # Differences beyond so many robust standard deviations are no noise; and the

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.runs.folder import RunFolder, StepFiles
-
 
 # A row per sample; `first_sample` counts on over the files of a step's ranks.
 _ROWS = """

@@ -8,29 +8,26 @@ framework's, the columns of masks and log-probs are read.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag.batch import Batch
+from rounddiag.core.legs import legs
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN, SCORE
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
-from rounddiag.schema import STEPS
+from rounddiag.runs.folder import RunFolder, StepFiles
+from rounddiag.schema import STEPS, Pair
 from rounddiag.stats import round_summary
 from rounddiag.stats.summary import summary_from_totals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag.batch import Batch
-    from rounddiag.runs.folder import RunFolder, StepFiles
-    from rounddiag.schema import Pair
-
 
 # The columns of a step file from which summaries are computed; those of a step too;
 # and those that `by` can name beside the open ones.
@@ -91,6 +88,15 @@ def measure_step(
     rounds = round_summary(batch, metric=metric, by=by, a=pair.a, b=pair.b)
     rounds.insert(0, "step", np.int64(step.step))
     return {"rounds": rounds}
+
+
+def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
+    """Return the legs of the ratio of a step, a row each."""
+    more = frozenset({f"{SCORE}current"})
+    batch = load_log_probs(folder, step, more=more, open_columns=True)
+    rows = legs(replace(batch, step=step.step), by=None)
+    rows.insert(0, "step", np.int64(step.step))
+    return {"legs": rows}
 
 
 def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:

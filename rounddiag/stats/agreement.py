@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.divergence import diff
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-
 
 # Margin around points, as a share of their range.
 _MARGIN = 0.05

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
-from rounddiag.core.divergence import MEASURES, get_measure
+from rounddiag.core.divergence import MEASURES, TokenMetric, get_measure
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.stats.intervals import Estimator, Resampling
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.stats.inputs import Data
-
 
 P95 = "p95_abs_diff"
 _OWN = {column.name for column in ROUNDS.columns}
@@ -46,8 +39,7 @@ def cell_frame(
     columns : sequence of str
         `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
         such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------

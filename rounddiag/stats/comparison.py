@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import run_sums
-from rounddiag.core.divergence import get_measure
+from rounddiag.core.divergence import TokenMetric, get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import (
     difference_interval,
     mean_differences,
 )
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.core.measured import Measured
-    from rounddiag.stats.inputs import Data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,10 +271,7 @@ def compare_batches(
     batches : mapping of str to Batch, or sequence of Batch
         Token frames work too, and are paired if they have the column `sample_id`; and
         paths of files.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -292,12 +283,6 @@ def compare_batches(
         whose diff is finite, positive where it is larger than the first batch's, with
         its 95 % interval `ci_low`, `ci_high`, in the unit of the metric; `is_few` where
         either has fewer than 10 samples (or groups) in the round.
-
-    Raises
-    ------
-    FrameError
-        If there are fewer than two batches, a frame lacks a column, or there is no such
-        metric.
 
     Examples
     --------

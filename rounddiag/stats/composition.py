@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.stats.grouping import apply_by_part, split_samples_by
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.inputs import Data
+from rounddiag.stats.inputs import Data, measure
 
 
 def survivors(
@@ -37,8 +32,7 @@ def survivors(
     by : str, optional
         A column with one value per sample. Each value has a round 0 of its own; the
         column comes first.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -46,11 +40,6 @@ def survivors(
         One row per round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
         the samples that reach the round, at round 0), and `change`, which is
         `composition + within` exactly. In nats; NaN where a mean has no finite diff.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` has several values in a sample.
 
     Examples
     --------

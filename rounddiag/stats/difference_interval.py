@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from rounddiag._typing import Array
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
 
 
 def difference_interval(

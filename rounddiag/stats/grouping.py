@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.columns import Column
 from rounddiag.core import sample_frame
-from rounddiag.core.measured import number_values, unfit_column
+from rounddiag.core.measured import Measured, number_values, unfit_column
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.columns import Column
-    from rounddiag.core.measured import Measured
-
 
 _MAX_VALUES = 100
 # Screenshots before the round in its sample; a column of that name takes precedence.

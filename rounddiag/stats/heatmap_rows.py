@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
 
 Pooling: TypeAlias = Literal["max", "mean"]
 

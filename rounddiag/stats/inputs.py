@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import pandas as pd
+
+from rounddiag.batch import Batch
 from rounddiag.core.measured import Measured
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-
-    Data: TypeAlias = Batch | pd.DataFrame | Measured | str | os.PathLike[str]
+Data: TypeAlias = Batch | pd.DataFrame | Measured | str | os.PathLike[str]
 
 
 def measure(data: Data, a: str = "old", b: str = "rollout") -> Measured:

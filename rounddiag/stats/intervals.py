@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtri, stdtrit
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
+from rounddiag.core.divergence import TokenMetric
 from rounddiag.errors import FrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-
 
 # With fewer clusters than this, their variance is not estimated.
 MIN_CLUSTERS = 5

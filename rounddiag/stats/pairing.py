@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,6 @@ import pandas as pd
 from rounddiag.core.scores import tag_pair
 from rounddiag.schema import ROUNDS, mean_column
 from rounddiag.stats.worst import worst_cells, worst_samples
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
@@ -100,11 +97,6 @@ def paired_cells(
         in the first batch, in the metric's unit; NaN where either is.
         `attrs["metric"]` names the metric.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     Examples
     --------
     >>> import pandas as pd
@@ -162,11 +154,6 @@ def worst_differences(
         `rounds` and `samples` whose means differ: `sample_id, baseline_sample, sample`,
         `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and `mean`
         of |diff|, `difference` and `low`, in nats.
-
-    Raises
-    ------
-    FrameError
-        If a column is missing.
 
     Examples
     --------

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from rounddiag.stats.grouping import split_by, split_first
-from rounddiag.stats.inputs import measure
+from rounddiag._typing import Array
+from rounddiag.stats.grouping import Split, split_by, split_first
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.wording import with_minus
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
 
 _COLUMNS = ("rollout_log_prob", "old_log_prob")
 
@@ -38,8 +32,7 @@ def perplexities(
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by first and
         later rounds.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -48,11 +41,6 @@ def perplexities(
         for each value of `by`): `sample`, `is_later` (or the column), `num_tokens`,
         `num_nonfinite` (tokens left out), `rollout_log_ppl` and `old_log_ppl` in nats,
         NaN where no token is left.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` is unknown.
 
     References
     ----------

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core import token_roles
 from rounddiag.core.divergence import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.inputs import Data
-    from rounddiag.text.role_tagging import Tagger
-
+from rounddiag.stats.inputs import Data, measure
+from rounddiag.text.role_tagging import Tagger
 
 FIRST, LAST = "first of a round", "last of a round"
 
@@ -40,12 +34,9 @@ def role_means(
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds: a row for each of its values.
-    a, b : str
-        The scores to compare.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -55,13 +46,6 @@ def role_means(
         counted in their roles), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
         `ci_low`, `ci_high`, in the unit of the metric, `is_few`; `by` comes after the
         role.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no tokenizer, was redacted, or an option is invalid.
-    BatchError
-        If `batch` is not a Batch.
 
     Examples
     --------

@@ -6,25 +6,18 @@ have more of them, which alone makes later rounds look worse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from rounddiag import schema
+from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data, measure
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.
 PROB_EDGES = (0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1)
@@ -55,14 +48,11 @@ def conditional_means(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, whose intervals are
         clustered by group if it has `group_id`.
-    metric : str
-        What is averaged, as in `round_summary`.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
         Edges of the bins of probability, ascending; a bin includes its upper edge.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -71,11 +61,6 @@ def conditional_means(
         the column), `prob_low`, `prob_high`, `prob` (their mean), `num_samples`,
         `num_tokens`, `num_nonfinite`, `mean`, `ci_low`, `ci_high`, in the unit of the
         metric, `is_few`, and of |diff| the `envelope`.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or an option is invalid.
 
     References
     ----------
@@ -156,19 +141,13 @@ def standardise(
         a token counts as one over its sample's tokens in the round.
     edges : sequence of float
         Edges of the bins of probability, ascending; a bin includes its upper edge.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
     DataFrame
         One row per round: `round, num_samples, num_tokens`, the observed `mean`,
         `is_few`, `standardised` and `covered`, from 0 to 1.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or there is no such metric.
 
     Examples
     --------

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag import schema
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
-from rounddiag.core.measured import number_values, require_source
+from rounddiag.core.measured import Measured, number_values, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import split_rounds_by
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.grouping import Split, split_rounds_by
+from rounddiag.stats.inputs import Data, measure
 from rounddiag.stats.intervals import Estimator, Resampling, is_few
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from rounddiag._typing import Array
-    from rounddiag.core.measured import Measured
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
 
 # Means that a frame without probabilities lacks.
 _SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
@@ -179,13 +172,12 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         frame, a column `group_id`), else samples.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
     by : str, optional
         A column of samples or rounds, such as `group_id` or `reward`: one row per value
         and round, and the value comes first. At most 100 values.
     threshold : float
         The probability ratio of the metric `beyond`.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -196,13 +188,6 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         says little. `prob_diff` is present for a batch, and
         for a frame with `prob_diff` or `rollout_log_prob`. For a pair other than the
         standard one, `attrs["pair"]` names both.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column or has another pair, or an option is invalid.
-    BatchError
-        If the batch has no such score.
 
     Notes
     -----

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
-from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.stats.grouping import Split
-    from rounddiag.stats.inputs import Data
-
+from rounddiag._typing import Array
+from rounddiag.stats.grouping import Split, split_by, split_rounds
+from rounddiag.stats.inputs import Data, measure
 
 # Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)
@@ -36,8 +29,7 @@ def tail_shares(
         A batch, its file, or a token frame.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
-    a, b : str
-        The scores to compare; a frame has those that it was built with.
+    a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -46,11 +38,6 @@ def tail_shares(
         reaches, in ascending order: `rounds` (or the column), `abs_diff` in nats (0
         first), `num_tokens` and `share` at or beyond it, and `num_nonfinite` of the
         whole group.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or `by` is unknown.
 
     Examples
     --------

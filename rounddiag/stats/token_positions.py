@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
@@ -18,15 +21,7 @@ from rounddiag.stats.grouping import (
     round_group,
     split_by,
 )
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data, measure
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
@@ -58,10 +53,7 @@ def position_means(
         which has one bin per number.
     by : str, optional
         A column of samples or rounds: a row for each of its values in each bin.
-    metric : str
-        What is averaged, as in `round_summary`.
-    a, b : str
-        The scores to compare.
+    metric, a, b : as everywhere, see `help(rounddiag)`
 
     Returns
     -------
@@ -72,13 +64,6 @@ def position_means(
         (`along="image"`), or for which the number of screenshots is unknown
         (`along="images"`), are in the last row; its `low` and `high` are NaN. `by`
         comes first.
-
-    Raises
-    ------
-    FrameError
-        If the batch lacks what an option needs, or the metric is unknown.
-    BatchError
-        If `batch` is not a Batch.
 
     Examples
     --------

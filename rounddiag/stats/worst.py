@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag import schema
+from rounddiag._typing import Array
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.aggregation import run_sums
 from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import aggregate_rounds
 from rounddiag.stats.intervals import few_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag._typing import Array
-
 
 _QUANTILE = 1.96  # a normal variable is lower in 97.5 % of draws
 # Tokens of the frame's mean and spread that are added to each cell and sample: a few
@@ -102,11 +98,6 @@ def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
         that are not finite are counted and left out; so is a cell without a finite one.
         The bound can be below 0.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     Notes
     -----
     The bound treats a cell's tokens as independent and selects the worst of many cells:
@@ -139,11 +130,6 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     DataFrame
         Rows of `tokens` with all its columns; ties in their order. Tokens whose diff
         is not finite are left out.
-
-    Raises
-    ------
-    FrameError
-        If a column is missing.
 
     Examples
     --------
@@ -187,11 +173,6 @@ def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
         `sample, mean_abs_diff, low, num_tokens, num_nonfinite, num_rounds`, as
         `worst_cells` has them.
 
-    Raises
-    ------
-    FrameError
-        If a column is missing.
-
     References
     ----------
     W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
@@ -232,11 +213,6 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     -------
     Series or None
         None if no round has a finite mean.
-
-    Raises
-    ------
-    FrameError
-        If the frame lacks a column.
 
     Examples
     --------

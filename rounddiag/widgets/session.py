@@ -15,6 +15,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.findings import View, diagnose, known_diagnosis
 from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis, Finding, Range
+    from rounddiag.schema import Correction
     from rounddiag.widgets.filters import FilteredBatch
 
 
@@ -79,6 +81,7 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._read_view = lru_cache(partial(_read_view, self.batches))
+        self._find_fates = lru_cache(partial(_find_fates, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
@@ -136,6 +139,7 @@ class Session:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
         self._read_view.cache_clear()
+        self._find_fates.cache_clear()
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -154,6 +158,14 @@ class Session:
     def known_diagnosis(self) -> Diagnosis | None:
         """The diagnosis, if somebody has asked for it before: it takes long."""
         return known_diagnosis(self.full_batch, self.state.a, self.state.b)
+
+    @property
+    def fates(self) -> Array | None:
+        """What the chosen correction does to each token of the active batch."""
+        state, correction = self.state, chosen_correction(self.state)
+        if correction is None:
+            return None
+        return self._find_fates(state.batch, correction, state.a, state.b)
 
     def open_at_evidence(self) -> bool:
         """Go to the evidence of the first finding, unless anybody has chosen a place.
@@ -247,9 +259,11 @@ class Session:
     def selection_frame(self) -> pd.DataFrame:
         """Return `selection` with text and role, if known, and both log-probs."""
         chosen, columns = self.selection, self.own_columns
-        names = ["rollout_log_prob", "old_log_prob"]
+        names = [
+            f"{one}_log_prob" for one in ("rollout", "old") if not self.batch.lacks(one)
+        ]
         names += ["role"] if "role" in columns.names else []
-        names += [] if self.batch.is_redacted else ["text"]
+        names += [] if self.batch.lacks("text") else ["text"]
         sample = chosen["sample"].to_numpy()
         parts = self.batch.where(np.isin(np.arange(self.batch.num_samples), sample))
         frame = token_frame(parts, names)
@@ -380,6 +394,12 @@ def _read_view(
     batches: Sequence[Batch], batch: int, a: str, b: str, usual: Range
 ) -> View:
     return View.from_batch(batches[batch], a, b, usual)
+
+
+def _find_fates(
+    batches: Sequence[Batch], batch: int, correction: Correction, a: str, b: str
+) -> Array:
+    return find_fates(batches[batch], correction, a, b)
 
 
 # What is as good to look at as the largest |diff|, if it has screenshots.

@@ -10,7 +10,7 @@ import torch
 
 from rounddiag import Batch
 from rounddiag.errors import BatchError
-from tests.batches import MASK, OLD, ROLLOUT, hand_batch, padded
+from tests.batches import MASK, OLD, ROLLOUT, hand_batch, padded, redacted
 
 
 def rows(**others: Any) -> Batch:
@@ -32,8 +32,8 @@ def test_padded_tensors_are_viewed_not_copied() -> None:
     mask, old, rollout = (torch.tensor(v) for v in (MASK, OLD, ROLLOUT))
     batch = padded(mask, old, rollout)
     assert batch.response_mask.data_ptr() == mask.data_ptr()
-    assert batch.old_log_probs.data_ptr() == old.data_ptr()
-    assert batch.rollout_log_probs.data_ptr() == rollout.data_ptr()
+    assert batch.log_probs("old").data_ptr() == old.data_ptr()
+    assert batch.log_probs("rollout").data_ptr() == rollout.data_ptr()
 
 
 def test_rows_and_padding_give_the_same_rounds() -> None:
@@ -56,7 +56,7 @@ def test_left_padding_of_prompts_is_stripped() -> None:
 
 
 def test_a_number_of_a_frame_chooses_a_sample() -> None:
-    assert hand_batch()[np.int64(1)].old_log_probs.tolist() == OLD[1]  # type: ignore[index]
+    assert hand_batch()[np.int64(1)].log_probs("old").tolist() == OLD[1]  # type: ignore[index]
 
 
 def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
@@ -78,7 +78,7 @@ def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
         meta={"mask_source": "response_mask"},
     )
     last = batch[-1]
-    assert last.response_ids.tolist() == [12, 13, 14, 15, 16, 17]
+    assert last.require_ids().tolist() == [12, 13, 14, 15, 16, 17]
     assert last.prompt_ids is not None
     assert last.rewards is not None
     assert last.prompt_ids.tolist() == [5, 6]
@@ -100,7 +100,9 @@ def test_a_selection_of_a_selection_names_the_first_batch() -> None:
 
 def test_a_slice_is_a_view() -> None:
     batch = hand_batch()
-    assert batch[1:].old_log_probs.data_ptr() == batch.old_log_probs[6:].data_ptr()
+    assert (
+        batch[1:].log_probs("old").data_ptr() == batch.log_probs("old")[6:].data_ptr()
+    )
 
 
 def test_an_empty_selection_is_a_batch() -> None:
@@ -116,7 +118,7 @@ def test_no_rows_are_a_batch() -> None:
 
 def test_moved_there_and_back_nothing_changed(device: torch.device) -> None:
     batch = hand_batch(device, scores={"ref": torch.zeros(3, 6)}).to("cpu")
-    assert batch.old_log_probs.tolist() == [v for row in OLD for v in row]
+    assert batch.log_probs("old").tolist() == [v for row in OLD for v in row]
     assert batch.scores["ref"].device.type == "cpu"
 
 
@@ -129,13 +131,14 @@ def test_text_in_meta_is_escaped() -> None:
 CASES = [
     (
         {"old_log_probs": torch.zeros(3, 5)},
-        "`old_log_probs`: expected shape (3, 6), as `response_ids`; found shape "
+        "`old_log_probs`: expected shape (3, 6), as `response_mask`; found shape "
         "(3, 5). Cut every field to the response before building the batch.",
     ),
     (
-        {"old_log_probs": None},
-        "`old_log_probs`: expected a tensor; found nothing. A batch needs "
-        "`response_ids`, `response_mask`, `rollout_log_probs`, `old_log_probs`.",
+        {"response_ids": None},
+        "`response_ids`: expected a tensor; found nothing. A batch needs "
+        "`response_mask` and `response_ids`; build one of texts alone with "
+        "`Batch.from_turns`.",
     ),
     (
         {"old_log_probs": torch.zeros(3, 6, dtype=torch.int64)},
@@ -147,8 +150,8 @@ CASES = [
         "`response_ids`: expected integers; found torch.float32. Pass token ids.",
     ),
     (
-        {"response_ids": torch.zeros(18)},
-        "`response_ids`: expected two dimensions, samples and positions; found shape "
+        {"response_mask": torch.zeros(18)},
+        "`response_mask`: expected two dimensions, samples and positions; found shape "
         "(18,). Stack the samples, or pass them to `Batch.from_rows`.",
     ),
     (
@@ -201,8 +204,8 @@ def test_fields_that_do_not_fit_are_refused(
 
 def test_rows_of_other_lengths_are_named() -> None:
     message = (
-        "`entropy`: expected 3 rows as long as those of `response_ids`; found shape "
-        "(5,) in row 1, where `response_ids` has 6 tokens. Cut every field to the "
+        "`entropy`: expected 3 rows as long as those of `response_mask`; found shape "
+        "(5,) in row 1, where `response_mask` has 6 values. Cut every field to the "
         "response before building the batch."
     )
     entropy = [torch.zeros(n) for n in (6, 5, 1)]
@@ -304,7 +307,7 @@ def test_nothing_is_shown_where_all_checks_passed() -> None:
 
 
 def test_a_redacted_batch_says_so() -> None:
-    batch = hand_batch(meta={"redacted": True})
+    batch = redacted(hand_batch())
     assert batch.is_redacted
     assert repr(batch) == (
         "Batch(num_samples=3, num_rounds=5, num_tokens=8, redacted=True)"
@@ -329,7 +332,7 @@ def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> No
 
 def test_a_sample_goes_by_its_id() -> None:
     batch = hand_batch(sample_ids=("x", "y", "z"))
-    assert batch["y"].old_log_probs.tolist() == OLD[1]
+    assert batch["y"].log_probs("old").tolist() == OLD[1]
     assert batch[["z", 0]].sample_columns["original_sample"].tolist() == [2, 0]
     assert [batch.sample_number(one) for one in ("z", 1)] == [2, 1]
 

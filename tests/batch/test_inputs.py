@@ -48,7 +48,7 @@ def test_empty_lists_of_ids_are_integers() -> None:
     rows = {name: [[], *values] for name, values in ROWS.items()}
     batch = Batch.from_rows(**rows, prompt_ids=[[], [3], [3, 4]])
     assert batch.lengths.tolist() == [0, 3, 3]
-    assert batch.response_ids.dtype == torch.int64
+    assert batch.require_ids().dtype == torch.int64
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 3, 4]
 

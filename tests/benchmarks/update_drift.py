@@ -67,7 +67,7 @@ class Step:
         assert one.images is not None
         pictures = [shot.image().convert("RGB") for shot in one.images[0]]
         pixels = PROCESSOR(images=pictures, return_tensors="pt")["pixel_values"]
-        ids = torch.cat([one.prompt_ids, one.response_ids]).long()
+        ids = torch.cat([one.prompt_ids, one.require_ids()]).long()
         patches = list(pixels.split(PATCHES))
         return ids, patches, len(one.prompt_ids), one.response_mask.bool()
 

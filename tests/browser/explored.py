@@ -59,7 +59,7 @@ _TRACE = """(node, kind) => {
 def faulty(folder: Path) -> rd.Batch:
     """Save a part of a step with a third score, entropy and broken numbers."""
     batch = rd.load(folder / "sample_data" / "image_window.parquet")
-    old = batch.old_log_probs.clone()
+    old = batch.log_probs("old").clone()
     places = torch.nonzero(batch.response_mask)[:, 0]
     first = int(torch.nonzero(places >= batch.offsets[3])[0])
     old[places[first + torch.tensor(_NAN)]] = torch.nan
@@ -68,8 +68,8 @@ def faulty(folder: Path) -> rd.Batch:
     made = replace(
         batch,
         old_log_probs=old,
-        entropy=-batch.rollout_log_probs,
-        scores={"ref": batch.rollout_log_probs - 0.25},
+        entropy=-batch.log_probs("rollout"),
+        scores={"ref": batch.log_probs("rollout") - 0.25},
         meta={**batch.meta, "capture": facts},
     )
     rd.save(made, folder / "faulty.parquet")

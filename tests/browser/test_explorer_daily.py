@@ -34,7 +34,7 @@ def batch() -> rd.Batch:
     facts = {"rollout_is": "token", "rollout_is_threshold": 2.0}
     return replace(
         made,
-        entropy=-made.rollout_log_probs,
+        entropy=-made.log_probs("rollout"),
         advantages=torch.where(sample % 2 == 0, 0.5, -0.25),
         loss_mask=mask,
         meta={**made.meta, "rollout_correction": facts},
@@ -327,7 +327,7 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
 def test_of_two_batches_the_panel_has_the_token_in_both(
     chromium: Browser, batch: rd.Batch
 ) -> None:
-    other = replace(batch, old_log_probs=batch.old_log_probs - 0.5, entropy=None)
+    other = replace(batch, old_log_probs=batch.log_probs("old") - 0.5, entropy=None)
     both_batches = {"first": batch, "second": other}
     explorer = rd.explore(both_batches, current=START, text_color="entropy")
     page = DirectPage(chromium, explorer, size=(1440, 900))

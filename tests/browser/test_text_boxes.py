@@ -56,8 +56,8 @@ def test_no_words_of_a_comparison_touch(
 def test_no_words_touch_where_the_values_are_far_apart(figure_page: FigurePage) -> None:
     batch = with_rounds(30, 6, 4)
     for factor in (1e-7, 1e4):
-        old = batch.rollout_log_probs + factor * (
-            batch.old_log_probs - batch.rollout_log_probs
+        old = batch.log_probs("rollout") + factor * (
+            batch.log_probs("old") - batch.log_probs("rollout")
         )
         far = replace(batch, old_log_probs=old)
         assert [one for name in PLOTS for one in clashes(figure_page, name, far)] == []

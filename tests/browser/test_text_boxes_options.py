@@ -105,7 +105,7 @@ def test_no_words_of_two_runs_touch(
 @pytest.mark.parametrize("name", plots_with("a"))
 def test_no_words_of_another_pair_touch(name: str, figure_page: FigurePage) -> None:
     score = f"{HOSTILE} rescored by another engine"
-    paired = replace(NAMED, scores={score: NAMED.old_log_probs - 0.1})
+    paired = replace(NAMED, scores={score: NAMED.log_probs("old") - 0.1})
     data = dict.fromkeys(NAMES[:2], paired) if name == "plot_compare" else paired
     options = {"sample": 0} if name == "plot_trajectory" else {}
     found = clashes(figure_page, name, data, NARROW, a=score, **options)

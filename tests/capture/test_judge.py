@@ -43,10 +43,10 @@ def fields_of(batch: rd.Batch) -> dict[str, Any]:
         return pad_sequence(list(values.split(sizes)), batch_first=True)
 
     return {
-        "responses": rows(batch.response_ids),
+        "responses": rows(batch.require_ids()),
         "response_mask": rows(batch.response_mask),
-        "rollout_log_probs": rows(batch.rollout_log_probs),
-        "old_log_probs": rows(batch.old_log_probs),
+        "rollout_log_probs": rows(batch.log_probs("rollout")),
+        "old_log_probs": rows(batch.log_probs("old")),
         "uid": list(batch.group_ids or ()),
     }
 

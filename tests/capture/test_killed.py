@@ -88,7 +88,7 @@ def test_kill_9_at_any_moment_leaves_only_complete_files(trainings: Path) -> Non
         for file in files:
             step = int(file.stem.removeprefix("step_"))
             batch = load_parquet(file)
-            assert (batch.step, batch.response_ids.unique().tolist()) == (step, [step])
+            assert (batch.step, batch.require_ids().unique().tolist()) == (step, [step])
         steps = {file.stem for file in files}
         assert steps == {f"step_{step}" for step in range(len(steps))}
         assert steps

@@ -37,10 +37,10 @@ def whole_batch(num_groups: int) -> Batch:
 
 def part_of(batch: Batch, folder: Path) -> Batch:
     fields = {
-        "responses": batch.response_ids.reshape(40, -1),
+        "responses": batch.require_ids().reshape(40, -1),
         "response_mask": batch.response_mask.reshape(40, -1),
-        "rollout_log_probs": batch.rollout_log_probs.reshape(40, -1),
-        "old_log_probs": batch.old_log_probs.reshape(40, -1),
+        "rollout_log_probs": batch.log_probs("rollout").reshape(40, -1),
+        "old_log_probs": batch.log_probs("old").reshape(40, -1),
     }
     groups = {} if batch.group_ids is None else {"uid": list(batch.group_ids)}
     with Recorder(folder, max_samples=6) as recorder:

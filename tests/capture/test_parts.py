@@ -52,12 +52,12 @@ def test_all_batches_of_a_step_are_parts_of_its_file(tmp_path: Path) -> None:
     assert batch.step == 40
     assert batch.sample_columns["step_part"].tolist() == [0, 0, 1, 1, 1, 2, 2]
     assert batch.lengths.tolist() == [2, 3, 4, 5, 5, 3, 4]
-    assert batch.response_ids.tolist() == [
+    assert batch.require_ids().tolist() == [
         *(0, 1, 3, 4, 5),
         *(100, 101, 102, 103, *range(105, 115)),
         *(200, 201, 202, 204, 205, 206, 207),
     ]
-    diff = batch.old_log_probs - batch.rollout_log_probs
+    diff = batch.log_probs("old") - batch.log_probs("rollout")
     assert diff.tolist() == [0.0] * 5 + [-1.0] * 14 + [-2.0] * 7
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [4, 3, 4, 4, *[3, 4] * 2, 4, 3, 4]
@@ -76,7 +76,7 @@ def test_a_part_that_is_recorded_again_is_replaced_in_its_place(tmp_path: Path) 
         first.batch["old_log_probs"] = torch.full((2, 3), -1.5)
         recorder.step(0, first)
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.old_log_probs.tolist() == [-1.5] * 5 + [-3.0] * 5
+    assert batch.log_probs("old").tolist() == [-1.5] * 5 + [-3.0] * 5
 
 
 def test_each_part_is_finished_by_its_own_samples(tmp_path: Path) -> None:

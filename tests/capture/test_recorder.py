@@ -54,7 +54,7 @@ def test_a_file_has_the_columns_of_all_samples(
     batch = record(tmp_path, proto)
     assert batch.lengths.tolist() == [11, 12]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.scores["ref"].tolist() == [-1.0] * 23
     assert batch.entropy is not None
     assert batch.entropy.tolist() == [0.25] * 23
@@ -117,8 +117,8 @@ def test_a_mapping_on_any_device_with_gradients_and_gaps(
     wide = fields["rollout_log_probs"].repeat_interleave(2, dim=1)
     fields["rollout_log_probs"] = wide[:, ::2]
     batch = record(tmp_path, fields)
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
-    assert batch.rollout_log_probs.tolist() == [-0.5] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23
+    assert batch.log_probs("rollout").tolist() == [-0.5] * 23
 
 
 @pytest.mark.slow  # a second of imports
@@ -134,9 +134,9 @@ def test_nested_tensors(tmp_path: Path) -> None:
         "old_log_probs": nested([-2, 0, -2], [-3, -5], dtype=torch.float32),
     }
     batch = record(tmp_path, fields)
-    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+    assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
     assert batch.lengths.tolist() == [3, 2]
-    assert batch.old_log_probs.tolist() == [-2, 0, -2, -3, -5]
+    assert batch.log_probs("old").tolist() == [-2, 0, -2, -3, -5]
 
 
 def test_log_probs_of_other_tokens_are_left_out_and_named(
@@ -177,7 +177,7 @@ def test_a_step_recorded_twice_is_replaced(proto: DataProto, tmp_path: Path) -> 
         recorder.step(0, proto)
     assert names(tmp_path) == ["step_0.parquet"]
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.old_log_probs.tolist() == [-0.25] * 23
+    assert batch.log_probs("old").tolist() == [-0.25] * 23
 
 
 def test_two_recorders_of_one_folder(proto: DataProto, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_data_proto(proto: DataProto, path: Path) -> None:
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.scores["ref"].tolist() == [-1.0] * 23
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
@@ -53,7 +53,7 @@ def test_a_mapping_of_tensors_on_any_device(
     fields["old_log_probs"] = fields["old_log_probs"].bfloat16().requires_grad_()
     batch = save_and_load({**fields, "uid": ["a", "b"]}, path, step=7)
     assert batch.lengths.tolist() == [11, 12]
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.group_ids == ("a", "b")
     assert batch.step == 7
     assert batch.meta["old_log_probs_source"] == "unknown"
@@ -81,7 +81,7 @@ def test_nested_tensors_as_in_a_tensordict_of_verl(path: Path) -> None:
         extra_fields=[{}, {}],
     )
     batch = save_and_load(fields, path)
-    assert batch.response_ids.tolist() == [0, 1, 2, 0, 1]
+    assert batch.require_ids().tolist() == [0, 1, 2, 0, 1]
     assert batch.lengths.tolist() == [3, 2]
     assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {
         "session_id": [0, 1]

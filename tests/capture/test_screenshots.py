@@ -65,4 +65,4 @@ def test_what_cannot_be_rebuilt_costs_no_numbers(
     batch = load_parquet(tmp_path / "batch.parquet")
     assert batch.images is not None
     assert [len(shots) for shots in batch.images] == [0, 1]
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23

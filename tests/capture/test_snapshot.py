@@ -60,11 +60,11 @@ def test_what_is_overwritten_later_is_saved_as_it_was(
         gate.set()
     assert rec.errors == 0
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.response_ids.tolist()[:3] == [7, 7, 99]
+    assert batch.require_ids().tolist()[:3] == [7, 7, 99]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
     assert batch.lengths.tolist() == [11, 12]
-    assert batch.old_log_probs.tolist() == [-0.75] * 23
-    assert batch.rollout_log_probs.tolist() == [-0.5] * 23
+    assert batch.log_probs("old").tolist() == [-0.75] * 23
+    assert batch.log_probs("rollout").tolist() == [-0.5] * 23
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.group_ids == ("a", "b")
@@ -120,5 +120,5 @@ def test_arrays_that_cannot_be_written_to_as_from_an_object_store(
     with Recorder(tmp_path) as rec:
         rec.step(0, fields)
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.old_log_probs.tolist() == [-0.5] * 4
+    assert batch.log_probs("old").tolist() == [-0.5] * 4
     assert batch.sample_columns["reward"].tolist() == [0.5, 1.0]

@@ -55,8 +55,8 @@ def test_a_batch_is_saved_without_screenshots(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for file in files:
         batch = load_parquet(file)
-        assert batch.old_log_probs.tolist() == [-0.5] * 6
+        assert batch.log_probs("old").tolist() == [-0.5] * 6
         assert batch.images is None
     recorded = load_parquet(tmp_path / "step_0.parquet")
-    assert recorded.old_log_probs.tolist() == [-0.5] * 3
+    assert recorded.log_probs("old").tolist() == [-0.5] * 3
     assert recorded.meta["capture"]["num_samples"] == 2

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rounddiag.checks import check, with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load
-from tests.batches import hand_batch, masks, padded
+from tests.batches import hand_batch, masks, padded, redacted
 from tests.checks.chats import EMPTY, Broken, Chat, chat, picture, prompts, scored
 
 if TYPE_CHECKING:
@@ -186,9 +186,8 @@ def test_results_are_the_same_on_every_device(device: torch.device) -> None:
 
 def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
     batch = chat([[0, 0], [0, 0]], [[1, 0], [1, 1]], tokenizer=Chat())
-    redacted = replace(batch, meta={"redacted": True})
-    left_out = "the token ids were left out of the file (redacted)"
-    assert [one.name for one in check(redacted) if one.detail == left_out] == [
+    left_out = redacted(batch).lacks("ids")
+    assert [one.name for one in check(redacted(batch)) if one.detail == left_out] == [
         "the tokenizer is the model's",
         "no row is a copy of another",
         "responses do not begin with their prompt",

@@ -179,7 +179,7 @@ def test_a_round_that_resumes_an_open_turn_is_reported() -> None:
     batch = chat([whole, parts, whole], [MASK] * 3, tokenizer=Chat())
     assert came_to(RESUMED, batch[0]) == PASSED
     # The token between the parts has log-probs: without them it is no hole.
-    batch.rollout_log_probs[7] = 0
+    batch.log_probs("rollout")[7] = 0
     assert came_to(RESUMED, batch) == (
         "failed",
         "1 token at which a round goes on with an open turn, in 1 sample: sample 1"

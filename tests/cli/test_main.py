@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +13,9 @@ import torch
 import rounddiag
 from rounddiag.batch import Batch
 from rounddiag.cli import main
+from rounddiag.loaders.sample import sample_path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -41,6 +41,20 @@ def test_summary_prints_the_rounds(
     assert "\nfailed check (note): the mismatch can be measured: " in out
     assert "\n1 sample, 1 round, 2 generated tokens\n" in out
     assert err == ""
+
+
+def test_the_demo_judges_the_sample_that_the_wheel_contains(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo"]) == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("broken: 74 tokens differ by more than a factor of 2, ")
+    assert out.endswith(" rd.explore(rd.demo())\n")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for file in (sample_path(), ROOT / str(rounddiag.demo().tokenizer)):
+        name = file.relative_to(ROOT).as_posix()
+        assert f'"{name}" = "rounddiag/{name}"' in project
+        assert f'"/{name}",' in project
 
 
 @pytest.mark.parametrize("command", ["summary", "check", "report", "lab"])

@@ -245,8 +245,8 @@ def test_values_under_the_mask_never_matter() -> None:
     batch = hand_batch()
     for value in (NAN, INF, 3.0):
         fill = torch.full((3, 6), value)
-        old = torch.where(mask == 1, batch.old_log_probs.reshape(3, 6), fill)
-        rollout = torch.where(mask == 1, batch.rollout_log_probs.reshape(3, 6), fill)
+        old = torch.where(mask == 1, batch.log_probs("old").reshape(3, 6), fill)
+        rollout = torch.where(mask == 1, batch.log_probs("rollout").reshape(3, 6), fill)
         changed = padded(mask, old, rollout)
         pd.testing.assert_frame_equal(round_frame(changed), round_frame(batch))
         pd.testing.assert_frame_equal(token_frame(changed), token_frame(batch))
@@ -271,7 +271,11 @@ def test_permuting_samples_permutes_rows(order: list[int]) -> None:
     shuffled = padded(
         *(
             t.reshape(3, 6)[index]
-            for t in (batch.response_mask, batch.old_log_probs, batch.rollout_log_probs)
+            for t in (
+                batch.response_mask,
+                batch.log_probs("old"),
+                batch.log_probs("rollout"),
+            )
         )
     )
     left = sample_frame(shuffled).drop(columns="sample")
@@ -281,7 +285,7 @@ def test_permuting_samples_permutes_rows(order: list[int]) -> None:
 
 def test_cuda_code_equals_cpu_code() -> None:
     batch = padded(AWKWARD, random_log_probs((7, 8), 5), random_log_probs((7, 8), 6))
-    scores = batch.old_log_probs, batch.rollout_log_probs
+    scores = batch.both_log_probs()
     left, right = np.empty((2, batch.num_tokens), dtype=np.float32)
     cpu = vars(cpu_totals(batch.rounds, *scores, left))
     cuda = vars(torch_totals(batch.rounds, *scores, right))
@@ -289,7 +293,7 @@ def test_cuda_code_equals_cpu_code() -> None:
     for name, values in cpu.items():
         assert values.tolist() == pytest.approx(cuda[name].tolist(), rel=1e-6), name
     assert left.tolist() == right.tolist()
-    ids = [pack(batch.rounds, batch.response_ids) for pack in (cpu_pack, torch_pack)]
+    ids = [pack(batch.rounds, batch.require_ids()) for pack in (cpu_pack, torch_pack)]
     assert ids[0].tolist() == ids[1].tolist()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,16 @@ def batch_of(**more: Any) -> rd.Batch:
     )
 
 
+def bypassed() -> rd.Batch:
+    """The log-probs of the rollout as `old`, and a score by its weights."""
+    scores = {name: torch.full((2, 3), v) for name, v in SCORES.items()}
+    batch = batch_of(scores=scores)
+    return replace(batch, old_log_probs=batch.rollout_log_probs)
+
+
+SCORES = {"current": -1.5, "behaviour": -1.9}
+
+
 def by_leg(rows: Any, column: str) -> dict[str, list[float]]:
     return {leg: part[column].tolist() for leg, part in rows.groupby("leg")}
 
@@ -40,18 +51,43 @@ def test_gap_and_staleness_are_one_leg_where_nothing_tells_them_apart() -> None:
     assert by_leg(rows, "num_tokens")["whole"] == [2, 2]
 
 
-def test_with_the_newest_weights_everywhere_it_is_the_engine_gap() -> None:
-    rows = rd.legs(batch_of(sample_columns={"weight_version": np.array([7, 7])}))
-    assert {*rows["leg"]} == {"engine gap", "whole"}
+@pytest.mark.parametrize(
+    ("versions", "step", "leg"),
+    [
+        ([7, 7], 7, "engine gap"),
+        ([7, 7], None, "engine gap and staleness"),  # the newest can be stale itself
+        ([7, 7], 8, "engine gap and staleness"),
+        ([6, 7], 7, "engine gap and staleness"),
+    ],
+)
+def test_weights_of_the_own_step_leave_the_engine_gap(
+    versions: list[int], step: int | None, leg: str
+) -> None:
+    columns = {"weight_version": np.array(versions)}
+    rows = rd.legs(batch_of(sample_columns=columns, step=step))
+    assert {*rows["leg"]} == {leg, "whole"}
+
+
+def test_without_a_pass_before_the_update_all_legs_are_one() -> None:
+    means = by_leg(rd.legs(bypassed()), "mean_log_ratio")
+    assert means == {
+        "engine gap, staleness and update": pytest.approx([0.5, 0.5]),
+        "whole": pytest.approx([0.5, 0.5]),
+    }
+
+
+def test_the_checkpoint_of_the_sampler_splits_the_legs_of_a_bypass() -> None:
+    rows = rd.legs(bypassed(), by=None, behaviour="behaviour")
+    means = by_leg(rows, "mean_log_ratio")
+    assert means == {
+        "engine gap": pytest.approx([0.1]),
+        "staleness and update": pytest.approx([0.4]),
+        "whole": pytest.approx([0.5]),
+    }
 
 
 def test_legs_add_up_to_the_whole_ratio() -> None:
-    batch = batch_of(
-        scores={
-            "current": torch.full((2, 3), -1.5),
-            "behaviour": torch.full((2, 3), -1.9),
-        }
-    )
+    batch = batch_of(scores={name: torch.full((2, 3), v) for name, v in SCORES.items()})
     rows = rd.legs(batch, behaviour="behaviour")
     means = by_leg(rows, "mean_log_ratio")
     assert means["engine gap"] == pytest.approx([0.1, 0.1])
@@ -77,6 +113,42 @@ def test_lag_counts_from_the_newest_weights_of_the_batch() -> None:
     assert whole["mean_log_ratio"].tolist() == pytest.approx([0.05, 0.15])
 
 
+@pytest.mark.parametrize(
+    ("by", "lags", "means"),
+    [
+        # Diffs of 0.1 and 0.2, -0.3 and 0.4; versions 3 and 5, 5 and 5.
+        ("lag", [0, 2], [0.1, 0.1]),
+        ("oldest_lag", [0, 2], [0.05, 0.15]),
+        ("newest_lag", [0], [0.1]),
+    ],
+)
+def test_a_sample_with_weights_of_several_versions(
+    by: str, lags: list[int], means: list[float]
+) -> None:
+    columns = {
+        "sample": np.array([0, 0, 1, 1]),
+        "round": np.array([0, 1, 0, 1]),
+        "weight_version": np.array([3, 5, 5, 5]),
+    }
+    rows = rd.legs(batch_of(round_columns=columns), by=by)
+    whole = rows[rows["leg"] == "whole"]
+    assert whole[by].tolist() == lags
+    assert whole["mean_log_ratio"].tolist() == pytest.approx(means)
+
+
+def test_lowest_and_highest_version_of_a_sample() -> None:
+    columns = {
+        "min_global_steps": np.array([3, 4]),
+        "max_global_steps": np.array([5, 4]),
+    }
+    batch = batch_of(sample_columns=columns)
+    lags = {
+        by: rd.legs(batch, by=by)[by].unique().tolist()
+        for by in ("oldest_lag", "newest_lag")
+    }
+    assert lags == {"oldest_lag": [1, 2], "newest_lag": [0, 1]}
+
+
 def test_a_version_that_is_unknown_is_no_lag_of_zero() -> None:
     columns = {"weight_version": np.array([None, 5], dtype=object)}
     rows = rd.legs(batch_of(sample_columns=columns))
@@ -85,7 +157,7 @@ def test_a_version_that_is_unknown_is_no_lag_of_zero() -> None:
 
 def test_tokens_that_are_not_finite_are_left_out_and_counted() -> None:
     batch = batch_of()
-    batch.old_log_probs[0] = math.nan
+    batch.log_probs("old")[0] = math.nan
     rows = rd.legs(batch)
     assert rows.attrs["num_nonfinite"] == 1
     assert by_leg(rows, "num_tokens")["whole"] == [1, 2]

@@ -26,7 +26,7 @@ def test_the_sums_of_rounds_are_made_once_per_batch_and_pair(
 ) -> None:
     made: list[object] = []
 
-    def count(batch: rd.Batch) -> tuple[pd.DataFrame, np.ndarray]:
+    def count(batch: rd.Batch) -> tuple[pd.DataFrame, np.ndarray | None]:
         made.append(batch)
         return round_frame_and_diffs(batch)
 
@@ -54,7 +54,7 @@ def test_a_batch_of_which_something_was_computed_can_be_freed() -> None:
 def test_log_probs_that_change_in_place_are_measured_again() -> None:
     batch = hand_batch()
     assert rd.round_summary(batch)["num_nonfinite"].sum() == 0
-    batch.old_log_probs[batch.rounds.start] = torch.nan
+    batch.log_probs("old")[batch.rounds.start] = torch.nan
     assert rd.round_summary(batch)["num_nonfinite"].tolist() == [3, 2]
 
 
@@ -99,9 +99,9 @@ def test_what_is_neither_batch_nor_frame_is_refused() -> None:
 def test_a_statistic_of_another_pair_is_that_of_a_batch_with_its_scores(
     name: str,
 ) -> None:
-    old = hand_batch().old_log_probs.reshape(3, 6)
+    old = hand_batch().log_probs("old").reshape(3, 6)
     batch = hand_batch(scores={"current": old - 0.25})
-    same = replace(batch, old_log_probs=batch.old_log_probs - 0.25)
+    same = replace(batch, old_log_probs=batch.log_probs("old") - 0.25)
     statistic = getattr(rd.stats, name)
     expected = statistic(same)
     found = statistic(batch, a="current")
@@ -120,7 +120,10 @@ def test_a_path_is_taken_wherever_a_batch_is() -> None:
 
 def test_checks_and_metrics_are_of_the_pair_that_was_asked_for() -> None:
     batch = hand_batch()
-    scores = {"current": batch.old_log_probs - 0.25, "same": batch.rollout_log_probs}
+    scores = {
+        "current": batch.log_probs("old") - 0.25,
+        "same": batch.log_probs("rollout"),
+    }
     batch = replace(batch, scores=scores)
     as_old = replace(batch, old_log_probs=scores["current"])
     assert rd.metrics(batch, a="current") == rd.metrics(as_old)

@@ -12,11 +12,15 @@ import pytest
 import rounddiag as rd
 from rounddiag import schema, token_frame
 from rounddiag.core import token_roles
-from rounddiag.errors import FrameError
+from rounddiag.errors import BatchError
 from rounddiag.text import ROLES
-from tests.batches import hand_batch, padded
+from tests.batches import hand_batch, padded, redacted
 
 # One letter a token; the two rounds of a sample of `hand_batch` are told apart.
+REDACTED = (
+    "This batch was saved with `redact=True`, which leaves out token ids and text: load"
+    " the original file."
+)
 LETTERS = "go?k(?" + "?ab(?1" + "x"
 
 
@@ -64,29 +68,18 @@ def test_no_tokens_have_no_roles() -> None:
 
 
 def test_a_batch_without_a_tokenizer_has_no_roles() -> None:
-    message = (
-        "`role`: expected a batch with a tokenizer; found a batch without one."
-        " Pass `tokenizer=` to `rounddiag.load`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+    message = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         token_frame(hand_batch(), ["role"])
 
 
 @pytest.mark.parametrize("column", ["token_id", "role", "text"])
 def test_a_redacted_batch_has_no_words(column: str) -> None:
-    batch = hand_batch(meta={"redacted": True}, tokenizer=spelled)
-    message = (
-        f"`{column}`: expected a batch with its token ids; found one that was saved"
-        " with `redact=True`. Load the original file."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+    batch = redacted(hand_batch(tokenizer=spelled))
+    with pytest.raises(BatchError, match=f"^{re.escape(REDACTED)}$"):
         token_frame(batch, ["position", column])
 
 
 def test_the_tokens_of_a_redacted_batch_have_no_roles() -> None:
-    message = (
-        "`role`: expected a batch with its token ids; found one that was saved with"
-        " `redact=True`. Load the original file."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        token_roles(hand_batch(meta={"redacted": True}, tokenizer=spelled))
+    with pytest.raises(BatchError, match=f"^{re.escape(REDACTED)}$"):
+        token_roles(redacted(hand_batch(tokenizer=spelled)))

@@ -162,7 +162,7 @@ def test_what_is_no_batch_or_no_sample_is_refused(tmp_path: Path) -> None:
 def test_a_report_on_a_file_shows_the_pair_that_was_asked_for(tmp_path: Path) -> None:
     batch = hand_batch()
     rd.save(
-        replace(batch, scores={"current": batch.old_log_probs - 0.25}),
+        replace(batch, scores={"current": batch.log_probs("old") - 0.25}),
         tmp_path / "batch.parquet",
     )
     page = page_of(tmp_path / "batch.parquet", tmp_path, a="current", worst=1)

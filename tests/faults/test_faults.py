@@ -130,9 +130,6 @@ MISSED = {
     "dense-test-0/decode_path.clear.1",
     "moe-test-0/decode_path.clear.1",
 }
-# A false alarm: a place at p = 1/200, which one sound batch in 200 has by chance.
-ALARM = "moe-test-0/healthy.fp8.11"
-IS_ALARM = pytest.mark.xfail(reason="a sound batch is called suspicious", strict=True)
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +156,7 @@ def test_nothing_stands_out_only_where_the_finder_found_nothing(
         assert outcome_of(name).verdict not in ("healthy", "noisy"), found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=IS_ALARM) if name == ALARM else name
-        for name in EXPECTED
-    ],
-)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_claimed_is_true_and_the_truth_is_claimed_or_listed(
     name: str, cases: dict[str, Case], outcome_of: Callable[[str], Outcome]
 ) -> None:

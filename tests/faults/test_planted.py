@@ -50,7 +50,7 @@ def test_a_step_has_rounds_of_a_thought_and_an_action(
 
 def test_a_step_is_the_same_each_time_and_seeds_differ(step: rd.Batch) -> None:
     again = realistic_step(0, num_samples=16)
-    assert bool((again.old_log_probs == step.old_log_probs).all())
+    assert bool((again.log_probs("old") == step.log_probs("old")).all())
     assert variant_of(0) != variant_of(4)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from rounddiag import Batch, token_text
 from rounddiag.errors import FrameError
-from tests.batches import hand_batch, padded
+from tests.batches import hand_batch, padded, redacted
 
 NAN = math.nan
 HOSTILE = ["<script>", "&amp;", '"><img src=x>', "a  b", "\n", "  "]
@@ -196,7 +196,7 @@ def test_an_unknown_sample_is_refused() -> None:
 
 
 def test_tokens_of_a_redacted_batch_are_squares() -> None:
-    batch = hand_batch(meta={"redacted": True})
+    batch = redacted(hand_batch())
     spans = Shown(token_text(batch, sample=0).html).spans
     assert [text for *_, text in spans] == ["\N{WHITE SQUARE}"] * 3
 

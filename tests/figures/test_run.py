@@ -150,11 +150,37 @@ def test_steps_whose_rounds_are_unknown_are_said_first(tmp_path: Path) -> None:
 def test_the_entropy_of_steps_is_beside_them_on_request(tmp_path: Path) -> None:
     for step in (1, 2):
         batch = scaled_batch(step)
-        entropy = torch.full_like(batch.old_log_probs, 0.5 * step)
+        entropy = torch.full_like(batch.log_probs("old"), 0.5 * step)
         rd.save(replace(batch, entropy=entropy), tmp_path / f"step_{step}.parquet")
     figure = plot_run(rd.open_run(tmp_path), panels=["entropy"])
     (line,) = [one for one in figure.data if one.yaxis == "y2" and one.mode == "lines"]
     assert (line.x.tolist(), line.y.tolist()) == ([1, 2], [0.5, 1.0])
+
+
+def test_the_legs_of_the_ratio_are_beside_them_on_request(tmp_path: Path) -> None:
+    """At step 1 `old` is 0.5 nat above the rollout and the update 0.25 more."""
+    for step in (1, 2):
+        batch = scaled_batch(1)
+        old = batch.log_probs("rollout") + step / 2
+        scores = {"current": old + 0.25} if step == 1 else {}
+        changed = replace(batch, old_log_probs=old, scores=scores)
+        rd.save(changed, tmp_path / f"step_{step}.parquet")
+    run = rd.open_run(tmp_path)
+    rows = run.legs().set_index(["step", "leg"])["mean_log_ratio"]
+    assert rows.to_dict() == {
+        (1, "engine gap and staleness"): pytest.approx(0.5),
+        (1, "update"): pytest.approx(0.25),
+        (1, "whole"): pytest.approx(0.75),
+        (2, "engine gap and staleness"): pytest.approx(1.0),
+        (2, "whole"): pytest.approx(1.0),
+    }
+    figure = plot_run(run, panels=["legs"])
+    first, second = (one for one in figure.data if one.yaxis == "y2" and one.name)
+    assert (first.x.tolist(), first.y.tolist()) == ([1, 2], pytest.approx([0.5, 1.0]))
+    assert (second.x.tolist(), second.y.tolist()) == ([1], pytest.approx([0.25]))
+    lines = captions(figure)
+    assert any("■ engine gap and staleness" in one for one in lines)
+    assert "one leg: no score has the sampler's weights in the trainer" in lines
 
 
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:
@@ -203,7 +229,7 @@ def test_other_data_is_an_error() -> None:
 def test_another_pair_of_scores(tmp_path: Path) -> None:
     for step in (1, 2):
         batch = scaled_batch(step)
-        ref = batch.rollout_log_probs - 0.125 * step
+        ref = batch.log_probs("rollout") - 0.125 * step
         rd.save(replace(batch, scores={"ref": ref}), tmp_path / f"step_{step}.parquet")
     run = rd.open_run(tmp_path)
     summary = run.summary(a="ref")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -24,6 +22,7 @@ from rounddiag.findings import view as view_module
 from rounddiag.findings.causes import PROVABLE, name_candidates
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
+from tests.batches import redacted
 from tests.findings.small import arrays, literal, made, rounds_of, shaken
 
 
@@ -302,7 +301,7 @@ def test_a_long_batch_has_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_redacted_batch_is_diagnosed_without_its_ids() -> None:
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, 0.3)
-    batch = replace(made({**parts, "ids": parts["ids"] * 0}), meta={"redacted": True})
+    batch = redacted(made(parts))
     assert rd.diagnose(batch)[0].where["rounds_from"] == 2
 
 

@@ -16,7 +16,7 @@ def drifted(size: float) -> Batch:
     """A sound batch after an update that moves each id its own way."""
     batch = made(arrays(noise=0.005))
     shift = torch.from_numpy(np.random.default_rng(3).normal(0, size, 60)).float()
-    moved = batch.old_log_probs + shift[batch.response_ids % 60]
+    moved = batch.log_probs("old") + shift[batch.require_ids() % 60]
     current = torch.where(batch.response_mask > 0, moved, 0).clamp(max=0)
     return replace(batch, scores={"current": current})
 
@@ -41,7 +41,7 @@ def test_a_large_drift_is_above_the_range_and_no_older_weights() -> None:
 
 def test_no_update_yet() -> None:
     batch = made(arrays())
-    batch = replace(batch, scores={"current": batch.old_log_probs.clone()})
+    batch = replace(batch, scores={"current": batch.log_probs("old").clone()})
 
     found = diagnose(batch, a="current", b="old")
 

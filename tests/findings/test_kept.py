@@ -70,7 +70,7 @@ def test_an_edit_of_the_healthy_batch_a_range_or_a_detector_gives_a_new_one(
 ) -> None:
     batch, sound = build(), build()
     first = rd.diagnose(batch, healthy=sound)
-    sound.old_log_probs.mul_(1.1)
+    sound.log_probs("old").mul_(1.1)
     assert rd.diagnose(batch, healthy=sound) is not first
     first = rd.diagnose(batch)
     monkeypatch.setitem(REFERENCE, "dense", replace(REFERENCE["dense"], usual=1.0))

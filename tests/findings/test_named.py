@@ -12,6 +12,7 @@ import rounddiag as rd
 from rounddiag.findings import CAUSES, DETECTORS, Cause, Evidence, View, register
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.noise import Noise
+from tests.batches import redacted
 from tests.findings.small import TOKENS, Array, arrays, made, rounds_of, shaken
 
 
@@ -24,8 +25,7 @@ def test_a_value_that_is_missing_changes_no_finding() -> None:
     # Without ids "the same ids move alike" was "no", which spoke against older weights.
     parts = arrays(noise=0.12)
     batch = made(parts)
-    redacted = made({**parts, "ids": parts["ids"] * 0}, meta={"redacted": True})
-    found, without = (rd.diagnose(one) for one in (batch, redacted))
+    found, without = (rd.diagnose(one) for one in (batch, redacted(batch)))
     assert found.verdict == without.verdict
     assert names(found) == names(without) == [("level", "unknown")]
     assert "stale_weights" in map(str, without[0].candidates)
@@ -212,7 +212,43 @@ def test_what_a_check_refutes_is_no_candidate() -> None:
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, 0.3)
     batch = made(parts)
-    ids = tuple(batch.response_ids.reshape(32, -1))
+    ids = tuple(batch.require_ids().reshape(32, -1))
     same = replace(batch, rollout_ids=ids)
     listed = [{*map(str, rd.diagnose(one)[0].candidates)} for one in (batch, same)]
     assert ["retokenised" in one for one in listed] == [True, False]
+
+
+def test_two_failed_checks_of_one_cause_are_both_shown() -> None:
+    # Sample 5 is a copy of sample 4, and nothing was written in sample 9.
+    parts = arrays()
+    for name in parts:
+        parts[name][5] = parts[name][4]
+    parts["mask"][9] = 0
+    found = rd.diagnose(made(parts))
+    padding = [one for one in found if one.cause == "padding_rows"]
+    assert sorted(one.samples.tolist() for one in padding) == [[5], [9]]
+    assert len({one.location for one in padding}) == 2
+    assert all(one.location in found.text for one in padding)
+
+
+def test_a_wrong_update_is_shown_where_log_probs_compare_nothing() -> None:
+    parts = arrays()
+    parts["old"] = parts["old"] * 0
+    advantages = (rounds_of(parts) == 3) * parts["mask"] * 1.0
+    found = rd.diagnose(made(parts, advantages=torch.from_numpy(advantages)))
+    assert found.verdict == "not_measurable"
+    assert [one.cause for one in found.updates] == ["lost_advantages"]
+    assert found.text.startswith("The mismatch cannot be measured: ")
+    assert "The update is wrong: advantages that reach the last round" in found.text
+
+
+def test_a_large_k3_without_a_place_is_no_noise() -> None:
+    # exp(7.5) - 1 - 7.5 = 1,800 at two of 2,560 tokens: 1.4 on average.
+    parts = arrays()
+    for row in (3, 20):
+        parts["rollout"][row, 30], parts["old"][row, 30] = -8.0, -0.5
+    found = rd.diagnose(made(parts))
+    assert found.level.mean_abs_diff < found.reference.usual
+    assert found.level.kl == pytest.approx(1.405, abs=0.01)
+    assert found.verdict == "suspicious"
+    assert "k3 estimate of KL 1.4, above 0.1" in found.text

@@ -125,12 +125,12 @@ def test_a_finding_says_what_it_weighs_in_the_update(
 ) -> None:
     batch = rd.load("sample_data/image_window.parquet")
     rounds = batch.rounds
-    advantages = torch.ones_like(batch.old_log_probs)
+    advantages = torch.ones_like(batch.log_probs("old"))
     for index in torch.nonzero(rounds.round >= 2)[:, 0].tolist():
         start = int(rounds.start[index])
         stop = start + int(rounds.num_tokens[index])
         advantages[start:stop] = in_later_rounds
     assert "gradient weight" not in rd.diagnose(batch).text
     text = rd.diagnose(replace(batch, advantages=advantages)).text
-    assert text.endswith(clause)
+    assert clause in text
     assert ("gradient weight" in text) == bool(clause)

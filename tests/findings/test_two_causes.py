@@ -29,8 +29,8 @@ def _tempered() -> rd.Batch:
 def _with_rollout(batch: rd.Batch, values: Array) -> rd.Batch:
     parts = {
         "rollout": values,
-        "old": batch.old_log_probs.numpy().reshape(values.shape),
-        "ids": batch.response_ids.numpy().reshape(values.shape),
+        "old": batch.log_probs("old").numpy().reshape(values.shape),
+        "ids": batch.require_ids().numpy().reshape(values.shape),
         "mask": np.ones(values.shape, dtype=np.int64),
     }
     assert batch.entropy is not None
@@ -39,7 +39,7 @@ def _with_rollout(batch: rd.Batch, values: Array) -> rd.Batch:
 
 def test_a_temperature_is_fitted_on_the_rows_that_are_not_shifted() -> None:
     batch = _tempered()
-    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rollout = batch.log_probs("rollout").numpy().reshape(SAMPLES, -1).copy()
     rollout[:7, 1:] = rollout[:7, :-1].copy()
     found = {one.cause: one for one in rd.diagnose(_with_rollout(batch, rollout))}
     assert {"temperature", "shifted_log_probs"} <= set(found)
@@ -50,7 +50,7 @@ def test_a_temperature_is_fitted_on_the_rows_that_are_not_shifted() -> None:
 
 def test_a_temperature_below_a_bad_block_is_taken_out_of_all_tokens() -> None:
     batch = _tempered()
-    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rollout = batch.log_probs("rollout").numpy().reshape(SAMPLES, -1).copy()
     rng = np.random.default_rng(4)
     noise = rng.normal(0, 3.0, rollout[:14].shape) * np.minimum(-rollout[:14], 1)
     rollout[:14] = np.minimum(rollout[:14] + noise, 0)
@@ -66,7 +66,7 @@ def test_a_pack_shows_below_a_temperature_without_entropy() -> None:
     assert [one.cause for one in rd.diagnose(replace(batch, entropy=None))] == [
         "temperature"
     ]
-    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rollout = batch.log_probs("rollout").numpy().reshape(SAMPLES, -1).copy()
     rng = np.random.default_rng(4)
     noise = rng.normal(0, 1.0, rollout.shape) * np.minimum(-rollout, 1)
     leaks = np.arange(SAMPLES) % 4 != 0

@@ -186,12 +186,12 @@ def check(path: Path, responses: list[dict[str, Any]]) -> None:
     tokens = [token for r, at in pairs for token in r["observation_tokens"][at:]]
     scores = [score for r, at in pairs for score in r["rollout_log_probs"][at:]]
     prompts = [token for r, at in pairs for token in r["observation_tokens"][:at]]
-    assert batch.response_ids.tolist() == tokens
-    assert torch.equal(batch.rollout_log_probs, torch.tensor(scores))
+    assert batch.require_ids().tolist() == tokens
+    assert torch.equal(batch.log_probs("rollout"), torch.tensor(scores))
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == prompts
     written = batch.response_mask == 1
-    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs().max()
+    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs().max()
     assert 0 < diff < 1e-5, diff  # the same model, in padded batches
     assert (batch.num_rounds, batch.step) == (ROUNDS * len(responses), STEP), batch
     assert batch.group_ids == ("0", "0", "1", "1"), batch.group_ids

@@ -62,9 +62,9 @@ def check(batch: Batch, *, has_prompts: bool = True) -> None:
     written = batch.response_mask != 0
     assert batch.num_rounds == 3, batch
     for found, rows in (
-        (batch.response_ids, RESPONSES),
-        (batch.rollout_log_probs, ROLLOUT),
-        (batch.old_log_probs, OLD),
+        (batch.require_ids(), RESPONSES),
+        (batch.log_probs("rollout"), ROLLOUT),
+        (batch.log_probs("old"), OLD),
     ):
         parts: Any = zip(rows, MASKS, strict=True)
         expected = [value for part in parts for value in generated(*part)]
@@ -141,7 +141,7 @@ def fully_async(folder: Path) -> None:
     check(batch)
     assert batch.entropy is not None
     assert batch.advantages is not None
-    weights = (batch.scores["rollout_is"] - batch.rollout_log_probs).exp()
+    weights = (batch.scores["rollout_is"] - batch.log_probs("rollout")).exp()
     # exp(-0.25), exp(0), exp(-0.5), exp(0), and exp(1) truncated at 2.
     expected = torch.tensor([-0.25, 0.0, -0.5, 0.0]).exp().tolist()
     found = weights[batch.response_mask != 0].tolist()

@@ -225,8 +225,8 @@ def check_finished(batch: Batch, recipe: str) -> None:
     written = batch.response_mask != 0
     assert batch.advantages is not None
     assert bool(batch.advantages[written].any()), recipe
-    difference = (batch.old_log_probs - batch.rollout_log_probs)[written]
-    weight = (batch.scores["rollout_is"] - batch.rollout_log_probs)[written]
+    difference = (batch.log_probs("old") - batch.log_probs("rollout"))[written]
+    weight = (batch.scores["rollout_is"] - batch.log_probs("rollout"))[written]
     # verl truncates weights at 2; it rejects by the ratio of the sampler to training.
     assert torch.allclose(weight, difference.clamp(max=np.log(2)), atol=1e-5), recipe
     bounds = (-difference >= np.log(0.6)) & (-difference <= np.log(1.8))

@@ -135,11 +135,11 @@ def check(path: Path, rolled: dict[str, list[list[Any]]], step: int) -> None:
     flat = {name: [v for row in rows for v in row] for name, rows in rolled.items()}
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == flat["prompt_ids"], path
-    assert batch.response_ids.tolist() == flat["completion_ids"], path
+    assert batch.require_ids().tolist() == flat["completion_ids"], path
     assert batch.response_mask.tolist() == flat["env_mask"], path
-    assert torch.equal(batch.rollout_log_probs, torch.tensor(flat["logprobs"])), path
+    assert torch.equal(batch.log_probs("rollout"), torch.tensor(flat["logprobs"])), path
     written = batch.response_mask == 1
-    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs().max()
+    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs().max()
     assert 0 < diff < 1e-5, diff  # the same model, in another batch
     assert (batch.num_rounds, batch.step) == (2 * len(batch), step), batch
     assert len(set(batch.group_ids or ())) == 2, batch

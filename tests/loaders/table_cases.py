@@ -28,10 +28,10 @@ COLUMNS: dict[str, list[Any]] = {
 def check(batch: Batch) -> None:
     """Compare what was read with COLUMNS."""
     assert batch.offsets.tolist() == [0, 3, 4]
-    assert batch.response_ids.tolist() == [5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [5, 6, 7, 8]
     assert batch.response_mask.tolist() == [1, 0, 1, 1]
-    assert batch.rollout_log_probs.tolist() == [-1.0, 0.0, -2.0, -0.5]
-    assert batch.old_log_probs.tolist() == [-1.5, -9.0, -2.0, -0.25]
+    assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -0.5]
+    assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -0.25]
     assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.5, -0.75]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring import attach
-from tests.batches import hand_batch, masks, padded
+from tests.batches import hand_batch, masks, padded, redacted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -362,14 +362,14 @@ def test_rows_in_any_order_give_the_same_score(
     source = tokens.rename(columns={"old_log_prob": "log_prob"}).iloc[order]
     written = batch.response_mask != 0
     found = attach(batch, "x", source).scores["x"]
-    assert torch.equal(found[written], batch.old_log_probs[written])
+    assert torch.equal(found[written], batch.log_probs("old")[written])
     assert found[~written].isnan().all()
 
 
 def test_a_redacted_batch_has_no_ids_to_compare_with(batch: Batch) -> None:
     expect(
-        replace(batch, meta={"redacted": True}),
+        redacted(batch),
         OF_TOKENS,
-        "expected a batch with its token ids; found one that was saved with"
-        " `redact=True`. Attach to the batch that it was made of.",
+        "This batch was saved with `redact=True`, which leaves out token ids and text:"
+        " load the original file.",
     )

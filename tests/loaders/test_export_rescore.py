@@ -120,8 +120,8 @@ def test_a_folder_with_files_is_left_alone(batch: Batch, tmp_path: Path) -> None
 def test_a_redacted_batch_has_no_ids_to_score(batch: Batch, tmp_path: Path) -> None:
     rd.save(batch, tmp_path / "batch.parquet", redact=True)
     expected = re.escape(
-        "expected a batch with its token ids; found one that was saved with"
-        " `redact=True`. Export from the batch that it was made of."
+        "This batch was saved with `redact=True`, which leaves out token ids and text:"
+        " load the original file."
     )
     with pytest.raises(BatchError, match=f"^{expected}$"):
         export_rescore(rd.load(tmp_path / "batch.parquet"), tmp_path / "out")
@@ -216,7 +216,7 @@ class Vllm:
 
 def test_the_vllm_loop_of_the_recipe(batch: Batch, tmp_path: Path) -> None:
     shot = EncodedScreenshot(data=png("red"))
-    ids = batch.response_ids.clone()
+    ids = batch.require_ids().clone()
     ids[8:10] = IMAGE  # sample 1: 6, 7, 9, 9, 10, 11
     seen = replace(batch, response_ids=ids, images=((), (shot,), ()))
     folder, llm = tmp_path / "out", Vllm()

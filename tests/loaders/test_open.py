@@ -72,9 +72,9 @@ def test_the_format_is_found_from_the_content(writer: object, tmp_path: Path) ->
     assert batch.rounds.start.tolist() == [0, 3, 4]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
     assert batch.lengths.tolist() == [4, 1]
-    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9, 0, 0, 0]
-    assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
-    assert batch.rollout_log_probs[4].item() == -4.0
+    assert batch.require_ids().tolist() == [5, 6, 7, 8, 9, 0, 0, 0]
+    assert batch.log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+    assert batch.log_probs("rollout")[4].item() == -4.0
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3]
 
@@ -89,7 +89,7 @@ def test_a_data_proto_opens_in_every_protocol(protocol: int, tmp_path: Path) -> 
 
     batch = load(path)
 
-    assert batch.old_log_probs[:2].tolist() == [-1.5, -2.0]
+    assert batch.log_probs("old")[:2].tolist() == [-1.5, -2.0]
     assert batch.group_ids == ("a", "b")
     assert batch.sample_columns["turns"].tolist() == [2, 5]
     assert batch.meta["sampling"] == {"temperature": 0.5}
@@ -99,7 +99,7 @@ def test_our_own_file_opens_too(tmp_path: Path) -> None:
     path = tmp_path / "batch.anything"
     save(load(write(tmp_path / "a.pkl", small_batch())), path)
 
-    assert load(path).old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+    assert load(path).log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
 def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:

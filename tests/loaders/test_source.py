@@ -53,7 +53,7 @@ def test_the_batch_outlives_a_file_that_is_overwritten_in_place(tmp_path: Path) 
         file.write(b"\xff" * size)
         file.truncate(0)
 
-    assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+    assert batch.log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.97])

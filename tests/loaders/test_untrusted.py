@@ -54,7 +54,7 @@ def test_a_child_process_returns_the_same_batch() -> None:
     read, expected = load(OURS, untrusted=True, time_limit=600), load(OURS)
     assert_same(read, expected)
     assert isinstance(read.tokenizer, TokenTable)
-    ids = expected.response_ids.tolist()
+    ids = expected.require_ids().tolist()
     assert pieces(ids, read.tokenizer) == pieces(ids, expected.tokenizer)
     known = special_tokens(expected.tokenizer).items()
     assert special_tokens(read.tokenizer).items() <= known

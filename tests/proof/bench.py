@@ -155,7 +155,7 @@ def column(
 ) -> torch.Tensor | None:
     """Return the log-probs of all samples under hypotheses; None if none has any."""
     batch = scorer.batch
-    found = torch.zeros(len(batch.response_ids))
+    found = torch.zeros(len(batch.require_ids()))
     applied = False
     for sample in range(batch.num_samples):
         one = scorer.samples[sample]
@@ -201,7 +201,7 @@ def both(batch: Batch, values: dict[str, torch.Tensor]) -> Batch:
 def mismatch(batch: Batch) -> float:
     """Return the mean |diff|, of at most 5 nats a token."""
     mask = batch.response_mask != 0
-    diff = (batch.old_log_probs - batch.rollout_log_probs)[mask].abs()
+    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[mask].abs()
     return float(diff[diff.isfinite()].clamp(max=5).mean())
 
 
@@ -254,7 +254,7 @@ def moved(
         for start, stop in pairwise(offsets):
             shifted[start : stop - 1] = values[start + 1 : stop]
         filled = torch.where(torch.arange(len(values)) % 3 == 0, 0.0, values)
-        common = int(batch.response_ids[batch.response_mask != 0].mode().values)
+        common = int(batch.require_ids()[batch.response_mask != 0].mode().values)
         one = Hypothesis(
             name="bias", cause="logit_processor", says="", processor=Bias(common, 2.0)
         )

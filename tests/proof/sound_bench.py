@@ -47,12 +47,15 @@ def sample_batch(number: int, *, has_fault: bool) -> Batch:
     rng = np.random.default_rng(number)
     whole = rd.load(f"sample_data/{'image_window' if has_fault else 'healthy'}.parquet")
     batch = whole[sorted(rng.permutation(whole.num_samples)[:8].tolist())]
-    draw = torch.from_numpy(rng.standard_normal((2, len(batch.response_ids)))).float()
+    draw = torch.from_numpy(rng.standard_normal((2, len(batch.require_ids())))).float()
     sizes = rng.choice([0.0, 0.0, 0.002, 0.005], 2)
     old, rollout = (
         (values + size * noise * (values < -0.05)).clamp(max=0)
         for values, size, noise in zip(
-            (batch.old_log_probs, batch.rollout_log_probs), sizes, draw, strict=True
+            (batch.log_probs("old"), batch.log_probs("rollout")),
+            sizes,
+            draw,
+            strict=True,
         )
     )
     return replace(batch, old_log_probs=old, rollout_log_probs=rollout)

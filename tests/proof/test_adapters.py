@@ -71,7 +71,7 @@ def scored(batch: Batch, old: Any, rollout: Any) -> Batch:
     assert batch.prompt_ids is not None
     for sample in range(8):
         prompt = batch.prompt_ids[sample * 10 :][:10]
-        rows.append(torch.cat([prompt, batch.response_ids[sample * 50 :][:50]]).long())
+        rows.append(torch.cat([prompt, batch.require_ids()[sample * 50 :][:50]]).long())
     return replace(
         batch,
         old_log_probs=torch.cat([log_probs(old, row)[10:] for row in rows]),

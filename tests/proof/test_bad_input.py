@@ -59,12 +59,12 @@ def test_an_engine_that_is_used_twice_sees_the_pictures_of_each_batch(
     wrong = rd.rescore(turned, engine).scores["rescored"]
     right = rd.rescore(batch, engine).scores["rescored"]
     mask = batch.response_mask != 0
-    assert float((right - batch.old_log_probs)[mask].abs().max()) < 1e-4
+    assert float((right - batch.log_probs("old"))[mask].abs().max()) < 1e-4
     assert float((wrong - right)[mask].abs().max()) > 0.001
 
 
 def test_an_image_token_that_the_model_wrote(batch: Batch, engine: LocalEngine) -> None:
-    ids = batch.response_ids.clone()
+    ids = batch.require_ids().clone()
     ids[(batch.response_mask != 0).nonzero()[3]] = IMAGE
     with pytest.raises(BatchError, match="Leave this sample out"):
         rd.rescore(replace(batch, response_ids=ids), engine, samples=[0])
@@ -73,7 +73,7 @@ def test_an_image_token_that_the_model_wrote(batch: Batch, engine: LocalEngine) 
 def test_a_sample_that_cannot_be_scored_is_left_out_and_named(
     batch: Batch, engine: LocalEngine
 ) -> None:
-    ids = batch.response_ids.clone()
+    ids = batch.require_ids().clone()
     ids[(batch.response_mask != 0).nonzero()[3]] = IMAGE
     proof = rd.prove(
         replace(batch, response_ids=ids), engine, hypotheses=["grey_images"]
@@ -87,16 +87,16 @@ def test_a_cut_response_is_scored_as_far_as_it_goes(
 ) -> None:
     """Its last picture comes after the cut: it has no image tokens."""
     cut = rd.Batch.from_rows(
-        response_ids=[batch.response_ids[:30]],
+        response_ids=[batch.require_ids()[:30]],
         response_mask=[batch.response_mask[:30]],
-        old_log_probs=[batch.old_log_probs[:30]],
-        rollout_log_probs=[batch.rollout_log_probs[:30]],
+        old_log_probs=[batch.log_probs("old")[:30]],
+        rollout_log_probs=[batch.log_probs("rollout")[:30]],
         prompt_ids=[batch.prompt_ids[: int(batch.prompt_offsets[1])]],  # type: ignore[index]
         images=[batch.images[0]],  # type: ignore[index]
     )
     found = rd.rescore(cut, engine).scores["rescored"]
     mask = cut.response_mask != 0
-    assert float((found - cut.old_log_probs)[mask].abs().max()) < 1e-4
+    assert float((found - cut.log_probs("old"))[mask].abs().max()) < 1e-4
 
 
 def test_a_folder_with_code_of_its_own(tmp_path: Path, batch: Batch) -> None:

@@ -166,7 +166,7 @@ def test_one_impossible_token_in_a_hundred_is_accepted() -> None:
 
 def test_two_rows_exchanged_are_no_truncation() -> None:
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:12]
-    old = batch.old_log_probs.clone()
+    old = batch.log_probs("old").clone()
     mask = batch.response_mask != 0
     begin = batch.offsets.tolist()
     first, second = (
@@ -174,7 +174,7 @@ def test_two_rows_exchanged_are_no_truncation() -> None:
     )
     size = min(int(mask[first].sum()), int(mask[second].sum()))
     at = [mask[part].nonzero()[:size, 0] + part.start for part in (first, second)]
-    old[at[0]], old[at[1]] = (batch.old_log_probs[one] for one in reversed(at))
+    old[at[0]], old[at[1]] = (batch.log_probs("old")[one] for one in reversed(at))
     proof = rd.prove(
         replace(batch, old_log_probs=old), MODEL, hypotheses=["truncated_sampling"]
     )
@@ -185,9 +185,11 @@ def test_noise_of_the_sampler_hides_no_fault_of_the_trainer() -> None:
     """The sampler is in 8 bits; `old` has a fault that no hypothesis knows."""
     rng = np.random.default_rng(0)
     batch = make_batch(lambda ids, _: score(ids, []))
-    size = len(batch.response_ids)
-    noisy = batch.rollout_log_probs + 0.03 * torch.from_numpy(rng.standard_normal(size))
-    moved = batch.old_log_probs + torch.from_numpy(0.1 * rng.choice([-1, 1], size))
+    size = len(batch.require_ids())
+    noisy = batch.log_probs("rollout") + 0.03 * torch.from_numpy(
+        rng.standard_normal(size)
+    )
+    moved = batch.log_probs("old") + torch.from_numpy(0.1 * rng.choice([-1, 1], size))
     found = replace(
         batch, rollout_log_probs=noisy.clamp(max=0), old_log_probs=moved.clamp(max=0)
     )
@@ -198,7 +200,7 @@ def test_noise_of_the_sampler_hides_no_fault_of_the_trainer() -> None:
 
 def test_an_engine_without_finite_log_probs_is_not_measurable() -> None:
     batch = make_batch(without_system)
-    lost = torch.full_like(batch.old_log_probs, torch.nan)
+    lost = torch.full_like(batch.log_probs("old"), torch.nan)
     proof = rd.prove(replace(batch, old_log_probs=lost, rollout_log_probs=lost), score)
     assert say(proof) == ("not_measurable", None, None)
     assert "no engine has finite log-probs" in repr(proof)
@@ -208,13 +210,14 @@ def test_an_engine_without_finite_log_probs_is_not_measurable() -> None:
 def test_one_engine_is_proved_alone(name: str) -> None:
     """Round 1 lacks the system prompt; round 0 shows that the scorer is sound."""
     batch = make_batch(lambda ids, _: score(ids, []))
-    faulty = make_batch(without_system).old_log_probs
+    faulty = make_batch(without_system).log_probs("old")
     later = torch.arange(len(faulty)) % 68 >= 38
     lost = torch.full_like(faulty, torch.nan)
-    values = torch.where(later, faulty, batch.old_log_probs)
+    values = torch.where(later, faulty, batch.log_probs("old"))
     columns: dict[str, Any] = {"old_log_probs": lost, "rollout_log_probs": lost}
     sound = rd.prove(
-        replace(batch, **{**columns, f"{name}_log_probs": batch.old_log_probs}), score
+        replace(batch, **{**columns, f"{name}_log_probs": batch.log_probs("old")}),
+        score,
     )
     assert say(sound) == ("nothing_to_prove", None, None)
     assert "reproduces the only engine" in repr(sound)
@@ -224,7 +227,7 @@ def test_one_engine_is_proved_alone(name: str) -> None:
 
 def test_a_third_engine_is_judged_and_a_score_of_this_scorer_is_none() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
-    faulty = make_batch(without_system).old_log_probs
+    faulty = make_batch(without_system).log_probs("old")
     batch = replace(batch, scores={"sglang": faulty, "rescored": faulty, "ref": faulty})
     proof = rd.prove(batch, score)
     assert say(proof) == ("proved", "sglang", "prompt_mismatch")
@@ -247,8 +250,9 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
     batch = make_batch(without_system)
     scorer: Any = Any
     if isinstance(expected, str):
-        with pytest.raises(BatchError, match=expected):
+        with pytest.raises(BatchError, match=expected) as caught:
             rd.prove(batch, score, samples=samples)
+        assert caught.value.__context__ is None  # no error inside an error
         return
     scorer = type("All", (), {"batch": batch, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
@@ -261,7 +265,7 @@ def test_samples_with_the_largest_mismatch_come_first_and_each_third_is_a_contro
 ):
     batch = make_batch(lambda ids, _: score(ids, []))
     row = torch.repeat_interleave(torch.arange(8), batch.lengths)
-    batch = replace(batch, old_log_probs=batch.rollout_log_probs - 0.1 * row)
+    batch = replace(batch, old_log_probs=batch.log_probs("rollout") - 0.1 * row)
     scorer: Any = type("All", (), {"batch": batch, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
     assert choose_samples(scorer, None) == [7, 6, 0, 5, 4, 1, 3, 2]

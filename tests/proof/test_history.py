@@ -160,4 +160,4 @@ def test_history_that_is_written_again_is_proved(
     )
     found = rd.rescore(batch, str(tmp_path), name).scores[name]
     at = batch.response_mask != 0
-    assert float((found - batch.rollout_log_probs)[at].abs().max()) < 1e-4
+    assert float((found - batch.log_probs("rollout"))[at].abs().max()) < 1e-4

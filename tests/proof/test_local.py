@@ -68,7 +68,7 @@ def make_batch(folder: str, temperature: float = 1.0) -> rd.Batch:
 def test_rescore_gives_what_the_model_gives(folder: str) -> None:
     batch = make_batch(folder)
     found = rd.rescore(batch, folder).scores["rescored"]
-    assert float((found - batch.old_log_probs).abs().max()) < 1e-4
+    assert float((found - batch.log_probs("old")).abs().max()) < 1e-4
 
 
 def test_the_temperature_of_the_sampler_is_proved_with_its_value(folder: str) -> None:
@@ -95,7 +95,7 @@ def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
     for sample in range(8):
         assert batch.prompt_ids is not None
         prompt = batch.prompt_ids[sample * 10 :][:10]
-        ids = torch.cat([prompt, batch.response_ids[sample * 50 :][:50]]).long()
+        ids = torch.cat([prompt, batch.require_ids()[sample * 50 :][:50]]).long()
         with torch.inference_mode():
             logits = net(input_ids=ids[None]).logits[0, 9:-1].bfloat16()
         found = logits.log_softmax(-1).gather(1, ids[10:, None])[:, 0]

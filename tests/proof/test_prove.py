@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -94,12 +96,6 @@ def test_healthy_engines_leave_nothing_to_prove() -> None:
 
 
 def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
-    def shuffled(ids: list[int], sample: int) -> list[float]:
-        rng = np.random.default_rng(sample)
-        noise = rng.standard_normal(len(ids))
-        found: list[float] = (np.array(score(ids, [])) + noise).tolist()
-        return found
-
     proof = rd.prove(make_batch(shuffled), score)
     assert (proof.verdict, proof.side) == ("none_of_these", "old")
     assert proof.next_step.startswith("Record what the request of `old` held")
@@ -124,8 +120,8 @@ def test_shifted_log_probs_are_proved_from_the_base_alone() -> None:
 
 def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
-    zero = torch.arange(len(batch.response_ids)) % 3 == 0
-    exact = torch.where(zero, 0.0, batch.old_log_probs)
+    zero = torch.arange(len(batch.require_ids())) % 3 == 0
+    exact = torch.where(zero, 0.0, batch.log_probs("old"))
     proof = rd.prove(replace(batch, old_log_probs=exact), score)
     assert (proof.side, proof.cause) == ("old", "filled_log_probs")
 
@@ -154,12 +150,12 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
 def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
     """Of round 1 it read the observation only; round 0 it read as the batch has it."""
     batch = make_batch(lambda ids, _: score(ids, []))
-    rollout = batch.rollout_log_probs.clone()
+    rollout = batch.log_probs("rollout").clone()
     prompts: list[Any] = []
     for sample in range(NUM_SAMPLES):
         begin = int(batch.offsets[sample])
-        shown = batch.response_ids[begin + 30 : begin + 38].tolist()
-        second = batch.response_ids[begin + 38 : begin + 68].tolist()
+        shown = batch.require_ids()[begin + 30 : begin + 38].tolist()
+        second = batch.require_ids()[begin + 38 : begin + 68].tolist()
         rollout[begin + 38 : begin + 68] = torch.tensor(score([*shown, *second], []))[
             8:
         ]
@@ -218,6 +214,43 @@ def test_what_is_known_is_judged_after_an_interrupt(
     assert "rounddiag prove with interrupted: 8 hyp" in capsys.readouterr().err
 
 
+def shuffled(ids: list[int], sample: int) -> list[float]:
+    rng = np.random.default_rng(sample)
+    return list(np.array(score(ids, [])) + rng.standard_normal(len(ids)))
+
+
+def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pass takes a second here; then it goes on with what is not known yet."""
+    asked: list[tuple[int, ...]] = []
+
+    def counted(ids: list[int], images: list[Any]) -> list[float]:
+        asked.append(tuple(ids))
+        return score(ids, images)
+
+    batch = make_batch(shuffled)
+    # Numbers of tokens are fitted where nothing reproduces: leave them out.
+    monkeypatch.setattr("rounddiag.proof.experiment.NUMBERED", ())
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
+    proof = rd.prove(batch, counted, budget_s=9)
+    assert len(asked) == 10  # the pass at 9 s is the last that begins
+    assert (proof.verdict, proof.side, proof.cause) == ("so_far", "old", None)
+    text = repr(proof)
+    number, most = proof.tried
+    assert 0 < number < most
+    assert text.startswith(
+        f"so_far: stopped after {number} of {most} hypotheses; nothing tried reproduces"
+        " the training engine."
+    )
+    assert "(no time was left)" in text
+    assert text.endswith("Next: `proof.more(budget_s=600)` tries the others.")
+    whole = proof.more()
+    assert (whole.verdict, whole.side) == ("none_of_these", "old")
+    assert len(asked) > 10
+    assert max(Counter(asked).values()) == 1  # not even by two hypotheses
+
+
 def test_an_interrupt_before_anything_is_known_is_passed_on() -> None:
     def interrupted(_ids: list[int], _images: list[Any]) -> list[float]:
         raise KeyboardInterrupt
@@ -249,7 +282,7 @@ def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
     found = rd.rescore(batch, score)
     mask = batch.response_mask != 0
-    left = (found.scores["rescored"] - batch.old_log_probs)[mask].abs()
+    left = (found.scores["rescored"] - batch.log_probs("old"))[mask].abs()
     assert left.max() < 0.02
     assert bool(found.scores["rescored"][~mask].isnan().all())
     changed = rd.rescore(batch, score, "first_message_removed", samples=[0])

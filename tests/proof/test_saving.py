@@ -49,7 +49,7 @@ def test_what_is_read_is_what_was_written(
     assert found.batch.prompt_ids is None
     of_batch = rd.load_proof(tmp_path / "proof.json", batch)
     assert of_batch.batch.prompt_ids is not None
-    assert torch.equal(of_batch.batch.response_ids, proof.batch.response_ids)
+    assert torch.equal(of_batch.batch.require_ids(), proof.batch.require_ids())
     assert rd.token_frame(of_batch.batch, a="base", b="old").equals(
         rd.token_frame(proof.batch, a="base", b="old")
     )

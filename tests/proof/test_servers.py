@@ -50,7 +50,7 @@ def test_rescore_gives_what_the_server_gives(kind: str, *, pictures: bool) -> No
     with serve(kind=kind) as server:
         found = rd.rescore(batch, server.url).scores["rescored"]
     mask = batch.response_mask != 0
-    assert float((found - batch.rollout_log_probs)[mask].abs().max()) < 0.02
+    assert float((found - batch.log_probs("rollout"))[mask].abs().max()) < 0.02
 
 
 @KINDS
@@ -90,7 +90,7 @@ def test_requests_have_one_image_token_for_each_picture() -> None:
 def test_decoding_that_differs_from_prefill_is_proved() -> None:
     """The sampler's numbers are those of decoding: 0.3 nat less than of prefill."""
     batch = make_batch(pictures=True)
-    drifted = replace(batch, rollout_log_probs=batch.rollout_log_probs - 0.3)
+    drifted = replace(batch, rollout_log_probs=batch.log_probs("rollout") - 0.3)
     with serve(decodes=True, drift=-0.3) as server:
         proof = rd.prove(drifted, server.url)
     assert (proof.side, proof.cause) == ("rollout", "decode_path")

@@ -61,9 +61,9 @@ def test_eight_bit_weights_are_those_of_a_model_changed_by_hand(folder: str) -> 
         if one.ndim == 2 and "layers" in name:
             scale = one.data.abs().amax(1, keepdim=True) / 448
             one.data = (one.data / scale).to(torch.float8_e4m3fn).float() * scale
-    truth = scored(batch, net, net).old_log_probs[:50]
+    truth = scored(batch, net, net).log_probs("old")[:50]
     assert float((found.scores["fp8_weights"] - truth).abs().max()) < 1e-4
-    assert float((found.old_log_probs - truth).abs().max()) > 0.01
+    assert float((found.log_probs("old") - truth).abs().max()) > 0.01
     after = engine.model.parameters()
     assert all(map(torch.equal, before, after)), "the weights come back"
 
@@ -121,7 +121,7 @@ def test_other_experts_are_proved(
     )
     batch = scored(make_batch(str(mixture)), net, load(str(mixture)))
     found = rd.rescore(batch, str(mixture), name, samples=[0]).scores[name]
-    assert float((found - batch.old_log_probs[:50]).abs().max()) < 1e-4
+    assert float((found - batch.log_probs("old")[:50]).abs().max()) < 1e-4
     proof = rd.prove(batch, str(mixture))
     assert (proof.verdict, proof.side, proof.cause) == ("proved", "old", "moe_routing")
 
@@ -135,7 +135,7 @@ def test_experts_are_rounded_too(mixture: Path) -> None:
             one.ndim == 2 and one.shape != (SIZE, 32) and len(one) != 6
         ):
             one.data = EightBit("float8", "row", "none").round(one.data, "row")
-    truth = scored(batch, engine.model, engine.model).old_log_probs[:50]
+    truth = scored(batch, engine.model, engine.model).log_probs("old")[:50]
     assert float((found.scores["fp8_weights"] - truth).abs().max()) < 1e-4
 
 
@@ -196,7 +196,7 @@ def test_rounds_of_older_weights_are_told_from_their_kept_cache(
     rows = []
     for sample in range(8):
         prompt = whole.prompt_ids[sample * 10 :][:10]  # type: ignore[index]
-        response = whole.response_ids[sample * 50 :][:50]
+        response = whole.require_ids()[sample * 50 :][:50]
         rows.append(torch.cat([prompt, response, response[:15]]))
     mask = torch.tensor([1] * 25 + [0] * 10 + [1] * 30)
     truth = [log_probs(nets[1], row)[10:] for row in rows]

@@ -395,7 +395,7 @@ def test_other_metrics_and_values_have_tables_of_their_own(tmp_path: Path) -> No
 
 def test_pairs_whose_names_join_alike_have_tables_of_their_own(tmp_path: Path) -> None:
     batch = rd.load("sample_data/healthy.parquet")
-    old = batch.old_log_probs
+    old = batch.log_probs("old")
     scores = {"x": old, "y_z": old + 0.5, "x_y": old, "z": old + 2.0}
     scores |= {"x,y": old, "z": old + 2.0}
     rd.save(replace(batch, images=None, scores=scores), tmp_path / "step_0.parquet")
@@ -410,8 +410,8 @@ def test_every_metric_is_that_of_the_batch(
     tmp_path: Path, metric: str, *, has_totals: bool
 ) -> None:
     batch = rd.load("sample_data/image_window.parquet")
-    old = batch.old_log_probs.clone()
-    rollout = batch.rollout_log_probs.clone()
+    old = batch.log_probs("old").clone()
+    rollout = batch.log_probs("rollout").clone()
     old[batch.rounds.start[::7]] = torch.nan
     old[batch.rounds.start[::9]] = rollout[batch.rounds.start[::9]] = -torch.inf
     numbers: dict[str, Any] = {"old_log_probs": old, "rollout_log_probs": rollout}
@@ -532,7 +532,7 @@ def test_samples_without_a_finite_diff_count_alike_in_footer_and_columns(
     batch = rd.load("sample_data/image_window.parquet")
     groups = batch.group_ids or ()
     unknown = {groups[0], groups[20]}
-    old = batch.old_log_probs.clone()
+    old = batch.log_probs("old").clone()
     for sample, group in enumerate(groups):
         if group in unknown if has_groups else sample in (0, 20):
             old[batch.offsets[sample] : batch.offsets[sample + 1]] = torch.nan
@@ -551,7 +551,7 @@ def test_totals_belong_to_the_file_that_they_are_in(tmp_path: Path) -> None:
     save_samples(tmp_path, 1)
     batch = rd.load(tmp_path / "step_1.parquet")
     halved = replace(
-        batch, old_log_probs=(batch.old_log_probs + batch.rollout_log_probs) / 2
+        batch, old_log_probs=(batch.log_probs("old") + batch.log_probs("rollout")) / 2
     )
     rd.save(halved, tmp_path / "step_2.parquet")
     rd.save(batch[:7], tmp_path / "step_3.parquet")

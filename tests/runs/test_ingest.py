@@ -56,7 +56,7 @@ def test_the_step_files_hold_what_the_files_hold(tmp_path: Path) -> None:
     run = rd.open_run(tmp_path / "out")
     assert run.summary()["mean"].tolist() == [0.25, 0.25, 0.5, 0.5]
     first, again = rd.open_run(tmp_path / "raw").batch(2), run.batch(2)
-    assert torch.equal(first.response_ids, again.response_ids)
+    assert torch.equal(first.require_ids(), again.require_ids())
     assert again.step == 2
     assert again.meta["original_source"].endswith("global_step_2.pt")
 

@@ -102,7 +102,7 @@ def test_an_unknown_step_is_an_error(tmp_path: Path) -> None:
 def test_a_batch_is_that_of_its_file(tmp_path: Path) -> None:
     shutil.copy(HEALTHY, tmp_path / "step_0.parquet")
     batch, expected = rd.open_run(tmp_path).batch(0), rd.load(HEALTHY)
-    assert torch.equal(batch.old_log_probs, expected.old_log_probs)
+    assert torch.equal(batch.log_probs("old"), expected.log_probs("old"))
     assert batch.sample_ids == expected.sample_ids
     assert batch.meta["source"] == str(tmp_path / "step_0.parquet")
 
@@ -111,8 +111,8 @@ def test_a_batch_is_that_of_its_file(tmp_path: Path) -> None:
 def test_a_sample_is_that_of_its_batch(tmp_path: Path, sample: int) -> None:
     shutil.copy(HEALTHY, tmp_path / "step_0.parquet")
     one, expected = rd.open_run(tmp_path).sample(0, sample), rd.load(HEALTHY)[sample]
-    assert torch.equal(one.response_ids, expected.response_ids)
-    assert torch.equal(one.old_log_probs, expected.old_log_probs)
+    assert torch.equal(one.require_ids(), expected.require_ids())
+    assert torch.equal(one.log_probs("old"), expected.log_probs("old"))
     assert one.sample_ids == expected.sample_ids
     assert one.sample_columns.keys() == expected.sample_columns.keys()
     assert one.sample_columns["original_sample"].tolist() == [sample]
@@ -148,7 +148,7 @@ def test_of_a_sample_one_row_group_is_read(
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", recorded)
     one = rd.open_run(tmp_path).sample(0, 2)
-    assert one.old_log_probs.tolist() == [-2.0] * 140_000
+    assert one.log_probs("old").tolist() == [-2.0] * 140_000
     assert {tuple(groups) for groups in read} == {(2,)}
 
 

@@ -78,8 +78,8 @@ def test_a_cluster_that_loses_a_node_gives_the_same_rows(
     pd.testing.assert_frame_equal(there.summary(), here.summary())
     for step in (0, NUM_STEPS - 1):
         one, other = here.batch(step), there.batch(step)
-        assert torch.equal(one.old_log_probs, other.old_log_probs)
-        assert torch.equal(one.response_ids, other.response_ids)
+        assert torch.equal(one.log_probs("old"), other.log_probs("old"))
+        assert torch.equal(one.require_ids(), other.require_ids())
 
 
 @pytest.mark.usefixtures("cluster")

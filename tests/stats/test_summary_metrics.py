@@ -115,7 +115,7 @@ def test_a_frame_of_another_pair_equals_plain_loops(metric: str, column: str) ->
     both = replace(batch, scores={"current": current.flatten()})
     frame = token_frame(both, [column, "equal_so_far"], a="current", b="old")
     found = round_summary(frame, metric=metric, a="current", b="old")
-    mask, old = batch.response_mask.reshape(17, 40), batch.old_log_probs
+    mask, old = batch.response_mask.reshape(17, 40), batch.log_probs("old")
     alone = padded(mask, current, old.reshape(17, 40))
     wanted = pd.DataFrame(by_loops(alone, metric, OWN_WEIGHT.get(metric, "token")))
     check_alike(found, wanted, metric)
@@ -264,10 +264,10 @@ def test_padding_and_empty_samples_change_nothing(
 @pytest.mark.parametrize("metric", sorted(METRICS))
 def test_a_sample_without_a_finite_diff_counts_for_nothing(metric: str) -> None:
     batch, _ = one_round(12)
-    old = batch.old_log_probs.reshape(12, 3).clone()
+    old = batch.log_probs("old").reshape(12, 3).clone()
     old[[3, 7]] = torch.nan
     mask = batch.response_mask.reshape(12, 3)
-    rollout = batch.rollout_log_probs.reshape(12, 3)
+    rollout = batch.log_probs("rollout").reshape(12, 3)
     others = [sample for sample in range(12) if sample not in (3, 7)]
     for weight in ("token", "sample"):
         found = round_summary(padded(mask, old, rollout), metric=metric, weight=weight)

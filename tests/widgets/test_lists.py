@@ -54,7 +54,7 @@ def test_a_wrong_update_is_called_so_and_opens_at_tokens_without_an_advantage() 
     batch = rd.load("sample_data/healthy.parquet")
     rounds = batch.rounds
     last = np.r_[np.diff(rounds.sample.numpy()) > 0, True]
-    advantages = torch.zeros(len(batch.response_ids))
+    advantages = torch.zeros(len(batch.require_ids()))
     for start, size in zip(
         rounds.start[last].tolist(), rounds.num_tokens[last].tolist(), strict=True
     ):

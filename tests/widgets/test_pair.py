@@ -187,7 +187,7 @@ def test_the_difference_is_of_pairs_alone_and_they_stand_first() -> None:
 
 def test_rows_are_called_by_the_numbers_of_the_batch_that_is_looked_at() -> None:
     before, after = named(), turned()
-    more = replace(after, old_log_probs=after.old_log_probs + 4)
+    more = replace(after, old_log_probs=after.log_probs("old") + 4)
     explorer = explore([before, more], order="sample")
     for batch, samples in ((1, [1, 0]), (0, [1, 2])):
         explorer.state = {"batch": batch}
@@ -274,7 +274,7 @@ def test_a_sample_says_which_one_it_is_in_the_other_batch() -> None:
 
 
 def test_a_sample_is_of_the_batch_that_was_asked_for_whatever_is_looked_at() -> None:
-    after = replace(named(), old_log_probs=named().old_log_probs + 1)
+    after = replace(named(), old_log_probs=named().log_probs("old") + 1)
     explorer = explore([named(), after])
     for batch, diff in ((0, 0.5), (1, 1.5), (0, 0.5)):
         found = asked(explorer, "trajectory", sample=0, batch=batch)
@@ -291,7 +291,7 @@ def test_batches_of_different_lengths_are_compared_where_both_are() -> None:
 
 
 def test_what_can_be_chosen_is_what_both_have() -> None:
-    shape = named().old_log_probs.shape
+    shape = named().log_probs("old").shape
     scores = {name: torch.zeros(shape) for name in ("ref", "current")}
     before = replace(named(), scores=scores, rewards=torch.zeros(3))
     after = replace(named(), scores={"ref": torch.zeros(shape)})

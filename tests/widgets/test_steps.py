@@ -100,7 +100,7 @@ def test_of_another_draw_it_shows_a_sample_of_the_same_task(tmp_path: Path) -> N
 
 def test_choices_that_a_step_does_not_offer_are_given_up(tmp_path: Path) -> None:
     first = scaled_batch(1)
-    first = replace(first, scores={"ref": torch.zeros_like(first.old_log_probs)})
+    first = replace(first, scores={"ref": torch.zeros_like(first.log_probs("old"))})
     explorer = opened(tmp_path, first, scaled_batch(2), step=1, a="ref", metric="k3")
     explorer.state = {"filter": {"round": [0]}}
     explorer.step = 2

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.core.divergence import get_measure
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # An interval that reaches beyond the means by more than this factor is cut there: on a
 # logarithmic axis, and on a linear one.

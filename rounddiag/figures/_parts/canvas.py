@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
@@ -17,10 +18,6 @@ from rounddiag.figures._parts.display import (
     publish,
 )
 from rounddiag.figures._parts.labels import estimate_width
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 

@@ -6,12 +6,16 @@ Each cloud has a panel, such as the first round and later rounds; all share thei
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
-from rounddiag.figures._parts.canvas import TOP, new_figure
+from rounddiag._typing import Array
+from rounddiag.figures._parts.canvas import TOP, Theme, new_figure
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -20,18 +24,8 @@ from rounddiag.figures._parts.labels import (
 )
 from rounddiag.figures._parts.lines import check_num_lines
 from rounddiag.figures._parts.scales import BOTTOM, LogScale, add_color_bar
+from rounddiag.stats.agreement import Bins
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.stats.agreement import Bins
-
 
 # The parts of the width that the panels of a row take: one alone, or two.
 _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.core import token_frame
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import theme_of
+from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.schema import (
     TOKENS,
     Pair,
     metric_name,
 )
-from rounddiag.stats.inputs import measure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import pandas as pd
-
-    from rounddiag.core.measured import Measured
-    from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.stats.inputs import Data
-
+from rounddiag.stats.inputs import Data, measure
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
 # Characters of a score's name that fit into the title of an axis.
@@ -94,7 +86,7 @@ def get_sample_tokens(
         check_sample(sample, data.num_samples)
         return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
-    text = () if data.batch.is_redacted else ("text",)
+    text = () if data.batch.lacks("text") else ("text",)
     return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
 
 

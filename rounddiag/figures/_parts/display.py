@@ -7,19 +7,14 @@ be another than the kernel's; and it draws it in the colours of the figure.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import plotly.graph_objects as go
 import plotly.io as pio
 
 from rounddiag.errors import RounddiagError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import ThemeName
 
 # What plotly sends in Jupyter; with another renderer the user wants something else.
 _IN_JUPYTER = "plotly_mimetype"
@@ -120,7 +115,7 @@ def plain_text(text: str) -> str:
     return unescape(_TAG.sub("", text))
 
 
-def page_style(colors: Mapping[str, str], theme: ThemeName) -> str:
+def page_style(colors: Mapping[str, str], theme: str) -> str:
     """Return the style that replaces colours of the figure above, on pages of a theme.
 
     The page applies it whenever its theme changes; a figure need not be drawn again.

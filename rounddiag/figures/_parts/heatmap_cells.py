@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
-from rounddiag.figures._parts.canvas import cross
+from rounddiag._typing import Array
+from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
     LogScale,
+    Scale,
     change_scale,
     choose_scale,
     make_scale,
 )
-from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS
+from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS, Column, Pair
+from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
 from rounddiag.stats.pairing import METRIC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.figures._parts.scales import Scale
-    from rounddiag.schema import Column, Pair
-    from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colorize, scale_colors
+from rounddiag.figures._parts.canvas import Theme, colorize, scale_colors
 from rounddiag.figures._parts.labels import shorten_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from rounddiag.figures._parts.canvas import Theme
-
 
 # Plotly's markers, how they look in text, and their dashes: both distinguish lines in
 # greyscale pictures.

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from rounddiag.figures._parts.canvas import plot_height, with_opacity
+from rounddiag._typing import Array
+from rounddiag.figures._parts.canvas import Theme, plot_height, with_opacity
 from rounddiag.figures._parts.labels import format_number
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme
-
 
 _COLORS = "cividis"
 _DECADES = 4

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
-from rounddiag.figures._parts.canvas import TOP, new_figure
-from rounddiag.figures._parts.scales import BOTTOM
+from rounddiag._typing import Array
+from rounddiag.figures._parts.canvas import TOP, Theme, new_figure
+from rounddiag.figures._parts.scales import BOTTOM, Scale
 from rounddiag.schema import ROUND, STEP
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.figures._parts.scales import Scale
-
 
 # Longer lines have no markers.
 MAX_POINTS = 80

@@ -1,7 +1,8 @@
 """The detectors: what is decided by values, and what a change undoes.
 
-- Facts: `failed_checks` (of `rd.check`: copies, holes, ids, position ids), `masks`,
-  `exact_values` (filled, identical, on the grid of a short dtype), `positions`.
+- Facts: `failed_checks` (of `rd.check`: copies, holes, ids, position ids), which are
+  taken before all others; `masks`, `exact_values` (filled, identical, on the grid of a
+  short dtype), `positions`.
 - Reversals: `shifts` (a lag), `rows` (another row); of all tokens `temperature`,
   `truncation` and `penalty`, by a relation that other causes break.
 
@@ -9,7 +10,6 @@ Places need no detector: `findings.place` finds them.
 """
 
 from rounddiag.findings.detectors import exact_values as exact_values
-from rounddiag.findings.detectors import failed_checks as failed_checks
 from rounddiag.findings.detectors import masks as masks
 from rounddiag.findings.detectors import penalty as penalty
 from rounddiag.findings.detectors import positions as positions

@@ -132,7 +132,7 @@ def _zero_tails(view: View, values: Array) -> Array | None:
     at an uncertain token, 0 is as rare at the end as at other tokens of its id, and
     over the tokens of a tail the probabilities multiply.
     """
-    if view.batch.is_redacted:
+    if view.batch.response_ids is None:
         return None
     zero = values == 0
     tail = _tail(view, values)

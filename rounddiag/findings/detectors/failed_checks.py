@@ -1,4 +1,4 @@
-"""Failed contracts of `rd.check` as facts, under the cause that they show."""
+"""Failed contracts of `rd.check` as facts, under the causes that they show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.finding import Evidence
-from rounddiag.findings.registry import register
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 _QUIET = frozenset({"padding_rows", "mask_punched"})
 
 
-@register("failed_check", kind="fact")
 def failed_checks(view: View) -> Iterator[Evidence]:
-    """Turn failed contracts into evidence; what is only worth knowing is left out."""
+    """Yield failed contracts as evidence; what is only worth knowing is left out."""
     if num := view.batch.meta.get("num_dropped_copies"):
         yield Evidence(
             cause="padding_rows",
-            severity="note",
             tokens=np.zeros(len(view), dtype=bool),
             adds_mismatch=False,
             where={
@@ -81,7 +78,7 @@ def _cause(view: View, one: Check) -> str:
     if one.cause != "impossible_log_probs" or one.tokens is None:
         return one.cause or "unknown"
     batch = select_scores(view.batch, view.a, view.b)
-    for column in (batch.rollout_log_probs, batch.old_log_probs):
+    for column in batch.both_log_probs():
         values = to_numpy(column)[one.tokens]
         values = values[~(values <= 0) | np.isinf(values)]
         if len(np.unique(values)) > 1:

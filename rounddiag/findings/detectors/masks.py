@@ -177,7 +177,7 @@ def _usual_start(view: View, tokens: Array) -> Array:
 def _headers(view: View) -> Array:
     """Return initial tokens that later rounds share and first rounds lack."""
     flags = np.zeros(len(view), dtype=bool)
-    if view.batch.is_redacted:
+    if view.batch.response_ids is None:
         return flags
     start = np.flatnonzero(view.token == 0)
     later, first = start[view.round[start] > 0], start[view.round[start] == 0]
@@ -206,12 +206,12 @@ def _openings(view: View) -> Array:
     is inside of it, in nearly all rounds after the first of a sample.
     """
     flags = np.zeros(len(view), dtype=bool)
-    if view.batch.is_redacted:
+    if view.batch.response_ids is None:
         return flags
     later = np.flatnonzero((view.token == 0) & (view.round > 0))
     if len(later) < MIN_RUNS:
         return flags
-    ids = view.batch.response_ids.cpu().numpy()
+    ids = view.batch.require_ids().cpu().numpy()
     before = ids[view.flat[later] - 1]
     known, counts = np.unique(before, return_counts=True)
     end = known[counts.argmax()]
@@ -235,7 +235,7 @@ def _openings(view: View) -> Array:
 def _beyond_turns(view: View) -> Array:
     """Return tokens after the end of a turn, in rounds that are not the last."""
     flags = np.zeros(len(view), dtype=bool)
-    if view.batch.is_redacted or len(view) == 0:
+    if view.batch.response_ids is None or len(view) == 0:
         return flags
     stop = np.flatnonzero(np.r_[view.segment[1:] != view.segment[:-1], True])
     goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][stop]

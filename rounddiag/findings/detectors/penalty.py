@@ -67,7 +67,7 @@ def logit_processor(view: View) -> Evidence | None:
 
 def differs_at_seen_ids(view: View) -> bool:
     """Return whether a penalty is possible: ids seen before differ at all."""
-    return view.batch.is_redacted or best_split(view) is not None
+    return view.batch.response_ids is None or best_split(view) is not None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,11 +106,11 @@ class SeenSplit:
 
 def best_split(view: View) -> SeenSplit | None:
     """Return the better split: by the ids of the response, or of the whole context."""
-    if view.batch.is_redacted or view.is_fitted:
+    if view.batch.response_ids is None or view.is_fitted:
         return None
     if "seen" not in view.memo:
         found = [_split(view, seen_before(view), is_context=False)]
-        if len(view.batch.response_ids) <= _MAX_SEARCHED:
+        if view.batch.num_positions <= _MAX_SEARCHED:
             found.append(_split(view, seen_in_context(view), is_context=True))
         known = [one for one in found if one is not None]
         view.memo["seen"] = max(known, key=lambda one: one.partial, default=None)
@@ -161,7 +161,7 @@ def seen_in_context(view: View) -> Array:
 
 def _seen_in_context(batch: Batch) -> Array:
     """Return, for each position of the responses, whether its id occurs before it."""
-    ids = batch.response_ids.cpu().numpy().astype(np.int64)
+    ids = batch.require_ids().cpu().numpy().astype(np.int64)
     sizes = np.diff(batch.offsets.cpu().numpy())
     owner = np.repeat(np.arange(batch.num_samples), sizes)
     lengths = batch.lengths.cpu().numpy()

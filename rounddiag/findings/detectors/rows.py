@@ -119,14 +119,14 @@ class _Table:
     @classmethod
     def from_view(cls, view: View) -> _Table:
         batch = select_scores(view.batch, view.a, view.b)
-        values = batch.rollout_log_probs.double().cpu().numpy().copy()
+        values = batch.log_probs("rollout").double().cpu().numpy().copy()
         values[to_numpy(batch.response_mask) == 0] = np.nan
         offsets = to_numpy(batch.offsets)
         edges = np.arange(batch.num_samples + 1)
         return cls(
             view=view,
             values=values,
-            ids=to_numpy(batch.response_ids),
+            ids=to_numpy(batch.require_ids()),
             start=offsets[:-1],
             size=np.diff(offsets),
             begins=np.searchsorted(view.sample, edges),

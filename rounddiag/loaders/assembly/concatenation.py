@@ -242,7 +242,7 @@ def _with_common_round_ids(parts: list[Batch]) -> list[Batch]:
     if all(part.round_ids is None for part in parts):
         return parts
     return [
-        replace(part, round_ids=torch.zeros_like(part.response_ids))
+        replace(part, round_ids=torch.zeros_like(part.response_mask))
         if part.round_ids is None
         else part
         for part in parts

@@ -108,7 +108,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     if batch.meta.get("mask_source") != "attention_mask":
         return batch
     decode = decode_qwen if tokenizer is None else tokenizer
-    ids = [row.numpy() for row in _rows(batch, batch.response_ids)]
+    ids = [row.numpy() for row in _rows(batch, batch.require_ids())]
     try:
         flags = written_tokens(ids, decode)
     except Exception:  # noqa: BLE001 a tokenizer is foreign code; a check reports the failure
@@ -121,11 +121,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     elif any(shot.position is not None for row in batch.images or () for shot in row):
         mask, source = _without_images(batch), "attention_mask without image tokens"
     meta = {k: v for k, v in batch.meta.items() if k != "not_measurable"}
-    parts = {
-        "response_mask": mask,
-        "rollout_log_probs": batch.rollout_log_probs,
-        "old_log_probs": batch.old_log_probs,
-    }
+    parts = {**batch.per_token, "response_mask": mask}
     meta |= {"mask_source": source, "rounds": rounds, **not_measurable(parts)}
     return with_image_rounds(replace(batch, response_mask=mask, meta=meta))
 
@@ -169,7 +165,7 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
             found=f"{stop_tokens}"[:80],
             advice="Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`.",
         )
-    is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))
+    is_stop = torch.isin(batch.require_ids(), torch.tensor(ids, dtype=torch.int64))
     after = is_stop.nonzero()[:, 0] + 1
     changed = with_rounds(batch, round_ids=round_ids_with_breaks(batch, after))
     num_splits = changed.num_rounds - batch.num_rounds
@@ -199,7 +195,7 @@ def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
 
 def round_ids_with_breaks(batch: Batch, breaks: Tensor) -> Tensor:
     """Return `round_ids` that change where the batch's do, and at `breaks`."""
-    changes = torch.zeros(len(batch.response_ids) + 1, dtype=torch.int32)
+    changes = torch.zeros(batch.num_positions + 1, dtype=torch.int32)
     changes[breaks] = 1
     if batch.round_ids is not None:
         changes[1:-1] |= batch.round_ids[1:] != batch.round_ids[:-1]

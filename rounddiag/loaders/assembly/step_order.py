@@ -198,7 +198,7 @@ def _response(batch: Batch, row: int) -> bytes:
         return b""
     start = int(batch.rounds.start[first[0]])
     stop = start + int(batch.rounds.num_tokens[first[0]]) - 1
-    return batch.response_ids[start:stop].numpy().astype(_ID).tobytes()
+    return batch.require_ids()[start:stop].numpy().astype(_ID).tobytes()
 
 
 _CHANCE = 1e-3  # probability that random orders grow

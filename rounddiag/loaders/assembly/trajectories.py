@@ -295,7 +295,7 @@ class StepInterleaver:
     def fields(self) -> dict[str, Any]:
         """Return the fields of the samples, except prompts."""
         rows, lengths = self._rows, torch.from_numpy(self._width)
-        ids = rows.response_ids
+        ids = rows.require_ids()
         tokens = {
             name: self._with_observations(flat, name)
             for name, flat in rows.per_token.items()

@@ -36,11 +36,12 @@ import numpy as np
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import REQUIRED
+from rounddiag.batch.layout import PAIR
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import (
     expand_entries,
+    row_names,
     select_plain_columns,
     take_round_records,
     with_round_records,
@@ -130,15 +131,15 @@ def batch_from_fields(
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     scores, unfit = _scores(reader)
-    rollout = reader.log_probs("rollout_log_probs")
+    rollout = reader.per_token("rollout_log_probs")
     weights = _optional_per_token(reader, _WEIGHTS)
-    if weights is not None:
+    if weights is not None and rollout is not None:
         scores["rollout_is"] = weighted_log_probs(rollout, weights, mask)
     parts: dict[str, Any] = {
         "response_ids": reader.tokens.values,
         "response_mask": mask,
         "rollout_log_probs": rollout,
-        "old_log_probs": reader.log_probs("old_log_probs"),
+        "old_log_probs": reader.per_token("old_log_probs"),
         "offsets": reader.tokens.offsets,
         **without_padding(reader),
         "entropy": reader.per_token("entropys", "entropy"),
@@ -147,7 +148,7 @@ def batch_from_fields(
         "loss_mask": reader.response_part("loss_mask"),
         "rewards": _plain_rewards(plain) if rewards is None else rewards,
         "scores": scores,
-        "group_ids": None if groups is None else tuple(map(str, groups)),
+        "group_ids": None if groups is None else row_names(groups),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
         "step": _step(facts),
         "sample_columns": plain,
@@ -274,7 +275,8 @@ def _step(facts: Mapping[str, Any]) -> int | None:
 
 def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
     """Return an entry of `meta` if both engines' numbers are identical."""
-    fields = [parts[name] for name in REQUIRED[1:]]
-    fits = len({field.shape for field in fields}) == 1
+    known = (parts.get(name) for name in ("response_mask", *PAIR))
+    fields = [field for field in known if field is not None]
+    fits = len(fields) > len(PAIR) and len({field.shape for field in fields}) == 1
     reason = why_not_measurable(*fields) if fits else ""
     return {"not_measurable": reason} if reason else {}

@@ -29,14 +29,7 @@ _EXPECTED = {
     "old_log_probs": "the log-probabilities of the training engine",
 }
 _ADVICE = {
-    "responses": "A batch needs verl's fields `responses`, `response_mask`,"
-    " `rollout_log_probs` and `old_log_probs`.",
-    "rollout_log_probs": "Let the sampler return them"
-    " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl) and save again.",
-    "old_log_probs": "The file was written before the training engine computed them,"
-    " as verl's gen_batch.dp and tq_batch.pt are: save it after"
-    " `batch = batch.union(old_log_prob)`, with"
-    " `rounddiag.capture.save_batch(batch, path)`.",
+    "responses": "A batch needs verl's fields `responses` and `response_mask`.",
     "response_mask": "Save `response_mask` as well: without it, generated tokens cannot"
     " be told apart from observations.",
 }
@@ -198,10 +191,14 @@ class FieldReader:
         rows = self.token_rows(name, may_lack_first=may_lack_first)
         return self.require(name).rows() if rows is None else rows
 
-    def log_probs(self, name: str) -> Tensor:
-        """Return one of the two required sets of log-probabilities, end to end."""
-        values = self.per_token(name)
-        return self.require(name).values if values is None else values
+    def both_log_probs(self) -> tuple[Tensor, Tensor]:
+        """Return those of training and sampling engine; a LoadError without one."""
+        names = ("old_log_probs", "rollout_log_probs")
+        old, rollout = (self.per_token(name) for name in names)
+        return (
+            self.require("old_log_probs").values if old is None else old,
+            self.require("rollout_log_probs").values if rollout is None else rollout,
+        )
 
     def mask(self) -> tuple[Tensor, str]:
         """Return the mask of what the model wrote, and the name of its field."""

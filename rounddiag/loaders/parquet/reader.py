@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_TOKEN, REQUIRED
+from rounddiag.batch.layout import PER_TOKEN
+from rounddiag.batch.turns import as_turns
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
@@ -24,6 +25,8 @@ from rounddiag.loaders.parquet.columns import (
     SAMPLE,
     SCORE,
     SHAPE,
+    TURNS,
+    TURNS_TYPE,
     SharedTexts,
     marked_tensor,
     open_parquet,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from rounddiag.batch.turns import Turns
     from rounddiag.loaders.source import Source
 
     Arrays = dict[str, np.ndarray[Any, Any]]
@@ -180,17 +184,13 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
 
 def read_fields(table: TableReader) -> dict[str, Any]:
     """Return the fields of a Batch that a file holds, except `images`."""
-    first, mask, *_ = REQUIRED
-    if table.skips(first):  # the mask has the lengths of the rows
-        flags, lengths = table.stored_numbers(mask)
-        no_ids = torch.from_numpy(np.zeros(len(flags), np.int32))
-        tokens = {first: no_ids, mask: flags}
-    else:
-        values, lengths = table.numbers(first)
-        tokens = {first: values}
+    mask = "response_mask"  # has the lengths of the rows
+    flags, lengths = table.stored_numbers(mask)
+    if not table.skips("response_ids"):
+        flags = marked_tensor(flags, table.field(mask))
     stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
-    names = [n for n in dict.fromkeys([*REQUIRED, *stored]) if n not in tokens]
-    tokens |= {n: _tokens(table, n, lengths) for n in names}
+    tokens = {n: _tokens(table, n, lengths) for n in stored if n != mask}
+    tokens[mask] = flags
     return {
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
         "scores": _select_prefix(tokens, SCORE),
@@ -198,6 +198,7 @@ def read_fields(table: TableReader) -> dict[str, Any]:
         "offsets": build_offsets(lengths),
         **_samples(table),
         **_prompts(table),
+        "turns": _turns(table),
         "position_ids": _rows(table, "position_ids"),
         "rollout_ids": _rows(table, "rollout_ids"),
         "sample_columns": _sample_columns(table),
@@ -219,7 +220,7 @@ def _tokens(table: TableReader, name: str, lengths: Tensor) -> Tensor:
         row = int((sizes != lengths).nonzero()[0])
         raise LoadError.build(
             key=name,
-            expected=f"{lengths[row]} values in row {row}, as `response_ids`",
+            expected=f"{lengths[row]} values in row {row}, as `response_mask`",
             found=f"{sizes[row]}",
             advice=_RESAVE,
         )
@@ -242,6 +243,17 @@ def _prompts(table: TableReader) -> dict[str, Tensor]:
         return {}
     values, sizes = table.numbers("prompt_ids")
     return {"prompt_ids": values, "prompt_offsets": build_offsets(sizes)}
+
+
+def _turns(table: TableReader) -> Turns | None:
+    if TURNS not in table:
+        return None
+    share = SharedTexts()
+    column = table.column(TURNS)
+    expected = "a list of role, text and number of images in each row"
+    require(column, TURNS, expected, fits=column.type == TURNS_TYPE)
+    rows = [[(*share([*turn.values()]),) for turn in row] for row in column.to_pylist()]
+    return as_turns(rows)
 
 
 def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
@@ -309,8 +321,11 @@ def _read_batch(
     """Read all columns with the tokenizer, or some without; or one row group."""
     footer = Footer.from_metadata(source.schema_arrow.metadata)
     table = TableReader(source, names=names, group=group)
+    fields = read_fields(table)
+    if footer.meta.get("redacted"):
+        fields["response_ids"] = None  # former versions wrote zeros
     return Batch(
-        **read_fields(table),
+        **fields,
         images=stored_screenshots(source, file, group) if COLUMN in table else None,
         step=footer.step,
         meta=footer.meta_with_source(file),

@@ -15,6 +15,7 @@ import numpy as np
 from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.round_summary import summarize_parts
+from rounddiag.core.scores import has_pair
 from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
 from rounddiag.loaders.json_text import parse_json
 
@@ -42,11 +43,12 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
     """Return the totals of a batch, as an entry of a file's metadata.
 
     There are none for a partial capture, as `batch.meta["capture"]` has the totals of
-    its step, and where they would be large beside the columns.
+    its step, where they would be large beside the columns, and where a batch lacks the
+    log-probs of an engine.
     """
     capture = batch.meta.get("capture")
     is_partial = isinstance(capture, dict) and "rounds" in capture
-    if is_partial or _is_large(batch):
+    if is_partial or _is_large(batch) or not has_pair(batch):
         return {}
     totals = {
         "version": _VERSION,
@@ -149,7 +151,7 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
 def _is_large(batch: Batch) -> bool:
     num_rounds = int(batch.rounds.round.max()) + 1 if batch.num_rounds else 0
     size = num_rounds * (_count(sample_clusters(batch)) + _ROUND)
-    return size > max(_FEW, _SHARE * len(batch.response_ids))
+    return size > max(_FEW, _SHARE * batch.num_positions)
 
 
 def _count(codes: Array) -> int:

@@ -19,6 +19,8 @@ from rounddiag.loaders.parquet.columns import (
     SAMPLE,
     SCORE,
     SHAPE,
+    TURNS,
+    TURNS_TYPE,
     list_array,
     mask_array,
     open_column,
@@ -93,6 +95,9 @@ def _others(batch: Batch) -> Iterator[Column]:
         rows = getattr(batch, name)
         if rows is not None:
             yield from _rows(name, rows)
+    if batch.turns is not None:
+        rows = [[turn._asdict() for turn in turns] for turns in batch.turns]
+        yield _column(TURNS, pa.array(rows, TURNS_TYPE))
     if batch.images is not None:
         yield from screenshot_columns(batch.images)
     if batch.round_columns:
@@ -212,7 +217,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
 def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
     """Write a batch as `save` does."""
-    batch = batch if batch.response_ids.is_cpu else batch.to("cpu")
+    batch = batch if batch.response_mask.is_cpu else batch.to("cpu")
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(

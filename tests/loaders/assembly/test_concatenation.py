@@ -45,7 +45,7 @@ def test_samples_of_other_widths_follow_each_other() -> None:
     assert batch.lengths.tolist() == [3, 3, 2]
     assert batch.rounds.sample.tolist() == [0, 1, 1, 2]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1, 1]
-    assert batch.old_log_probs.tolist() == [-1, -2, 0, -3, 0, -4, 0, -9]
+    assert batch.log_probs("old").tolist() == [-1, -2, 0, -3, 0, -4, 0, -9]
 
 
 def test_what_all_have_is_kept() -> None:
@@ -216,7 +216,7 @@ def test_copies_by_other_ranks_are_dropped_and_counted() -> None:
     batch = concatenate([first, copy, other])
 
     assert batch.sample_ids == ("s0", "s1", "s0", "s1")
-    assert batch.old_log_probs.tolist()[6] == -1.5
+    assert batch.log_probs("old").tolist()[6] == -1.5
     assert batch.meta["num_dropped_rows"] == 2
 
 

@@ -54,10 +54,10 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
     # Padding is gone, and the second row's prompt stands before its response.
     assert batch.offsets.tolist() == [0, 7, 10]
     assert batch.lengths.tolist() == [7, 3]
-    assert batch.response_ids.tolist() == [0, 1, 93, 94, 3, 4, 5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [0, 1, 93, 94, 3, 4, 5, 6, 7, 8]
     assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 0, 1, 1, 0, 0]
-    assert batch.old_log_probs.tolist() == [-1, -2, 0, 0, -3, 7, -4, -5, 7, 7]
-    assert batch.rollout_log_probs.tolist() == [-1, -1, 0, 0, *[-1] * 6]
+    assert batch.log_probs("old").tolist() == [-1, -2, 0, 0, -3, 7, -4, -5, 7, 7]
+    assert batch.log_probs("rollout").tolist() == [-1, -1, 0, 0, *[-1] * 6]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [91, 95]
     assert batch.rounds.sample.tolist() == [0, 0, 0, 1]
@@ -75,7 +75,7 @@ def test_a_column_puts_the_steps_in_order() -> None:
 
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [93, 94, 95]
-    assert batch.response_ids.tolist() == [3, 4, 5, 91, 0, 1, 6, 7, 8]
+    assert batch.require_ids().tolist() == [3, 4, 5, 91, 0, 1, 6, 7, 8]
     assert batch.round_columns["row"].tolist() == [1, 1, 0, 2]
     assert batch.meta["rows"].endswith("by `traj_uid`, ordered by `when`")
 

@@ -75,7 +75,7 @@ def test_padded_fields_are_not_copied() -> None:
     batch = batch_from_fields(fields, source="memory")
 
     shared = fields["old_log_probs"].data_ptr()
-    assert batch.old_log_probs.data_ptr() == shared
+    assert batch.log_probs("old").data_ptr() == shared
 
 
 def test_a_field_is_looked_up_once() -> None:

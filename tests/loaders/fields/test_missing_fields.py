@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,17 +23,10 @@ MASK_LACKS = (
     " rollout_log_probs, old_log_probs. Save `response_mask` as well: without it,"
     " generated tokens cannot be told apart from observations."
 )
-ROLLOUT_LACKS = (
-    "expected the log-probabilities of the sampling engine; found only prompts,"
-    " responses, response_mask, attention_mask, old_log_probs. Let the sampler return"
-    " them (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl) and save"
-    " again."
-)
 WIDE = f"expected 2 rows of 4 positions; found 2 rows of 5 positions. {SAME}"
 # The field that is named, what it says, and the changed fields.
 REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("response_mask", MASK_LACKS, {"response_mask": None, "attention_mask": None}),
-    ("rollout_log_probs", ROLLOUT_LACKS, {"rollout_log_probs": None}),
     (
         "old_log_probs",
         f"expected 2 rows of 4 positions; found 2 rows of 6 positions. {SAME}",
@@ -88,23 +80,26 @@ def test_a_field_that_is_missing_or_does_not_fit_is_named(
     refuses(f"`{key}`: {message}", **changes)
 
 
-def test_a_rollout_without_old_log_probs_is_refused_with_what_to_save(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("missing", "has"),
+    [
+        (["old_log_probs"], "the sampler's log-probs only"),
+        (["rollout_log_probs"], "the training engine's log-probs only"),
+        (["old_log_probs", "rollout_log_probs"], "no log-probs"),
+    ],
+)
+def test_a_file_opens_with_the_log_probs_that_it_has(
+    tmp_path: Path, missing: list[str], has: str
 ) -> None:
     fields = small_batch()
-    del fields["old_log_probs"]
-    path = write(tmp_path / "gen_batch.dp", fields)
-
-    message = (
-        f"{path}: `old_log_probs`: expected the log-probabilities of the training"
-        " engine; found only prompts, responses, response_mask, attention_mask,"
-        " rollout_log_probs. The file was written before the training engine computed"
-        " them, as verl's gen_batch.dp and tq_batch.pt are: save it after"
-        " `batch = batch.union(old_log_prob)`, with"
-        " `rounddiag.capture.save_batch(batch, path)`."
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        load(path)
+    whole = load(write(tmp_path / "batch.dp", fields))
+    for name in missing:
+        del fields[name]
+    batch = load(write(tmp_path / "gen_batch.dp", fields))
+    assert str(batch.lacks("old", "rollout")).startswith(f"This batch has {has}: ")
+    there = {name for name in whole.per_token if name not in missing}
+    assert {*batch.per_token} == there
+    assert all(torch.equal(batch.per_token[n], whole.per_token[n]) for n in there)
 
 
 def test_a_mask_with_other_values_is_refused_by_the_batch() -> None:

@@ -26,7 +26,7 @@ def test_a_rank_that_holds_whole_samples_is_a_batch(tmp_path: Path) -> None:
     write_rollouts(tmp_path, rollouts())
     batch = load(write(tmp_path, 4, shard=1))
 
-    assert batch.response_ids.tolist() == [4, 5, 6]
+    assert batch.require_ids().tolist() == [4, 5, 6]
     assert batch.rounds.start.tolist() == [0, 2]
     assert batch.step == 3
     assert batch.sample_ids == ("10",)

@@ -50,8 +50,8 @@ def test_a_sequence_is_divided_where_the_model_first_wrote(batch: Batch) -> None
     assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 6]
     assert batch.prompt_offsets.tolist() == [0, 3, 6, 7]
-    assert batch.response_ids.tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
-    assert batch.response_ids.dtype == torch.int32
+    assert batch.require_ids().tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
+    assert batch.require_ids().dtype == torch.int32
     assert batch.lengths.tolist() == [5, 2, 2]
     assert batch.meta["prompt_source"] == (
         "the tokens before the first 1 of `token_loss_mask`"
@@ -130,8 +130,8 @@ def test_bare_nan_and_infinity_stay_tokens(path: Path) -> None:
     batch = load(write(path, [record([1, 2, 3, 4], [0, 1, 1, 1], prev_logprobs=odd)]))
 
     assert batch.num_tokens == 3
-    assert batch.old_log_probs[0].isnan()
-    assert batch.old_log_probs[1:].tolist() == [float("-inf"), -0.5]
+    assert batch.log_probs("old")[0].isnan()
+    assert batch.log_probs("old")[1:].tolist() == [float("-inf"), -0.5]
 
 
 def test_a_skipped_pass_of_the_training_engine_is_not_measurable(path: Path) -> None:

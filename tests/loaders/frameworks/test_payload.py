@@ -83,7 +83,7 @@ def test_outputs_of_one_session_are_joined_in_their_order(tmp_path: Path) -> Non
     assert batch.sample_ids == ("g_x_0",)
     assert batch.group_ids == ("g_x",)
     assert batch.sample_columns["session"].tolist() == ["0"]
-    assert batch.response_ids.tolist() == [9, 1, 2, 5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [9, 1, 2, 5, 6, 7, 8]
     assert batch.rounds.num_tokens.tolist() == [1, 2, 1]
     assert batch.round_columns["row"].tolist() == [1, 0, 0]
     assert batch.round_columns["index"].tolist() == ["9", "10", "10"]

@@ -52,15 +52,15 @@ def test_the_mismatch_is_the_one_that_prime_rl_computed(path: Path) -> None:
     ]
 
     written = batch.response_mask != 0
-    ours = k3((batch.old_log_probs - batch.rollout_log_probs)[written].double())
+    ours = k3((batch.log_probs("old") - batch.log_probs("rollout"))[written].double())
     assert ours.tolist() == pytest.approx(theirs)
 
 
 def test_the_filler_of_the_first_position_is_no_log_prob(path: Path) -> None:
     batch = load(write(path, [record([1, 2, 3], [True, True, True])]))
 
-    assert batch.response_ids.tolist() == [2, 3]
-    assert batch.old_log_probs.tolist() == [-0.25, -0.5]
+    assert batch.require_ids().tolist() == [2, 3]
+    assert batch.log_probs("old").tolist() == [-0.25, -0.5]
 
 
 def test_entropy_and_advantages_are_kept_for_each_token(batch: Batch) -> None:

@@ -18,9 +18,9 @@ def test_slimes_payload_of_two_ranks() -> None:
     assert batch.step == 3
     assert batch.sample_ids == ("10", "12")
     assert batch.group_ids == ("0", "1")
-    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
     assert batch.rounds.start.tolist() == [0, 2, 3]
-    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
+    assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns["normalized_reward"].tolist() == [0.5, -0.5]
@@ -36,9 +36,9 @@ def test_vimes_payload_is_slimes() -> None:
 
     assert batch.step == 3
     assert batch.sample_ids == ("10", "12")
-    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
-    assert batch.rollout_log_probs.tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
-    assert batch.old_log_probs.tolist() == same.old_log_probs.tolist()
+    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
+    assert batch.log_probs("rollout").tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
+    assert batch.log_probs("old").tolist() == same.log_probs("old").tolist()
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns["rollout_mask_sums"].tolist() == [2.0, 2.0]
@@ -50,8 +50,8 @@ def test_miles_files_of_two_ranks() -> None:
     # Rank 0 took the rollouts 0 and 2, rank 1 the rollout 1.
     assert batch.step == 3
     assert batch.sample_ids == ("10", "12", "11")
-    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8, 4]
-    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5, -2.5]
+    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8, 4]
+    assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5, -2.5]
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
     assert batch.sample_columns["normalized_reward"].tolist() == [0.5, 0.0, -0.5]
@@ -65,11 +65,11 @@ def test_nemo_rls_lines_of_a_step() -> None:
     batch = load(DATA / "nemo-rl-0275e75")
 
     assert batch.step == 7
-    assert batch.response_ids.tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
+    assert batch.require_ids().tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
     # -t / 8 and -t / 4 at position t of the sequence.
-    assert batch.rollout_log_probs.tolist()[:2] == [-0.375, -0.5]
-    assert batch.old_log_probs.tolist()[:2] == [-0.75, -1.0]
+    assert batch.log_probs("rollout").tolist()[:2] == [-0.375, -0.5]
+    assert batch.log_probs("old").tolist()[:2] == [-0.75, -1.0]
     assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
     assert batch.rewards is not None
@@ -80,10 +80,10 @@ def test_prime_rls_export_of_packed_sequences() -> None:
     batch = load(DATA / "prime-rl-d2f82fa" / "step_7")
 
     assert batch.step == 7
-    assert batch.response_ids.tolist() == [10, 11, 3, 12, 13]
+    assert batch.require_ids().tolist() == [10, 11, 3, 12, 13]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
-    assert batch.old_log_probs.tolist() == [-0.5, -0.75, -1.0, -1.25, -2.0]
-    assert batch.rollout_log_probs.tolist() == [-0.25, -0.375, -0.0, -0.625, -1.0]
+    assert batch.log_probs("old").tolist() == [-0.5, -0.75, -1.0, -1.25, -2.0]
+    assert batch.log_probs("rollout").tolist() == [-0.25, -0.375, -0.0, -0.625, -1.0]
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.group_ids is not None

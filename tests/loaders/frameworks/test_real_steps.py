@@ -19,11 +19,11 @@ def test_two_outputs_of_a_session_of_verl_are_one_sample() -> None:
     assert batch.rounds.num_tokens.tolist() == [3, 2, 2, 2]
     assert batch.rounds.start.tolist() == [0, 7, 15, 17]
     # The second output's prompt: a token, a screenshot of two, and the token 7.
-    assert batch.response_ids[9:17].tolist() == [
+    assert batch.require_ids()[9:17].tolist() == [
         *(1, 151652, 151655, 151655, 151653, 7),
         *(100, 101),
     ]
-    assert batch.old_log_probs[7:17].tolist() == [
+    assert batch.log_probs("old")[7:17].tolist() == [
         *(-1.5, -1.625),
         *[0.0] * 6,
         *(-0.375, -0.5),
@@ -41,7 +41,7 @@ def test_screenshots_of_a_later_output_stand_in_its_prompt() -> None:
     assert batch.images is not None
     places = [(shot.round, shot.position) for shot in batch.images[0]]
     assert places == [(0, -4), (1, 4), (2, 11)]
-    assert batch.response_ids[[4, 11]].tolist() == [151655, 151655]
+    assert batch.require_ids()[[4, 11]].tolist() == [151655, 151655]
     # The first picture of a row, as in the other files.
     assert batch.images[0][2].image().getpixel((0, 0)) == (123, 117, 104)
 
@@ -59,7 +59,7 @@ def test_rows_of_agent_lightning_are_joined_by_rollout_in_the_order_of_turns() -
     )
     assert batch.sample_ids == ("rollout-b", "rollout-a")
     assert batch.group_ids == ("task", "task")
-    assert batch.response_ids.tolist() == [5, 6, 7, 1, 2, 3, 8, 9, 9]
+    assert batch.require_ids().tolist() == [5, 6, 7, 1, 2, 3, 8, 9, 9]
     assert batch.rounds.num_tokens.tolist() == [3, 1, 2]
     assert batch.round_columns["turn_index_list"].tolist() == [0, 1, 0]
     assert batch.sample_columns["is_drop_mask"].tolist() == [False, False]

@@ -63,12 +63,12 @@ def test_responses_are_found_on_either_side_of_the_padding(path: Path) -> None:
     batch = load(path)
 
     assert batch.lengths.tolist() == [7, 2, 5]
-    assert batch.response_ids.tolist() == [
+    assert batch.require_ids().tolist() == [
         *(100, 101, 102, 3, 4, 205, 206),
         *(100, 101),
         *(100, 101, 2, 3, 204),
     ]
-    assert batch.rollout_log_probs[:7].tolist() == [
+    assert batch.log_probs("rollout")[:7].tolist() == [
         *(-0.125, -0.25, -0.375, 0.0, 0.0, -0.75, -0.875)
     ]
 
@@ -129,7 +129,7 @@ def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group() -> None:
 def test_half_precision_is_kept_as_it_is() -> None:
     batch = load(DATA / "skyrl-0.3.0_bf16_global_step_7_training_input.pkl")
 
-    assert batch.old_log_probs.dtype == torch.bfloat16
+    assert batch.log_probs("old").dtype == torch.bfloat16
 
 
 def test_a_screenshot_is_known_with_its_place() -> None:
@@ -172,7 +172,7 @@ def test_tensors_of_the_layout_without_a_format_are_read(path: Path) -> None:
             del value["format"]
     batch = load(write_state(path, {"batch_dict": content, "metadata": None}))
 
-    assert batch.response_ids.tolist() == [10, 3, 11, 12, 13]
+    assert batch.require_ids().tolist() == [10, 3, 11, 12, 13]
 
 
 def test_a_sample_that_was_taken_out_of_the_loss_has_no_rounds(path: Path) -> None:

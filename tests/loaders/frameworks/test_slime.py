@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) -> None:
     batch = load(write_train_file(tmp_path, trained_samples(), shards()))
 
-    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
     assert batch.offsets.tolist() == [0, 3, 5]
     assert batch.rounds.start.tolist() == [0, 2, 3]
-    assert batch.rollout_log_probs.tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
-    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
+    assert batch.log_probs("rollout").tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
+    assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 9, 9, 3, 1, 2]
     assert batch.step == 3
@@ -130,7 +130,7 @@ def test_the_columns_of_a_rank_are_read_alike(as_stored: type, tmp_path: Path) -
 def test_a_column_of_lengths_may_be_a_tensor(tmp_path: Path) -> None:
     part = shards()[1] | {"response_lengths": torch.tensor([3])}
 
-    assert load(write_rank(tmp_path, part)).response_ids.tolist() == [4, 5, 6]
+    assert load(write_rank(tmp_path, part)).require_ids().tolist() == [4, 5, 6]
 
 
 def test_a_column_of_none_is_not_there(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_log_probs_that_are_no_numbers_are_kept(tmp_path: Path) -> None:
     change = {"log_probs": torch.tensor([torch.nan, -torch.inf])}
     batch = load(write_train_file(tmp_path, [first, second | change]))
 
-    assert batch.old_log_probs[3:].isnan().tolist() == [True, False]
+    assert batch.log_probs("old")[3:].isnan().tolist() == [True, False]
 
 
 def test_a_column_of_another_length_is_left_out(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_token_ids_of_the_sampler_are_kept(tmp_path: Path) -> None:
 
     assert batch.rollout_ids is not None
     assert [row.tolist() for row in batch.rollout_ids] == [[4, 55, 6, 6], [7, 8]]
-    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("change", [{"tokens": ["a"]}, {"response_length": 99}])

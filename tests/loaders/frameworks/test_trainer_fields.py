@@ -76,10 +76,10 @@ def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
     torch.save({**trl(), "global_step": 40}, path)
     batch = load(path)
 
-    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+    assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
     assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
-    assert batch.rollout_log_probs.tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
-    assert batch.old_log_probs.tolist() == [-1.5, -9.0, -2.0, -3.0, -4.0]
+    assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
+    assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -3.0, -4.0]
     assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.0, -3.0, -4.0]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 1, 2, 3]
@@ -100,10 +100,10 @@ def test_whole_sequences_are_a_batch(write_fields: Any, tmp_path: Path) -> None:
     }
     torch.save(rows, path)
     for batch in (load(path), load(write_fields())):
-        assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+        assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
         assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
-        assert batch.rollout_log_probs.tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
-        assert batch.old_log_probs.tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
+        assert batch.log_probs("rollout").tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
+        assert batch.log_probs("old").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
         assert batch.prompt_ids is not None
         assert batch.prompt_ids.tolist() == [1, 2, 1]
 
@@ -227,13 +227,13 @@ def test_the_file_of_the_real_trl_opens() -> None:
     batch = load(DATA / "trl-1.16.0_step_2_rank_0.pt")
 
     assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (4, 8, 28, 2)
-    assert batch.response_ids[:7].tolist() == [20, 29, 27, 7, 8, 6, 12]
+    assert batch.require_ids()[:7].tolist() == [20, 29, 27, 7, 8, 6, 12]
     assert batch.response_mask[:7].tolist() == [1, 1, 1, 0, 0, 1, 1]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5, 6, 7, 5, 6, 7]
     assert len(set(batch.group_ids or ())) == 2
     written = batch.response_mask == 1
-    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs()
+    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs()
     assert 0 < diff.max() < 1e-5
 
 
@@ -250,7 +250,7 @@ def test_the_file_of_the_real_openrlhf_opens() -> None:
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 4, 5]
     written = batch.response_mask == 1
-    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs()
+    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs()
     assert 0 < diff.max() < 1e-5
 
 
@@ -260,7 +260,7 @@ def test_a_folder_of_the_real_datasets_opens() -> None:
 
     assert (len(batch), batch.num_rounds, batch.num_tokens) == (4, 8, 28)
     assert batch.group_ids == ("task 0", "task 0", "task 1", "task 1")
-    diff = batch.old_log_probs - batch.rollout_log_probs
+    diff = batch.log_probs("old") - batch.log_probs("rollout")
     assert torch.allclose(diff, torch.full_like(diff, -0.25))
     assert batch.images is not None
     assert [[shot.size for shot in row] for row in batch.images] == [

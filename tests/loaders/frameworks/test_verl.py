@@ -36,16 +36,16 @@ def test_a_data_proto_has_its_tokens_and_both_log_probs(path: Path) -> None:
 
     assert batch.offsets.tolist() == [0, 12, 24, 36]
     assert batch.lengths.tolist() == [9, 4, 2]
-    assert batch.response_ids[:10].tolist() == [
+    assert batch.require_ids()[:10].tolist() == [
         *(100, 101, 102, 151652, 151655, 151655, 151653, 200, 201),
         0,
     ]
-    assert batch.rollout_log_probs[:9].tolist() == [
+    assert batch.log_probs("rollout")[:9].tolist() == [
         *(-0.125, -0.25, -0.375),
         *(0.0, 0.0, 0.0, 0.0),
         *(-1.0, -1.125),
     ]
-    assert batch.old_log_probs[:9].tolist() == [
+    assert batch.log_probs("old")[:9].tolist() == [
         *(-0.375, -0.5, -0.625),
         *(-0.5, -0.625, -0.75, -0.875),
         *(-1.5, -1.625),
@@ -124,7 +124,7 @@ def test_nested_tensors_in_a_data_proto_are_rows_without_padding(path: Path) -> 
 
     assert batch.offsets.tolist() == [0, 9, 13, 15]
     assert batch.lengths.tolist() == [9, 4, 2]
-    assert batch.old_log_probs[7:9].tolist() == [-1.5, -1.625]
+    assert batch.log_probs("old")[7:9].tolist() == [-1.5, -1.625]
     assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [
         (4, 15),
@@ -146,7 +146,7 @@ def test_a_v1_payload_opens_without_its_padding_row(path: Path) -> None:
     assert batch.step == 7
     assert batch.rounds.num_tokens.tolist() == [3, 2, 4, 2]
     assert batch.offsets.tolist() == [0, 9, 13, 15]
-    assert batch.old_log_probs[7:9].tolist() == [-1.5, -1.625]
+    assert batch.log_probs("old")[7:9].tolist() == [-1.5, -1.625]
     assert batch.entropy is not None
     assert batch.entropy[9:13].tolist() == [0.0, 0.25, 0.5, 0.75]
     assert batch.loss_mask is not None

@@ -54,8 +54,8 @@ def test_verl_agent_has_a_row_a_step(tmp_path: Path) -> None:
     assert rows.rounds.sample.tolist() == [0, 1, 2, 3]
     assert batch.rounds.sample.tolist() == [0, 0, 1, 1]
     assert batch.rounds.round.tolist() == [0, 1, 0, 1]
-    assert batch.response_ids.tolist() == [11, 12, 16, 17, 18, 14, 19, 20]
-    assert batch.old_log_probs.tolist() == [-1, -2, 0, -5, -6, -3, 0, -7]
+    assert batch.require_ids().tolist() == [11, 12, 16, 17, 18, 14, 19, 20]
+    assert batch.log_probs("old").tolist() == [-1, -2, 0, -5, -6, -3, 0, -7]
     assert batch.group_ids == ("g", "g")
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.5]
@@ -142,15 +142,15 @@ def test_a_data_proto_of_roll_opens(tmp_path: Path) -> None:
     batch = load(path, sample_by="traj_id")
 
     assert rows.rounds.sample.tolist() == [0, 0, 1]
-    assert rows.response_ids.tolist() == [5, 6, 7, 8, 9]
-    assert rows.rollout_log_probs.tolist() == [-1, 0, -2, -3, -4]
-    assert rows.old_log_probs.tolist() == [-1.5, -9, -2.5, -3, -4.5]
+    assert rows.require_ids().tolist() == [5, 6, 7, 8, 9]
+    assert rows.log_probs("rollout").tolist() == [-1, 0, -2, -3, -4]
+    assert rows.log_probs("old").tolist() == [-1.5, -9, -2.5, -3, -4.5]
     assert rows.prompt_ids is not None
     assert rows.prompt_ids.tolist() == [1, 2, 3, 4]
     assert rows.group_ids == ("g", "g")
     assert rows.step == 7
     assert rows.meta["old_log_probs_source"] == "a pass of its own"
-    assert batch.response_ids.tolist() == [8, 9, 1, 2, 5, 6, 7]
+    assert batch.require_ids().tolist() == [8, 9, 1, 2, 5, 6, 7]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
 
 
@@ -222,10 +222,10 @@ def test_responses_that_are_whole_sequences_are_divided(
     assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [1, 1, 2]
     assert batch.prompt_offsets.tolist() == [0, 1, 3]
-    assert batch.response_ids.tolist() == [5, 6, 9, 7, 8]
+    assert batch.require_ids().tolist() == [5, 6, 9, 7, 8]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
-    assert batch.old_log_probs.tolist() == [-2, -2, 0, -2, -2]
-    assert batch.rollout_log_probs.tolist() == [-1, -1, 0, -1, -1]
+    assert batch.log_probs("old").tolist() == [-2, -2, 0, -2, -2]
+    assert batch.log_probs("rollout").tolist() == [-1, -1, 0, -1, -1]
     assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [(4, 5), (4, 3)]
     assert batch.meta["prompts"] == (

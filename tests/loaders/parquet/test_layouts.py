@@ -27,7 +27,7 @@ RESAVE = "Save the batch with `rounddiag.save`."
 def test_the_first_layout_opens() -> None:
     batch = load_parquet(FIRST)
     assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
-    assert batch.response_ids.dtype == torch.int32
+    assert batch.require_ids().dtype == torch.int32
     assert batch.advantages is not None
     assert batch.advantages.tolist() == [-1.5] * 5
     assert batch.position_ids is not None

@@ -27,15 +27,15 @@ def again(full: Batch, tmp_path: Path) -> Batch:
 def test_padding_is_left_out(again: Batch) -> None:
     assert again.offsets.tolist() == [0, 3, 3, 5]
     assert again.lengths.tolist() == [3, 0, 2]
-    assert again.response_ids.tolist() == [5, 6, 7, 8, 151655]
+    assert again.require_ids().tolist() == [5, 6, 7, 8, 151655]
     assert again.response_mask.tolist() == [True, False, True, True, True]
 
 
 def test_log_probs_keep_their_bits_and_their_width(again: Batch) -> None:
     nan, inf = float("nan"), float("inf")
-    assert again.rollout_log_probs.dtype == torch.float32
+    assert again.log_probs("rollout").dtype == torch.float32
     np.testing.assert_array_equal(again.rollout_log_probs, [-0.5, 0.0, nan, -inf, -2.0])
-    assert again.old_log_probs.dtype == torch.float64
+    assert again.log_probs("old").dtype == torch.float64
     np.testing.assert_array_equal(again.old_log_probs, [-0.1, -1.0, inf, nan, -2.5])
 
 
@@ -163,7 +163,7 @@ def test_ids_beyond_32_bits(tmp_path: Path) -> None:
     )
     save(batch, tmp_path / "wide.parquet")
     again = load_parquet(tmp_path / "wide.parquet")
-    assert again.response_ids.tolist() == [1 << 40, -1]
+    assert again.require_ids().tolist() == [1 << 40, -1]
 
 
 def test_tensors_of_any_device_that_require_grad(
@@ -181,10 +181,10 @@ def test_tensors_of_any_device_that_require_grad(
     )
     save(batch, tmp_path / "device.parquet")
     again = load_parquet(tmp_path / "device.parquet")
-    assert again.old_log_probs.dtype == torch.float16
-    assert again.rollout_log_probs.dtype == torch.bfloat16
-    assert again.old_log_probs.tolist() == [-0.5, -1.25]
-    assert again.rollout_log_probs.tolist() == [-0.5, -1.0]
+    assert again.log_probs("old").dtype == torch.float16
+    assert again.log_probs("rollout").dtype == torch.bfloat16
+    assert again.log_probs("old").tolist() == [-0.5, -1.25]
+    assert again.log_probs("rollout").tolist() == [-0.5, -1.0]
 
 
 @settings(max_examples=min(40, settings().max_examples))
@@ -200,7 +200,7 @@ def test_any_rows_come_back_bit_for_bit(
     again = load_parquet(path)
     assert torch.equal(again.offsets, batch.offsets)
     assert torch.equal(again.response_mask, batch.response_mask != 0)
-    assert torch.equal(again.old_log_probs.view(torch.int32), old.view(torch.int32))
+    assert torch.equal(again.log_probs("old").view(torch.int32), old.view(torch.int32))
 
 
 def bare(sizes: list[int], old: torch.Tensor | None = None) -> Batch:

@@ -60,7 +60,7 @@ def test_the_summary_is_that_of_the_columns(
 
 def test_the_means_of_a_batch() -> None:
     batch = hand_batch()
-    entropy = torch.full_like(batch.old_log_probs, 0.5)
+    entropy = torch.full_like(batch.log_probs("old"), 0.5)
     entropy[batch.response_mask == 0] = torch.nan
     first = int(batch.response_mask.nonzero()[0])
     entropy[first] = torch.nan  # left out

@@ -163,7 +163,7 @@ def test_lone_surrogates_in_names_are_escaped(full: Batch, tmp_path: Path) -> No
     odd = replace(
         full,
         group_ids=("a", "b", "\ud800"),
-        scores={"\ud800": full.old_log_probs},
+        scores={"\ud800": full.log_probs("old")},
         sample_columns={"x\udfff": np.arange(3)},
     )
     save(odd, tmp_path / "batch.parquet")

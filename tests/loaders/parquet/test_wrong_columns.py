@@ -24,10 +24,10 @@ def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (
-            {"old_log_probs": None},
+            {"response_mask": None},
             (
-                "`old_log_probs`: expected one column of this name; found 0 among"
-                " response_ids, response_mask, rollout_log_probs."
+                "`response_mask`: expected one column of this name; found 0 among"
+                " response_ids, rollout_log_probs, old_log_probs."
             ),
         ),
         (
@@ -54,7 +54,7 @@ def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:
         ),
         (
             {"score:ref": pa.array([[-1.5]], FLOATS)},
-            "`score:ref`: expected 2 values in row 0, as `response_ids`; found 1.",
+            "`score:ref`: expected 2 values in row 0, as `response_mask`; found 1.",
         ),
         (
             {"group_id": pa.array([1])},

@@ -50,7 +50,7 @@ def test_rows_one_by_one_are_rows(tmp_path: Path) -> None:
     batch = load(path)
 
     assert batch.offsets.tolist() == [0, 4, 5]
-    assert batch.old_log_probs.tolist() == [-1.5, -2.0, -9.0, -0.5, -3.0]
+    assert batch.log_probs("old").tolist() == [-1.5, -2.0, -9.0, -0.5, -3.0]
 
 
 def test_a_tensordict_alone_opens(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_tensordict_alone_opens(tmp_path: Path) -> None:
     with borrowed_names():
         torch.save(Consolidated(small_batch()), path)
 
-    assert load(path).old_log_probs[:2].tolist() == [-1.5, -2.0]
+    assert load(path).log_probs("old")[:2].tolist() == [-1.5, -2.0]
 
 
 def test_tensors_that_are_views_open(tmp_path: Path) -> None:
@@ -70,8 +70,17 @@ def test_tensors_that_are_views_open(tmp_path: Path) -> None:
     torch.save(fields, path)
     batch = load(path)
 
-    assert batch.old_log_probs.tolist() == [-1.5, -2.0, -9.0, -0.5, -3.0, 0.0, 0.0, 0.0]
-    assert batch.rollout_log_probs.tolist() == [-1.0] * 4 + [-4.0] * 4
+    assert batch.log_probs("old").tolist() == [
+        -1.5,
+        -2.0,
+        -9.0,
+        -0.5,
+        -3.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
+    assert batch.log_probs("rollout").tolist() == [-1.0] * 4 + [-4.0] * 4
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
 
 
@@ -84,8 +93,8 @@ def test_log_probs_keep_their_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
 
     for name in ("a.pt", "a.safetensors"):
         batch = load(tmp_path / name)
-        assert batch.old_log_probs.dtype == dtype
-        assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+        assert batch.log_probs("old").dtype == dtype
+        assert batch.log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
 def test_the_metadata_of_safetensors_is_heard(tmp_path: Path) -> None:
@@ -105,8 +114,8 @@ def test_an_npz_has_columns_and_facts_too(tmp_path: Path) -> None:
 
     assert batch.group_ids == ("a", "b")
     assert batch.step == 3
-    assert batch.response_ids.dtype == torch.int64
-    assert batch.response_ids[:4].tolist() == [5, 6, 7, 8]
+    assert batch.require_ids().dtype == torch.int64
+    assert batch.require_ids()[:4].tolist() == [5, 6, 7, 8]
 
 
 def test_a_compressed_npz_is_refused_with_how_to_save_it(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_extension_types_are_what_they_store(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({**even, "response_ids": ids}), path)
 
-    assert load(path).response_ids.tolist() == [5, 6, 7, 8, 9, 9]
+    assert load(path).require_ids().tolist() == [5, 6, 7, 8, 9, 9]
 
 
 def test_position_ids_keep_their_shape(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_padded_tensors_and_facts_of_all_are_known() -> None:
     )
 
     assert batch.lengths.tolist() == [2, 1]
-    assert batch.old_log_probs.dtype == torch.bfloat16
+    assert batch.log_probs("old").dtype == torch.bfloat16
     assert batch.step == 40
     assert batch.meta["sampling"] == {"temperature": 0.7}
     assert batch.meta["left_out"] == ["seed"]
@@ -111,13 +111,13 @@ def test_arrays_that_cannot_be_written_to_are_copied() -> None:
 def test_unsigned_ids_become_signed() -> None:
     ids = [np.array(row, dtype=np.uint32) for row in COLUMNS["response_ids"]]
 
-    assert load({**COLUMNS, "response_ids": ids}).response_ids.dtype == torch.int64
+    assert load({**COLUMNS, "response_ids": ids}).require_ids().dtype == torch.int64
 
 
 def test_a_missing_number_in_a_list_is_nan() -> None:
     batch = load({**COLUMNS, "rollout_log_probs": [[-1.0, 0.0, None], [-0.5]]})
 
-    assert batch.rollout_log_probs.isnan().tolist() == [False, False, True, False]
+    assert batch.log_probs("rollout").isnan().tolist() == [False, False, True, False]
 
 
 def test_a_response_without_a_token_keeps_its_dtype() -> None:
@@ -128,7 +128,7 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
     batch = load({**empty, "sample_ids": ["a", "b", "c"]})
 
     assert batch.lengths.tolist() == [3, 1, 0]
-    assert batch.response_ids.dtype == torch.int64
+    assert batch.require_ids().dtype == torch.int64
 
 
 @pytest.mark.parametrize(

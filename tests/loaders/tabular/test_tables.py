@@ -117,7 +117,7 @@ def test_padded_tensors_may_have_names_of_their_own(kind: str, tmp_path: Path) -
     )
 
     assert batch.lengths.tolist() == [3, 1]
-    assert batch.old_log_probs.tolist() == [-1.5, -9.0, -2.0, -0.25, 0.0, 0.0]
+    assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -0.25, 0.0, 0.0]
     assert batch.rounds.num_tokens.tolist() == [1, 1, 1]
 
 

@@ -35,7 +35,7 @@ MB = 10**6
 def test_a_batch_weighs_its_tensors_its_rounds_and_its_objects() -> None:
     batch = hand_batch()  # of 3 samples
     per_position = sum(tensor.dtype.itemsize for tensor in batch.per_token.values())
-    size = len(batch.response_ids) * per_position + 8 * (4 + 3)
+    size = len(batch.require_ids()) * per_position + 8 * (4 + 3)
     size += 32 * batch.num_rounds + 3 * 58
     none = ("sample_ids", "group_ids", "rewards", "prompt_ids", "prompt_offsets")
     empty = ("scores", "sample_columns", "round_columns")
@@ -314,7 +314,7 @@ FORGED: dict[str, Callable[[Path], object]] = {
         lambda facts: facts["meta"]["meta"].update(checks={})
     ),
     "a newer version": footer(lambda facts: facts.update(version=99)),
-    "no column of log-probs": column("old_log_probs", None),
+    "no column of the mask": column("response_mask", None),
     "ids that are texts": column("response_ids", [["a"], ["b"], ["c"]]),
     "rows of other lengths": column("rollout_log_probs", [[1.0], [1.0], [1.0]]),
     "rows that are null": column("response_mask", [None, None, None]),

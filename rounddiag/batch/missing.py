@@ -1,0 +1,79 @@
+"""What a batch lacks, in one sentence: the same wherever it is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from rounddiag.batch.batch import Batch
+
+_ENGINES = {"old": "training engine", "rollout": "sampler"}
+
+
+_FIELDS = {"ids": "response_ids", "text": "response_ids"}
+
+
+class MissingError(BatchError):
+    """A batch lacks a field that is needed; the message says why.
+
+    Parameters
+    ----------
+    batch : Batch
+    *what : str
+        What is needed, as of `Batch.lacks`.
+    """
+
+    def __init__(self, batch: Batch, *what: str) -> None:
+        super().__init__(lacks(batch, *what) or "")
+        missing = next(one for one in what if lacks(batch, one))
+        engine = f"{missing}_log_probs" if missing in _ENGINES else missing
+        self.field = _FIELDS.get(missing, engine)
+
+
+def lacks(batch: Batch, *what: str) -> str | None:
+    """Return why a batch lacks the first of some things that it lacks."""
+    return next((why for one in what if (why := _why(batch, one))), None)
+
+
+def _why(batch: Batch, what: str) -> str | None:
+    has_ids, has_pieces = batch.response_ids is not None, batch.pieces is not None
+    if what in ("ids", "text"):
+        is_there = has_ids or (what == "text" and has_pieces)
+        return None if is_there else _no_ids(batch)
+    if what == "tokenizer":
+        why = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
+        return None if has_pieces or batch.tokenizer is not None else why
+    if what in _ENGINES:
+        is_there = getattr(batch, f"{what}_log_probs") is not None
+        return None if is_there else _no_log_probs(batch)
+    is_there = what in batch.scores or getattr(batch, what, None) is not None
+    return None if is_there else f"This batch has no `{what}`."
+
+
+def _no_ids(batch: Batch) -> str:
+    if batch.is_redacted:
+        return (
+            "This batch was saved with `redact=True`, which leaves out token ids and"
+            " text: load the original file."
+        )
+    if batch.pieces is None:
+        return "This batch has no token ids: save those that the engine had."
+    return (
+        "This batch has text without token ids: save the ids that the engine had,"
+        " since text cannot be turned back into them."
+    )
+
+
+def _no_log_probs(batch: Batch) -> str:
+    known = [
+        engine
+        for name, engine in _ENGINES.items()
+        if getattr(batch, f"{name}_log_probs") is not None
+    ]
+    has = f"the {known[0]}'s log-probs only" if known else "no log-probs"
+    if batch.response_ids is None:
+        return f"This batch has {has}: save both engines' with the token ids."
+    adds = "the second" if known else "one engine's"
+    return f"This batch has {has}: `rd.rescore(batch, MODEL)` adds {adds}."

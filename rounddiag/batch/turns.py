@@ -1,0 +1,202 @@
+"""Turns: what each role said, and the positions and pieces of a batch without ids."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+from rounddiag.wording import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rounddiag.batch.batch import Batch
+    from rounddiag.vision import Screenshot
+
+GENERATED = "assistant"  # the role whose turns are rounds
+# How GPT-2 splits text before its merges: words, numbers and signs with one space.
+_PIECE = re.compile(r" ?[^\W\d_]+| ?\d+| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+")
+
+
+class Turn(NamedTuple):
+    """What one role said before another role went on.
+
+    Attributes
+    ----------
+    role: Such as `system`, `user`, `tool`; the rounds are the turns of `assistant`.
+    text: All of it, without the marks of a chat template.
+    num_images: How many of the sample's screenshots it has.
+    """
+
+    role: str
+    text: str
+    num_images: int = 0
+
+
+Turns: TypeAlias = tuple[tuple[Turn, ...], ...]  # of each sample
+
+
+def split_text(text: str) -> list[str]:
+    """Split a text into pieces; joined, they are the text. An empty text is one piece.
+
+    Examples
+    --------
+    >>> split_text("click(100, 20)")
+    ['click', '(', '100', ',', ' 20', ')']
+    """
+    return _PIECE.findall(text) or [text]
+
+
+def as_turns(
+    samples: Iterable[Iterable[Sequence[Any]]],
+) -> tuple[tuple[Turn, ...], ...]:
+    """Return turns of samples that are given as plain tuples.
+
+    Examples
+    --------
+    >>> as_turns([[("user", "Go.")]])
+    ((Turn(role='user', text='Go.', num_images=0),),)
+    """
+    return tuple(
+        tuple(
+            Turn(encodable(role), encodable(text), *num_images)
+            for role, text, *num_images in turns
+        )
+        for turns in samples
+    )
+
+
+def fields_of_turns(samples: Iterable[Iterable[Sequence[Any]]]) -> dict[str, Any]:
+    """Return the fields of `Batch.from_rows` that turns make."""
+    rows = [_sample_fields(number, turns) for number, turns in enumerate(samples)]
+    fields: dict[str, Any] = {name: [row[name] for row in rows] for name in _ROWS}
+    has_images = any(map(len, fields["images"]))
+    fields["images"] = tuple(map(tuple, fields["images"])) if has_images else None
+    if not any(_touches(row) for row in rows):
+        fields["round_ids"] = None  # the mask alone separates the rounds
+    if all(np.isnan(row).all() for row in fields["rollout_log_probs"]):
+        fields["rollout_log_probs"] = None
+    return fields
+
+
+_ROWS = (
+    *("turns", "images", "response_mask", "pieces", "round_ids"),
+    "rollout_log_probs",
+)
+
+
+def _sample_fields(number: int, turns: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    known, images, sizes, ends = [], [], [], [0]
+    log_probs: list[float] = []
+    num_rounds = 0
+    has_begun = False
+    for turn in turns:
+        role, text, shots, tokens, scores = _parts(number, turn)
+        position = None if not has_begun else len(ends) - 1
+        images += [_placed(shot, num_rounds, position) for shot in shots]
+        known.append(Turn(role, text, len(shots)))
+        is_round = role == GENERATED
+        has_begun |= is_round
+        if not has_begun:
+            continue
+        pieces = tokens or split_text(text)
+        num_rounds += is_round
+        sizes.append((num_rounds if is_round else 0, len(pieces)))
+        ends += [ends[-1] + end for end in accumulate(map(len, pieces))]
+        log_probs += scores or [np.nan] * len(pieces)
+    marks = np.repeat(*np.array(sizes, dtype=np.int64).reshape(-1, 2).T)
+    return {
+        "turns": known,
+        "images": images,
+        "response_mask": (marks > 0).astype(np.uint8),
+        "pieces": np.array(ends[1:], dtype=np.int32),
+        "round_ids": np.maximum.accumulate(marks).astype(np.int32),
+        "rollout_log_probs": np.array(log_probs, dtype=np.float32),
+    }
+
+
+def _parts(
+    number: int, turn: Sequence[Any]
+) -> tuple[str, str, Sequence[Screenshot], list[str], list[float]]:
+    """Return the parts of a turn, the last three of which may be left out."""
+    role, text, shots, given, scores, *_ = (*turn, (), (), ())
+    text, tokens = encodable(text), [*map(encodable, given)]
+    log_probs = [*map(float, scores)]
+    if tokens and "".join(tokens) != text:
+        raise _turn_error(number, f"the text {text!r:.40}", f"{''.join(tokens)!r:.40}")
+    if log_probs and len(log_probs) != len(tokens):
+        raise _turn_error(number, f"{len(tokens)} log-probs", str(len(log_probs)))
+    return encodable(role), text, shots, tokens, log_probs
+
+
+def _turn_error(sample: int, expected: str, found: str) -> BatchError:
+    return BatchError.build(
+        key="turns",
+        expected=f"tokens of a turn of sample {sample} that have {expected}",
+        found=found,
+        advice="Give the tokens of the whole turn, or its text alone.",
+    )
+
+
+def _placed(shot: Screenshot, round_: int, position: int | None) -> Screenshot:
+    """Place a screenshot before the next round, unless its own place is known."""
+    if shot.round is not None or shot.position is not None:
+        return shot
+    return replace(shot, round=round_, position=position)
+
+
+def _touches(row: dict[str, Any]) -> bool:
+    """Return whether two rounds follow each other without an observation."""
+    changes = np.diff(row["round_ids"]) != 0
+    mask = row["response_mask"]
+    return bool((changes & (mask[1:] == 1) & (mask[:-1] == 1)).any())
+
+
+def prompt_pieces(batch: Batch, sample: int) -> list[str]:
+    """Return the pieces of text of a sample's prompt, of a batch with turns.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> turns = [("user", "Go on."), ("assistant", "click(1, 2)")]
+    >>> prompt_pieces(rd.Batch.from_turns([turns]), 0)
+    ['Go', ' on', '.']
+    """
+    turns = (batch.turns or ((),) * len(batch))[sample]
+    prompt = turns[: len(turns) - len(response_turns(turns))]
+    return [piece for turn in prompt for piece in split_text(turn.text)]
+
+
+def response_turns(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the turns from the first that the model wrote.
+
+    Examples
+    --------
+    >>> response_turns([Turn("user", "Go."), Turn("assistant", "click(1, 2)")])
+    [Turn(role='assistant', text='click(1, 2)', num_images=0)]
+    """
+    roles = [turn.role for turn in turns]
+    return turns[roles.index(GENERATED) if GENERATED in roles else len(roles) :]
+
+
+def piece_texts(batch: Batch, sample: int) -> list[str]:
+    """Return the piece of text of every position of a sample of a batch with pieces.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> turns = [("user", "Go."), ("assistant", "click(1, 2)"), ("tool", "done")]
+    >>> piece_texts(rd.Batch.from_turns([turns]), 0)
+    ['click', '(', '1', ',', ' 2', ')', 'done']
+    """
+    assert batch.turns is not None  # noqa: S101 pieces come with them
+    assert batch.pieces is not None  # noqa: S101
+    text = "".join(turn.text for turn in response_turns(batch.turns[sample]))
+    begin = int(batch.offsets[sample])
+    ends = batch.pieces[begin : begin + int(batch.lengths[sample])].tolist()
+    return [text[start:stop] for start, stop in pairwise([0, *ends])]
