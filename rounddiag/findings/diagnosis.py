@@ -26,7 +26,7 @@ from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
-from rounddiag.findings.kept import keep_on
+from rounddiag.findings.kept import find_kept, keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
@@ -306,14 +306,35 @@ def diagnose(
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
     batch = measure(batch).require_batch()
-    if kind is None and {a, b} == {"current", "old"}:
-        kind = "update"
+    kind = kind or _kind_of_pair(a, b)
     if kind is not None:
         named_range(kind)
     if healthy is not None:
         healthy = measure(healthy).require_batch()
     make = partial(_diagnose, batch, healthy, kind, a, b)
     return keep_on(batch, (kind, a, b), make, healthy)
+
+
+def known_diagnosis(
+    batch: Batch, a: str = "old", b: str = "rollout"
+) -> Diagnosis | None:
+    """Return what `diagnose` has found of a batch before; None if nobody asked.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> known_diagnosis(batch) is None
+    True
+    >>> found = rd.diagnose(batch)
+    >>> known_diagnosis(batch) is found
+    True
+    """
+    return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)
+
+
+def _kind_of_pair(a: str, b: str) -> str | None:
+    return "update" if {a, b} == {"current", "old"} else None
 
 
 def _diagnose(
