@@ -12,6 +12,7 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import all_registered, select_hypotheses
+from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def rescore(
     engine : str, path-like, LocalEngine or callable
         As of `prove`: pictures go to a server only if its address is passed here.
     change : str, optional
-        The name of a hypothesis: what is read or computed otherwise.
+        The name of a hypothesis: what is read or computed otherwise. Of a family, with
+        its number: `position_gap_37`.
     samples : sequence of int, optional
         By default all.
     device : str
@@ -88,6 +90,10 @@ def rescore(
 
 
 def _require(name: str) -> Hypothesis:
+    family, _, number = name.rpartition("_")
+    for one in NUMBERED:
+        if one.name == family and number.lstrip("-").isdecimal():
+            return one.at(int(number))
     found = [
         one for one in select_hypotheses(all_registered(), [name]) if one.name == name
     ]

@@ -274,6 +274,7 @@ class Scorer:
             if each.edit is None:
                 continue
             found = each.edit(one, self.samples)
+            found = [found] if isinstance(found, Request) else found
             if not found:
                 return None
             if edited and len(found) == 1 and len(found[0].ids) == len(one.ids):
