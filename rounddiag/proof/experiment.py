@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
-from rounddiag.proof.base import find_base
+from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
@@ -30,26 +34,15 @@ from rounddiag.proof.hypotheses.hypothesis import (
 from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
-from rounddiag.proof.plan import announce, plan_proof
-from rounddiag.proof.proof import NOTHING_CHANGED
+from rounddiag.proof.plan import Plan, announce, plan_proof
+from rounddiag.proof.proof import NOTHING_CHANGED, Proof
 from rounddiag.proof.samples import MOST, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
-from rounddiag.proof.search import ALIKE, KEPT, Search, is_exact
+from rounddiag.proof.search import ALIKE, KEPT, Finalists, Search, is_exact
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.base import Base
-    from rounddiag.proof.plan import Plan
-    from rounddiag.proof.proof import Proof
-    from rounddiag.proof.search import Finalists
 
 FIRST, SECOND = 2, 5  # samples
 MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.noise import log_density
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
 _EQUAL = 8.0  # nats before tempering: one after it

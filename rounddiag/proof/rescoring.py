@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
-from rounddiag.proof.hypotheses import all_registered, select_hypotheses
+from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.proof.hypotheses import Hypothesis
 
 RESCORED = "rescored"
 

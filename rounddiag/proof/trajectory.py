@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.chat import Chat
-    from rounddiag.vision import Screenshot
+from rounddiag.proof.chat import Chat
+from rounddiag.vision import Screenshot
 
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""

@@ -74,7 +74,8 @@ _again = partial(register, cause="retokenised")
 )
 @_rewrite_history
 def _render(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
-    return samples.chat and samples.chat.render(_written(one, number))
+    chat = samples.chat
+    return None if chat is None else chat.render(_written(one, number))
 
 
 @_again(
@@ -82,7 +83,8 @@ def _render(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
 )
 @_rewrite_history
 def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
-    return samples.chat and samples.chat.retokenise(_written(one, number))
+    chat = samples.chat
+    return None if chat is None else chat.retokenise(_written(one, number))
 
 
 @_again(
