@@ -40,7 +40,7 @@ from rounddiag.findings.reference import (
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, judge
 from rounddiag.findings.view import View
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -297,13 +297,13 @@ def diagnose(
     """
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
-    batch = measure(batch).require_batch()
+    batch = open_measured(batch).require_batch()
     if kind is None and {a, b} == {"current", "old"}:
         kind = "update"
     if kind is not None:
         named_range(kind)
     if healthy is not None:
-        healthy = measure(healthy).require_batch()
+        healthy = open_measured(healthy).require_batch()
     make = partial(_diagnose, batch, healthy, kind, a, b)
     return keep_on(batch, (kind, a, b), make, healthy)
 
