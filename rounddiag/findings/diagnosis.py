@@ -45,7 +45,7 @@ from rounddiag.findings.sentence import (
 )
 from rounddiag.findings.verdict import Verdict, judge
 from rounddiag.findings.view import View
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -305,12 +305,12 @@ def diagnose(
     """
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
-    batch = measure(batch).require_batch()
+    batch = open_measured(batch).require_batch()
     kind = kind or _kind_of_pair(a, b)
     if kind is not None:
         named_range(kind)
     if healthy is not None:
-        healthy = measure(healthy).require_batch()
+        healthy = open_measured(healthy).require_batch()
     make = partial(_diagnose, batch, healthy, kind, a, b)
     return keep_on(batch, (kind, a, b), make, healthy)
 
