@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -16,9 +16,6 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 NAN = math.nan
 IDS = ("a", "b", "c")
