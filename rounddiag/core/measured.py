@@ -22,7 +22,7 @@ from rounddiag.core.columns import (
     sample_clusters,
     token_values,
 )
-from rounddiag.core.divergence import read_prob_diffs
+from rounddiag.core.divergence import TokenMetric, read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
     rounds_of_tokens,
@@ -37,7 +37,7 @@ from rounddiag.core.scores import (
 )
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
-from rounddiag.schema import METRICS, TOKENS
+from rounddiag.schema import METRICS, TOKENS, Pair
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.schema import Pair
 
 AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch

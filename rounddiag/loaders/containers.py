@@ -24,7 +24,7 @@ from rounddiag.loaders.stored import (
     read_tensordict,
 )
 from rounddiag.loaders.tables import columns_from_records
-from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,12 +133,14 @@ def _arrow(source: Source) -> object:
 
 
 def _zip(source: Source) -> object:
-    entries = zip_entries(source.whole())
-    if any(name.endswith("/data.pkl") for name in entries):
+    with open_zip(source.whole()) as archive:
+        names = archive.namelist()
+    if any(name.endswith("/data.pkl") for name in names):
         return _fields_or_columns(read_torch(source.whole()), source)
-    if entries and all(name.endswith(".npy") for name in entries):
-        return _npz(entries)
-    return UnknownContent(f"a zip of {format_names(entries)}")
+    if names and all(name.endswith(".npy") for name in names):
+        return _npz(zip_entries(source.whole()))
+    kind = f"a zip of another program, with {format_names(names)}"
+    return UnknownContent(kind, tuple(names))
 
 
 def _pickle(source: Source) -> object:

@@ -183,9 +183,14 @@ def _discovered() -> Iterator[Format]:
 
 
 def find_all() -> tuple[Format, ...]:
-    """Return all formats, those that need more keys first, and ours around them."""
-    found = sorted(_discovered(), key=lambda form: -len(form.keys))
-    return (OWN, OWN_RANKS, *dict.fromkeys(found), TENSORS, DATASET)
+    """Return all formats, those that need more keys first, and ours around them.
+
+    Trajectories follow the tables under verl's names: those may have texts as well.
+    """
+    found = [*dict.fromkeys(sorted(_discovered(), key=lambda form: -len(form.keys)))]
+    turns = [form for form in found if form.trajectories is not None]
+    others = [form for form in found if form.trajectories is None]
+    return (OWN, OWN_RANKS, *others, TENSORS, *turns, DATASET)
 
 
 UNVERIFIED = "unverified: laid out from its source"

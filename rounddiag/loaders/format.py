@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from rounddiag.batch import Batch
+    from rounddiag.loaders.assembly.turns import Trajectory
     from rounddiag.loaders.source import Source
 
 
@@ -34,6 +35,8 @@ class Format:
         made from the writer's source code.
     in_parts : bool
         Whether one step may be split over several files.
+    trajectories : callable, optional
+        Reads the same as `Trajectory` objects, for `attach`.
     reason : str
         What a file of it lacks, if it cannot be opened; `read` raises that error.
     """
@@ -45,6 +48,7 @@ class Format:
     read: Callable[[Any, Source], Batch]
     verified: str = ""
     in_parts: bool = False
+    trajectories: Callable[[Any, Source], Iterable[Trajectory]] | None = None
     reason: str = ""
 
     def missing_keys(self, names: Collection[str]) -> list[str]:

@@ -193,6 +193,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
+def read_document(source: Source) -> dict[str, Any]:
+    """Return the one JSON object of a file; its lists of numbers are arrays."""
+    try:
+        document: dict[str, Any] = parse_json(
+            source.whole().read(), dict, pairs=_object
+        )
+    except JsonError as error:
+        raise source.damage_error(found=str(error)) from error
+    return document
+
+
 def objects_in(value: object) -> list[dict[str, Any]]:
     """Return the objects in a list; none in any other value."""
     items = value if isinstance(value, list) else []

@@ -194,12 +194,23 @@ def _unknown_error(source: Source, root: object) -> LoadError:
     """Return the error for content of no known format."""
     advice = root.advice if isinstance(root, UnknownContent) else ""
     advice += "`rounddiag.formats()` lists what can be opened."
-    is_table = isinstance(root, Table | JsonLines) or (
-        isinstance(root, Mapping) and not is_weights(root)
-    )
-    if is_table and content_names(root):
+    found = describe_content(root)
+    if isinstance(root, Table | JsonLines) and not _has_numbers(root):
+        found += ": texts without token ids or log-probs"
+        advice += " Rows of `messages`, or of `prompt` and `completion`, open as turns."
+    elif content_names(root) and (
+        isinstance(root, Table | JsonLines)
+        or (isinstance(root, Mapping) and not is_weights(root))
+    ):
         advice += f" {columns_example(content_names(root))}"
-    return source.error("a saved batch", describe_content(root), advice)
+    return source.error("a saved batch", found, advice)
+
+
+def _has_numbers(root: Table | JsonLines) -> bool:
+    """Return whether a column has several numbers per row, as ids and log-probs do."""
+    if isinstance(root, Table):
+        return len(root.fields) > 0
+    return any(isinstance(value, np.ndarray) for value in root.first.values())
 
 
 def load(  # noqa: PLR0913 all but the path by keyword

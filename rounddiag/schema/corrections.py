@@ -8,7 +8,7 @@ whole samples, whose statistic is outside bounds. A new one is a record here;
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from rounddiag.errors import FrameError, nearest
@@ -51,6 +51,39 @@ class Correction:
     estimator: Estimator = "ratio"
     level: Level = "token"
     bounds: tuple[float, float] = (0.0, math.inf)
+
+    @property
+    def limit(self) -> float | None:
+        """The upper one of its bounds, else the largest weight; None without any."""
+        highs = (self.bounds[1], self.clip[1])
+        return next((high for high in highs if math.isfinite(high)), None)
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether its limit is a ratio, of which 1 is no mismatch."""
+        return math.isinf(self.bounds[1]) or self.estimator in ("ratio", "k1")
+
+    def limited(self, limit: float) -> Correction:
+        """Return it with another limit; of two bounds, the lower one moves as far.
+
+        Examples
+        --------
+        >>> CORRECTIONS["icepop"].limited(25.0).bounds
+        (0.25, 25.0)
+        """
+        low, high = self.bounds
+        if not limit > (1 if self.is_ratio else 0):
+            raise FrameError.build(
+                key="limit",
+                expected="a ratio above 1" if self.is_ratio else "a number above 0",
+                found=f"{limit!r:.80}",
+                advice="Leave it out for the default of the trainers.",
+            )
+        if math.isinf(high):
+            return replace(self, clip=(self.clip[0], limit))
+        if low > 0:
+            low **= math.log(limit) / math.log(high)
+        return replace(self, bounds=(low, limit))
 
 
 def _upper(bound: float) -> tuple[float, float]:

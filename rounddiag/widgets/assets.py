@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _PAGE = Path(__file__).with_name("page")
 # In the order of the script: constants and classes come before their first use.
 _SCRIPTS = (
-    *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
+    *("dom", "kernel", "figure", "dialogs", "fields", "filter", "corrections"),
+    "controls",
     *("overview", "token_plot", "text", "token_numbers", "screenshots", "sample"),
     "attempts",
     *("drawer", "keys", "layout", "steps", "snapshot", "page"),

@@ -52,9 +52,10 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
         `along` of `plot_positions`), `layers`, `colors` (`"fixed"` or `"fitted"`). What
         is kept and marked: `filter={"rank": [3], "round": {"from": 5}}`, `finding` (its
         number), `current={"sample": 3, "round": 1, "token": 0}`,
-        `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats. The sample:
-        `scope` of the token plot (`"auto"`, `"round"`, `"sample"`), `log_probs`,
-        `text_color`, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
+        `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats, `correction`
+        (its name) with another `limit`. The sample: `scope` of the token plot
+        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
+        actions, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
         `step`.
 
     Returns

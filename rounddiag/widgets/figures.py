@@ -22,6 +22,7 @@ from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
+from rounddiag.widgets.corrections import DROPPED, mark_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,6 +269,10 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
 def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
     """Draw every sample in every round that the filter keeps."""
     figure, kept = _heatmap(session, theme), session.state.filter.get("round")
+    tokens, fates = session.filtered_batch.tokens, session.fates
+    if fates is not None and figure.data and session.difference is None:
+        is_dropped = fates[session.own_columns.flat_index(tokens)] == DROPPED
+        mark_dropped(figure, tokens, is_dropped, theme_of(theme))
     first = kept.get("from") if isinstance(kept, dict) else None
     if first:
         cover_rounds_before(figure, first, theme)

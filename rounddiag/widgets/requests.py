@@ -12,7 +12,9 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch.html import describe_sources, failed_checks
+from rounddiag.schema import Pair
 from rounddiag.stats.perplexity import overall
+from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
     available_layers,
     empty_reason,
@@ -82,6 +84,7 @@ class RequestHandler:
             "list": self._list,
             "marks": self._marks,
             "kept": self._kept,
+            "fates": self._fates,
             "beyond": self._beyond,
             "values": lambda name: value_means(self._session, name),
         }
@@ -116,6 +119,7 @@ class RequestHandler:
             "groups": None
             if pair or state.by is None
             else value_means(session, state.by),
+            "corrected": self._corrected(),
             "counts": {
                 **filtered.count_beyond(state.threshold),
                 "empty_reason": empty_reason(filtered),
@@ -198,6 +202,24 @@ class RequestHandler:
             first = columns.flat_index(own.iloc[:1].assign(round=0, token=0))
             is_kept[columns.flat_index(own) - first] = True
         return {"is_kept": is_kept}
+
+    def _fates(self, sample: int) -> dict[str, Any]:
+        """Return what the chosen correction does to the tokens of a sample."""
+        fates, columns = self._session.fates, self._session.own_columns
+        if fates is None:
+            return {"fate": None}
+        first = np.searchsorted(columns.batch.columns.owner, sample)
+        begin = int(columns.round_sizes[:first].sum())
+        return {"fate": fates[begin : begin + columns.num_tokens_of(sample)]}
+
+    def _corrected(self) -> dict[str, Any] | None:
+        """Say what the chosen correction does to the step."""
+        session, state = self._session, self._session.state
+        correction, fates = chosen_correction(state), session.fates
+        if correction is None or fates is None:
+            return None
+        pair = Pair(state.a, state.b)
+        return describe_correction(session.full_batch, correction, fates, pair)
 
     def _beyond(self) -> dict[str, Any]:
         """Return the samples with a kept token beyond the threshold."""

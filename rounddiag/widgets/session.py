@@ -16,6 +16,7 @@ from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.errors import FrameError
 from rounddiag.findings import View, diagnose, round_onset
 from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis, Finding, Onset, Range
+    from rounddiag.schema import Correction
     from rounddiag.widgets.filters import FilteredBatch
 
 
@@ -80,6 +82,7 @@ class Session:
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
         self._read_view = lru_cache(partial(_read_view, self.batches))
         self._find_onset = lru_cache(partial(_find_onset, self.batches))
+        self._find_fates = lru_cache(partial(_find_fates, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
@@ -139,6 +142,7 @@ class Session:
         self._diagnose.cache_clear()
         self._read_view.cache_clear()
         self._find_onset.cache_clear()
+        self._find_fates.cache_clear()
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -157,6 +161,14 @@ class Session:
     def onset(self) -> Onset | None:
         """The round from which on the active batch differs, if there is one."""
         return self._find_onset(self.state.batch, self.state.a, self.state.b)
+
+    @property
+    def fates(self) -> Array | None:
+        """What the chosen correction does to each token of the active batch."""
+        state, correction = self.state, chosen_correction(self.state)
+        if correction is None:
+            return None
+        return self._find_fates(state.batch, correction, state.a, state.b)
 
     def open_at_evidence(self) -> bool:
         """Go to the evidence of the first finding, unless anybody has chosen a place.
@@ -396,6 +408,12 @@ def _read_view(
 
 def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset | None:
     return round_onset(batches[batch], a, b)
+
+
+def _find_fates(
+    batches: Sequence[Batch], batch: int, correction: Correction, a: str, b: str
+) -> Array:
+    return find_fates(batches[batch], correction, a, b)
 
 
 # What is as good to look at as the largest |diff|, if it has screenshots.

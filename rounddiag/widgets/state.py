@@ -17,6 +17,7 @@ from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
+from rounddiag.widgets.corrections import chosen_correction, offered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,8 @@ Scope: TypeAlias = Literal["auto", "round", "sample"]
 TextColor: TypeAlias = Literal[
     "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
 ]
+# What the numbers of actions count; by default what their grammar says.
+Frame: TypeAlias = Literal["pixels", "thousand", "unit"]
 # Columns that an order of the heatmap has.
 _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
@@ -44,6 +47,7 @@ _CHOICES = {
     "colors": get_args(Colors),
     "scope": get_args(Scope),
     "text_color": get_args(TextColor),
+    "coordinates": (None, *get_args(Frame)),
 }
 # What a note is on: a sample, a round of it, or a token of that.
 _NOTE_KEYS = ("sample", "round", "token")
@@ -87,6 +91,11 @@ class State:
     log_probs: Whether it shows both log-probs too.
     text_color: What colours the text: `diff`, `probability`, `entropy`, `advantage`,
         `loss_mask` or `importance_weight`.
+    coordinates: The frame in which the numbers of all actions are read: `pixels` of the
+        screenshot, `thousand` (0 to 1000) or `unit` (0 to 1); None for that of their
+        grammar.
+    correction: Of `rounddiag.schema.CORRECTIONS`: tokens that it drops are struck.
+    limit: Its upper bound or largest weight; None for the default of the trainers.
     notes: What somebody wrote: `text`, and the `sample` it is on, or the `sample` and
         `round`, or the `sample`, `round` and `token`.
     layout: `height` of the explorer and of its `drawer` in pixels; which `list` the
@@ -112,6 +121,9 @@ class State:
     scope: Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
+    coordinates: Frame | None = None
+    correction: str | None = None
+    limit: float | None = None
     notes: Sequence[Mapping[str, Any]] = field(default_factory=list)
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
@@ -124,6 +136,9 @@ class State:
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
         _check_entry("threshold", size, "a number of nats above 0", is_valid=is_size)
+        limit = self.limit
+        is_limit = limit is None or (_is_number(limit) and 0 < limit < math.inf)
+        _check_entry("limit", limit, "a number above 0, or None", is_valid=is_limit)
         other = f"another score than `a`, {self.a!r}"
         _check_entry("b", self.b, other, is_valid=self.b != self.a)
         layers: Any = self.layers
@@ -289,6 +304,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
         "layers": LAYERS,
         "columns": columns.offers(),
+        "correction": offered(batch),
         "samples": [*(batch.sample_ids or ())],
     }
 
@@ -299,6 +315,11 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
         known = [None, *options[key]] if key == "by" else options[key]
         value = getattr(state, key)
         _check_option(key, value, f"one of {known}", is_valid=value in known)
+    known = [None, *(one["name"] for one in options["correction"])]
+    expected = f"one of {known}"
+    is_known = state.correction in known
+    _check_option("correction", state.correction, expected, is_valid=is_known)
+    chosen_correction(state)  # raises if it cannot have the limit
     resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples

@@ -207,7 +207,9 @@ def test_means_of_both_are_drawn_and_their_parts_can_be_left_out(
     expect(notes).to_contain_text(f"{SECOND}: paired, 64 samples")
     expect(rounds).to_contain_text(SECOND)
     expect(rounds).to_contain_text("difference of means")
-    page.get_by_label("Order, colours, scores, axis and layers", exact=True).click()
+    page.get_by_label(
+        "Order, correction, colours, scores, axis and layers", exact=True
+    ).click()
     page.get_by_label("difference", exact=True).and_(
         page.locator("[type=checkbox]")
     ).uncheck()

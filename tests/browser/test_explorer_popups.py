@@ -43,7 +43,7 @@ def opened(chromium: Browser) -> Iterator[DirectPage]:
         *("About this figure: Rounds", "About this figure: Samples"),
         *("About this figure: Tokens", "Colours and lines of the text"),
         *("Verdict", "Filter by text or any column", "About the batch"),
-        "Order, colours, scores, axis and layers",
+        "Order, correction, colours, scores, axis and layers",
     ],
 )
 @pytest.mark.parametrize("is_full", [False, True])

@@ -238,3 +238,28 @@ def test_weights_equal_those_of_plain_loops(seed: int) -> None:
             np.testing.assert_allclose(
                 found, expected, rtol=1e-6, err_msg=str(correction)
             )
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "bounds", "largest"),
+    [
+        ("icepop", 25.0, (0.25, 25.0), math.inf),  # both as far, in logarithms
+        ("geometric", 1.001**0.5, (0.999**0.5, 1.001**0.5), math.inf),
+        ("tis", 1.5, (0.0, math.inf), 1.5),
+        ("sequence_rejection", 4.0, (0.25, 4.0), 2.0),  # its cap stays
+        ("k3_rejection", 0.5, (0.0, 0.5), math.inf),
+    ],
+)
+def test_another_limit_of_a_correction(
+    name: str, limit: float, bounds: tuple[float, float], largest: float
+) -> None:
+    changed = CORRECTIONS[name].limited(limit)
+    assert changed.limit == limit
+    assert changed.bounds == pytest.approx(bounds)
+    assert changed.clip[1] == largest
+
+
+@pytest.mark.parametrize(("name", "limit"), [("icepop", 1.0), ("k3_rejection", 0.0)])
+def test_a_limit_that_keeps_nothing_is_refused(name: str, limit: float) -> None:
+    with pytest.raises(FrameError, match="`limit`: expected a"):
+        CORRECTIONS[name].limited(limit)

@@ -6,9 +6,11 @@ import json
 from math import nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rounddiag import explore, load
+from rounddiag.core.weights import token_weights
 from rounddiag.errors import FrameError
 from rounddiag.widgets import requests
 from rounddiag.widgets.requests import RequestHandler
@@ -18,7 +20,7 @@ from tests.batches import hand_batch
 
 OVERVIEW = {
     *("head", "pair", "options", "state", "figures", "note", "counts"),
-    "groups",
+    *("groups", "corrected"),
     *("num_tokens", "num_rounds"),
 }
 
@@ -74,6 +76,28 @@ def test_values_have_means_and_ignore_their_own_condition(ask: Asked) -> None:
     ask.session.change({"filter": {}, "by": "sample"})
     groups = ask("overview", theme="light")["groups"]
     assert [one["text"] for one in groups["rows"]] == ["2", "1", "0"]
+
+
+def test_what_a_correction_does_to_the_step_and_to_tokens(ask: Asked) -> None:
+    assert ask("overview", theme="light")["corrected"] is None
+    assert ask("fates", sample=0) == {"fate": None}
+    changes = {"correction": "icepop", "limit": None}
+    found = ask("set", changes=changes, theme="light")["corrected"]
+    weights = token_weights(ask.session.batch, "icepop")
+    num = int((weights == 0).sum())
+    assert num > 0
+    assert found["limit"] == 5.0
+    assert found["text"].startswith(f"drops {num} token")
+    fates = [ask("fates", sample=one)["fate"].tolist() for one in range(3)]
+    marks = {0.0: 2}
+    known = weights[~np.isnan(weights)]
+    expected = [marks.get(float(one), 0) for one in known]
+    assert [one for own in fates for one in own if one != 3] == expected
+    with pytest.raises(FrameError, match="`limit`: expected a ratio above 1"):
+        ask("set", changes={"limit": 0.5}, theme="light")
+    with pytest.raises(FrameError, match="`correction`: expected one of"):
+        ask("set", changes={"correction": "ppo_clip"}, theme="light")
+    assert ask.session.state.limit is None
 
 
 def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:

@@ -222,6 +222,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     by: selectField("by", set("by")),
   };
   const threshold = thresholdField(set("threshold"), onThreshold);
+  const correction = correctionLine(onSet);
   const filter = filterRow(set("filter"), askValues);
   const pair = element(
     "span",
@@ -231,12 +232,13 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   );
   const fixed = sentence();
   const view = dropdown(
-    { label: "⚙", name: "Order, colours, scores, axis and layers", side: "right" },
+    { label: "⚙", name: "Order, correction, colours, scores, axis and layers", side: "right" },
     element(
       "div",
       { class: "rdx-view" },
       fixed,
       lists.order.node,
+      correction.menu,
       withLegend("colours", colors.node),
       pair,
       withLegend("axis of the means", axis.node),
@@ -249,6 +251,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     head.node,
     batch.node,
     element("div", { class: "rdx-choices" }, metric.node, threshold.node, filter.node, lists.by.node, view.node),
+    correction.node,
   );
 
   /** A report has no Python: what is not stored in it cannot be chosen.
@@ -268,10 +271,11 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     const groups = [...lists.by.node.querySelectorAll("option")];
     for (const one of groups) one.disabled = !canShow(state.metric, one.value || null);
     disable(lists.by.node.querySelector("select"), groups.every((one) => one.disabled || !one.value));
+    for (const one of [correction.menu, correction.node].flatMap((part) => [...part.querySelectorAll("input, select, button")])) one.disabled = true;
     filter.disable(why);
   }
 
-  function show(facts, options, state, counts, pair = null, limits = undefined) {
+  function show(facts, options, state, counts, pair = null, limits = undefined, corrected = null) {
     head.show(facts);
     batch.show(pair, state);
     metric.set(options.metric, state.metric);
@@ -289,6 +293,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
       lists[name].set(scores.map((one) => [one, visible(one)]), state[name]);
     }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
+    correction.show(options.correction, state, corrected);
     filter.show(state.filter, options.columns);
     limit(limits ?? {}, state);
   }

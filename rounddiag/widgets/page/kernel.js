@@ -182,6 +182,9 @@ function sampleStore(request) {
     // Which tokens the filter keeps; null for all.
     kept: ({ sample }, state) =>
       keepsAll(state.filter) ? null : cached("kept", { sample }, `kept ${sample} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
+    // What the chosen correction does to each token; null without one.
+    fates: ({ sample }, { batch, a, b, correction, limit }) =>
+      correction && cached("fates", { sample }, `fates ${batch} ${sample} ${a} ${b} ${correction} ${limit}`),
     // Samples with a token beyond the threshold.
     beyond: (state) => cached("beyond", {}, `beyond ${state.threshold} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
     observation: ({ batch, sample }, start, stop) =>

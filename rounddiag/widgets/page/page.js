@@ -222,7 +222,7 @@ class ExplorerPage {
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
     this.showDrawer();
-    this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits);
+    this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits, result.corrected);
     this.inFile = result.limits?.samples;
     [this.ids, this.numSamples] = [result.options.samples, result.head.num_samples];
     this.drawer.refresh();
@@ -297,6 +297,7 @@ class ExplorerPage {
     if (sample.trajectory() !== trajectory) return;
     sample.showScreens();
     await this.showKept(trajectory);
+    await this.showFates(trajectory);
     if (sample.trajectory() !== trajectory) return;
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory), this.showOther(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
@@ -318,6 +319,14 @@ class ExplorerPage {
     if (kept === undefined || this.sample.trajectory() !== trajectory || !isOther) return;
     [this.kept, this.keptOf] = [kept?.is_kept ?? null, trajectory];
     this.sample.setKept(this.kept);
+  }
+
+  // A report has none of other corrections.
+  async showFates(trajectory) {
+    const reply = this.kernel.isStored ? null : this.store.fates(trajectory, this.state);
+    const found = await this.kernel.latest("fates", reply).catch(ignore);
+    if (found === undefined || this.sample.trajectory() !== trajectory) return;
+    this.sample.setFates(found?.fate ?? null);
   }
 
   isKept(index) {

@@ -1,0 +1,113 @@
+"""What a correction drops: in words, in a sample, and in cells of the heatmap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core.corrections import corrections
+from rounddiag.core.weights import Ratios
+from rounddiag.figures._parts.labels import format_number
+from rounddiag.schema import CORRECTIONS, Pair
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.figures._parts.canvas import Theme
+    from rounddiag.schema import Correction
+    from rounddiag.widgets.state import State
+
+# Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
+KEPT, CAPPED, DROPPED, UNKNOWN = range(4)
+# Length of the stroke over a cell, in pixels: of one token, and of all.
+_STROKE = (6, 14)
+
+
+def offered(batch: Batch) -> list[dict[str, object]]:
+    """Return the corrections that a batch allows, for a menu."""
+    return [
+        {
+            "name": one.name,
+            "meaning": one.meaning,
+            "low": one.bounds[0],
+            "limit": one.limit,
+            "is_ratio": one.is_ratio,
+        }
+        for one in CORRECTIONS.values()
+        if one.limit is not None
+        and (one.weight != "update" or "current" in batch.scores)
+    ]
+
+
+def chosen_correction(state: State) -> Correction | None:
+    """Return the correction of a state, with its limit."""
+    if state.correction is None:
+        return None
+    correction = CORRECTIONS[state.correction]
+    return correction if state.limit is None else correction.limited(state.limit)
+
+
+def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:
+    """Return what a correction does to each generated token."""
+    ratios = Ratios.of(batch, a, b, None)
+    weight, found = ratios.weights(correction), np.full(len(ratios.kept), UNKNOWN)
+    fate = np.where(weight >= correction.clip[1], CAPPED, KEPT)
+    found[ratios.kept] = np.where(weight == 0, DROPPED, fate)
+    return found.astype(np.uint8)
+
+
+def describe_correction(
+    batch: Batch, correction: Correction, fates: Array, pair: Pair
+) -> dict[str, Any]:
+    """Return the limit of a correction, and what it does to the step in words."""
+    (row,) = corrections(batch, [correction], a=pair.a, b=pair.b).to_dict("records")
+    dropped, capped = (int((fates == one).sum()) for one in (DROPPED, CAPPED))
+    share = format_number(100 * dropped / max(len(fates), 1))
+    parts = [f"drops {pluralize(dropped, 'token')} ({share} %)"]
+    if capped:
+        parts.append(f"caps {capped:,}")
+    left = row["gradient_kept"]
+    if batch.advantages is None:
+        parts.append(f"mean weight {format_number(left)}")
+    else:
+        parts.append(f"{format_number(100 * left)} % of the gradient weight left")
+    size = format_number(row["effective_sample_size"])
+    parts.append(f"effective sample size {size}")
+    text = " · ".join(parts)
+    return {"limit": correction.limit, "num_capped": capped, "text": text}
+
+
+def mark_dropped(
+    figure: go.Figure, tokens: pd.DataFrame, is_dropped: Array, theme: Theme
+) -> None:
+    """Strike the cells of a heatmap that have dropped tokens, longer where more are."""
+    rows, pool = figure.layout.meta["samples"], figure.layout.meta["pool"]
+    place = np.full(int(tokens["sample"].max()) + 1, -1)
+    known = [one for one in rows if one < len(place)]
+    place[known] = np.flatnonzero(np.isin(rows, known)) // pool
+    row, round_ = place[tokens["sample"]], tokens["round"].to_numpy()
+    width = int(round_.max()) + 1
+    shown = row >= 0
+    cell = (row * width + round_)[shown]
+    num = np.bincount(cell)
+    dropped = np.bincount(cell, is_dropped[shown], len(num))
+    struck = np.flatnonzero(dropped)
+    share = dropped[struck] / num[struck]
+    figure.add_scatter(
+        x=struck % width,
+        y=(struck // width + 0.5) * pool - 0.5,
+        name="dropped",
+        mode="markers",
+        marker={
+            "symbol": "line-ew",
+            "size": _STROKE[0] + (_STROKE[1] - _STROKE[0]) * share,
+            "line": {"width": 2, "color": theme.mark},
+        },
+        hoverinfo="skip",
+    )
+    figure.data = (figure.data[-1], *figure.data[:-1])  # the key of colours is last
