@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag import schema
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import Source, register
+from rounddiag.columns import Source, register_column
 from rounddiag.core.sums import (
     Totals,
     as_numpy,
@@ -280,8 +280,8 @@ _READ: dict[str, Callable[[Batch], Array]] = {
     "prob_diff": prob_diffs,
     "equal_so_far": equal_so_far,
 }
-register("role", "token", "text", _roles)
+register_column("role", "token", "text", _roles)
 for _name in _FIELDS:
-    register(_name, "token", "number", partial(_pack, _name))
+    register_column(_name, "token", "number", partial(_pack, _name))
 for _name, _read in _READ.items():
-    register(_name, "token", "number", partial(_read_if_there, _name, _read))
+    register_column(_name, "token", "number", partial(_read_if_there, _name, _read))

@@ -1,8 +1,8 @@
 """`Measured`: one value between batches or frames and everything that counts or draws.
 
-A public function turns what it is given into it once (`stats.inputs.measure` also opens
-files). Here the pair of scores is chosen, and partial captures, unknown rounds and
-missing columns are settled. Columns are computed when they are first asked for.
+A public function turns what it is given into it once (`stats.inputs.open_measured` also
+opens files). Here the pair of scores is chosen, and partial captures, unknown rounds
+and missing columns are settled. Columns are computed when they are first asked for.
 """
 
 from __future__ import annotations

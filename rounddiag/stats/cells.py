@@ -12,8 +12,8 @@ from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric, get_measure
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
-from rounddiag.stats.inputs import Data, measure
-from rounddiag.stats.intervals import Estimator, Resampling
+from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.stats.intervals import MeanEstimator, Resampling
 
 P95 = "p95_abs_diff"
 _OWN = {column.name for column in ROUNDS.columns}
@@ -53,7 +53,7 @@ def cell_frame(
     >>> bool((cells["p95_abs_diff"] <= cells["max_abs_diff"]).all())
     True
     """
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     rounds = data.rounds
     num = rounds["num_tokens"].to_numpy()
     for name in columns:
@@ -168,7 +168,7 @@ def _cell_statistics(
     totals: Array, counts: Array, cluster: Array, measure: TokenMetric
 ) -> pd.DataFrame:
     """Return the mean of each cell, the ends of its interval, and `is_few`."""
-    how = Estimator(measure=measure, weight="token", ci=0.95)
+    how = MeanEstimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     num_samples, num_cells = counts.shape
     runs = {

@@ -16,8 +16,8 @@ from rounddiag.core.measured import Measured, number_values, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import Split, split_rounds_by
-from rounddiag.stats.inputs import Data, measure
-from rounddiag.stats.intervals import Estimator, Resampling, is_few
+from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
 
 # Means that a frame without probabilities lacks.
 _SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
@@ -220,9 +220,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     1     -1   1.0
     """
     metric = schema.metric_name(metric)
-    how = Estimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
+    how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     if data.stored_totals and (metric, weight, last_aligned, by) == usual:
         known = "sample" if data.group_of_round is None else "group"
         stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
@@ -242,7 +242,7 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
 def _rows(
     data: Measured,
     split: Split | None,
-    how: Estimator,
+    how: MeanEstimator,
     *,
     cluster: str | None,
     last_aligned: bool,

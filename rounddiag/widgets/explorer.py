@@ -13,7 +13,7 @@ from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
@@ -72,10 +72,12 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
 
     Notes
     -----
-    It opens at the evidence of the diagnosis's first finding; without one, at the
-    sample and round with the highest mean |diff|, by a lower confidence bound that is
-    shrunk where there are few tokens. Python, asked for a place, waits for the
-    diagnosis. Keys work after a click into the explorer; `?` lists them.
+    It opens at the evidence of the diagnosis's first finding if `rounddiag.diagnose`
+    was called before; else at the sample and round with the highest mean |diff|, by a
+    lower confidence bound that is shrunk where there are few tokens. The page asks for
+    the diagnosis after its first paint, and offers to go to the evidence. Python, asked
+    for a place of an explorer that is not displayed, waits for the diagnosis. Keys work
+    after a click into the explorer; `?` lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of
@@ -301,12 +303,14 @@ class Explorer:
 
     @property
     def _placed_session(self) -> Session:
-        """The session at the place that the page shows, or will show.
+        """The session at the place that the page shows, or would show.
 
-        Where the diagnosis decides it, Python waits for it; without a diagnosis the
-        place stays what it is.
+        Without a page the diagnosis decides it, and Python waits for it; without a
+        diagnosis the place stays what it is.
         """
         session = self._session
+        if self._view is not None:
+            return session
         try:
             is_moved = session.open_at_evidence()
         except Exception as error:  # noqa: BLE001 the page says why there is none
@@ -379,12 +383,15 @@ def open_batches(source: Source) -> dict[str, Batch]:
     """
     if isinstance(source, Mapping):
         _check_two(len(source))
-        return {str(name): measure(one).require_batch() for name, one in source.items()}
+        return {
+            str(name): open_measured(one).require_batch()
+            for name, one in source.items()
+        }
     if not isinstance(source, list | tuple):
-        batch = measure(cast("BatchLike", source)).require_batch()
+        batch = open_measured(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [measure(one).require_batch() for one in source]
+    batches = [open_measured(one).require_batch() for one in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]

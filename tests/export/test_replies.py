@@ -12,7 +12,7 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag.export import replies
-from rounddiag.export.replies import choose_samples, collect_replies
+from rounddiag.export.replies import collect_replies, samples_of_page
 from rounddiag.figures._parts.canvas import (
     DARK,
     LIGHT,
@@ -71,15 +71,15 @@ def test_samples_are_named_by_number_or_id(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
     assert batch.sample_ids is not None
     named: list[int | str] = [7, "9", batch.sample_ids[11]]
-    assert choose_samples(session, 0, named)[-3:] == [7, 9, 11]
+    assert samples_of_page(session, 0, named)[-3:] == [7, 9, 11]
 
 
 def test_drawn_samples_are_the_same_each_time(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
-    chosen = choose_samples(session, 2, 5)
-    assert chosen == choose_samples(session, 2, 5)
-    assert len(chosen) == len(choose_samples(session, 2, 0)) + 5
-    assert len(choose_samples(session, 0, 1000)) == batch.num_samples
+    chosen = samples_of_page(session, 2, 5)
+    assert chosen == samples_of_page(session, 2, 5)
+    assert len(chosen) == len(samples_of_page(session, 2, 0)) + 5
+    assert len(samples_of_page(session, 0, 1000)) == batch.num_samples
 
 
 def test_it_opens_at_the_evidence_with_the_findings(page: Page) -> None:

@@ -18,7 +18,7 @@ from rounddiag.schema import (
     Pair,
     metric_name,
 )
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
 # Characters of a score's name that fit into the title of an axis.
@@ -61,7 +61,7 @@ def prepare(
     metric = metric_name(metric)
     drawn = resolve_layers(layers, *known)
     chosen = theme_of(theme)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     return PlotInputs(
         data=data, pair=short_pair(data.pair), metric=metric, layers=drawn, theme=chosen
     )

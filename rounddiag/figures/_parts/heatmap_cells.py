@@ -14,8 +14,8 @@ from rounddiag._typing import Array
 from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
+    ColorScale,
     LogScale,
-    Scale,
     change_scale,
     choose_scale,
     make_scale,
@@ -107,7 +107,7 @@ class Heat:
         return self.rows.pool > 1
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ColorScale:
         """The range of colours: for signed values around zero."""
         if self.color_range is not None:
             return make_scale(*self.color_range, is_signed=self.is_signed)
