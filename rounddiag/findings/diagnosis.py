@@ -91,7 +91,7 @@ class Diagnosis(Sequence[Finding]):
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
     mass : str
-        That the mean of exp(old - rollout) is not 1, where it must be; else empty.
+        That the mean of exp(old - rollout) is above 1, where it must be 1; else empty.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
     consequence : str
