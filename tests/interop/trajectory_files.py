@@ -301,7 +301,6 @@ def inspect(folder: Path) -> None:
     from inspect_ai.solver import generate, use_tools
     from inspect_ai.tool import tool
 
-    @tool
     def click() -> Any:
         async def execute(x: int) -> str:
             """Click.
@@ -319,7 +318,7 @@ def inspect(folder: Path) -> None:
             Sample(id="menu", input=[ChatMessageUser(content=content)], target="Done"),
             Sample(id="file", input="Open a file.", target="Done"),
         ],
-        solver=[use_tools(click()), generate()],
+        solver=[use_tools(tool(click)()), generate()],
         scorer=includes(),
         name="gui",
     )
