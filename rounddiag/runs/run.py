@@ -29,7 +29,7 @@ from rounddiag.runs.diagnosis import (
     hold_verdicts,
     judged_by,
 )
-from rounddiag.runs.engines import Engine, check_engine
+from rounddiag.runs.engines import RunEngine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
@@ -50,7 +50,7 @@ _BYTES_AT_ONCE = 1 << 26
 def open_run(
     path: str | os.PathLike[str],
     *,
-    engine: Engine = "local",
+    engine: RunEngine = "local",
     tokenizer: object | None = None,
 ) -> Run:
     """Open the step files of a training as one run.
@@ -125,7 +125,7 @@ class Run:
     """
 
     def __init__(
-        self, folder: RunFolder, *, engine: Engine, tokenizer: object | None
+        self, folder: RunFolder, *, engine: RunEngine, tokenizer: object | None
     ) -> None:
         self._folder = folder
         self._tokenizer = tokenizer
@@ -169,7 +169,7 @@ class Run:
         Parameters
         ----------
         every : float
-            Seconds between two looks at the folder.
+            Seconds between two reads of the folder.
         timeout : float, optional
             Seconds without a new step after which it ends; never if left out.
 

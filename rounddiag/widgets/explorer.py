@@ -13,7 +13,7 @@ from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run, run_in
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
@@ -386,12 +386,15 @@ def open_batches(source: Source) -> dict[str, Batch]:
     """
     if isinstance(source, Mapping):
         _check_two(len(source))
-        return {str(name): measure(one).require_batch() for name, one in source.items()}
+        return {
+            str(name): open_measured(one).require_batch()
+            for name, one in source.items()
+        }
     if not isinstance(source, list | tuple):
-        batch = measure(cast("BatchLike", source)).require_batch()
+        batch = open_measured(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [measure(one).require_batch() for one in source]
+    batches = [open_measured(one).require_batch() for one in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]

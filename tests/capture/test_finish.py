@@ -71,7 +71,7 @@ def test_how_far_the_updates_move_the_policy_is_in_the_metrics(
     tmp_path: Path,
 ) -> None:
     recorder = Recorder(tmp_path, diagnose=True)
-    recorder._judge.put = lambda *_: None  # type: ignore[method-assign]
+    recorder._verdicts.put = lambda *_: None  # type: ignore[method-assign]
     fields = {
         "responses": torch.tensor([[5, 6, 7, 8]]),
         "response_mask": torch.tensor([[1, 1, 0, 1]]),

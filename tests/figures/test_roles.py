@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rounddiag import load, plot_roles
-from rounddiag.errors import FrameError
+from rounddiag.errors import BatchError
 from rounddiag.stats import role_means
 from tests.batches import hand_batch
 from tests.figures.means import means_of
@@ -95,11 +95,8 @@ def test_roles_of_a_tagger_are_escaped_and_cut() -> None:
 
 
 def test_a_batch_without_a_tokenizer_is_refused() -> None:
-    message = (
-        "`role`: expected a batch with a tokenizer; found a batch without one."
-        " Pass `tokenizer=` to `rounddiag.load`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+    message = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         plot_roles(hand_batch())
 
 

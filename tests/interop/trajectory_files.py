@@ -166,7 +166,7 @@ def verifiers(folder: Path) -> None:
     from verifiers.types import RolloutTiming, State
     from verifiers.utils.save_utils import save_outputs, state_to_output
 
-    user = {
+    user: dict[str, Any] = {
         "role": "user",
         "content": [
             {"type": "image_url", "image_url": {"url": URL}},
@@ -176,7 +176,7 @@ def verifiers(folder: Path) -> None:
     said = [
         {"role": "assistant", "content": text} for text in ("click", "Done.", "Again.")
     ]
-    prompts = [
+    prompts: list[list[dict[str, Any]]] = [
         [user],
         [user, said[0], {"role": "user", "content": "ok"}],
         [{"role": "user", "content": "The menu is open."}],

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.figures._parts.canvas import TOP, Theme, new_figure
-from rounddiag.figures._parts.scales import BOTTOM, Scale
+from rounddiag.figures._parts.scales import BOTTOM, ColorScale
 from rounddiag.schema import ROUND, STEP
 
 # Longer lines have no markers.
@@ -96,7 +96,7 @@ def add_step_heatmap(
     values: Array,
     customdata: Array,
     hover: str,
-    scale: Scale,
+    scale: ColorScale,
     axis: str,
     theme: Theme,
 ) -> None:
