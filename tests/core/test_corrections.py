@@ -83,10 +83,11 @@ def test_every_correction_of_the_mismatch_is_in_the_table_above() -> None:
 
 def _tokens(one: rd.Batch) -> Iterator[list[tuple[float, float, float, float]]]:
     """Of each sample: log ratio, both log-probs and advantage of each token."""
-    assert one.advantages is not None
+    advantages = one.advantages
+    assert advantages is not None
+    rows = (one.old_log_probs, one.rollout_log_probs, advantages)
     for sample in range(one.num_samples):
         at = slice(int(one.offsets[sample]), int(one.offsets[sample + 1]))
-        rows = (one.old_log_probs, one.rollout_log_probs, one.advantages)
         keep = one.response_mask[at] == 1
         old, rollout, advantage = (row[at][keep] for row in rows)
         columns = (old - rollout, old, rollout, advantage)
@@ -97,7 +98,7 @@ def _of_tokens(rule: Callable[[float, float, float, float], float]) -> Formula:
     return lambda sample: [rule(*one) for one in sample]
 
 
-def _seq_mask_tis(sample: list[tuple[float, ...]]) -> list[float]:
+def _seq_mask_tis(sample: list[tuple[float, float, float, float]]) -> list[float]:
     mean = math.exp(sum(one[0] for one in sample) / len(sample))
     return [math.exp(one[0]) if 0.999 <= mean <= 1.002 else 0 for one in sample]
 
