@@ -151,6 +151,27 @@ def json_calls(text: str) -> Iterator[Call]:
                 yield Call(name, kwargs=kwargs, source_text=source)
 
 
+def tool_call_fault(inside: str) -> str:
+    """Say why the inside of `<tool_call>` tags is no action.
+
+    Examples
+    --------
+    >>> tool_call_fault('{"name": "computer", "arguments": {"x": 1}}')
+    'the tool call has no `arguments` with an `action`'
+    """
+    source = inside[inside.find("{") : inside.rfind("}") + 1] or inside
+    try:
+        json.loads(source[:_MAX_JSON])
+    except RecursionError:
+        return "the JSON of the tool call is nested too deeply"
+    except ValueError as error:
+        return f"the JSON of the tool call is damaged: {error!s:.80}"
+    names = [call.name for call in json_calls(inside)]
+    if not names:
+        return "the tool call has no `arguments` with an `action`"
+    return f"`{names[-1]}` is not an action with these arguments"
+
+
 def xml_calls(text: str) -> Iterator[Call]:
     """Yield the complete calls of Qwen3-Coder: `<function=...>` with `<parameter=...>`.
 

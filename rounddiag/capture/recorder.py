@@ -29,6 +29,7 @@ from rounddiag.capture.step_file import save_step
 from rounddiag.capture.trainer_batch import (
     LATE_QUEUE_FIELDS,
     QUEUE_FIELDS,
+    TrainerBatch,
     fetch_queued_batch,
     fetch_queued_image_inputs,
     read_trainer_batch,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-    from rounddiag.capture.trainer_batch import TrainerBatch
     from rounddiag.findings import Diagnosis
 
 

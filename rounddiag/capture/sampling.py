@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from rounddiag.core.sums import cpu_totals
-from rounddiag.loaders.assembly.images import image_places, rows_in_memory
+from rounddiag.loaders.assembly.images import ImagePlace, image_places, rows_in_memory
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
-from rounddiag.vision import EncodedScreenshot, patch_screenshots
+from rounddiag.vision import EncodedScreenshot, PatchScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.trainer_batch import TrainerBatch
-    from rounddiag.loaders.assembly.images import ImagePlace
-    from rounddiag.vision import PatchScreenshot
 
-    Screenshots = tuple[PatchScreenshot, ...]
-
-
+Screenshots = tuple[PatchScreenshot, ...]
 RANDOM, WORST = "random", "worst"
 _COLOURS, _FRAMES = 3, 2  # of a patch; both frames of a screenshot are equal
 

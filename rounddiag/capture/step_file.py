@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from rounddiag.capture.facts import installed_versions, sampling_settings
-from rounddiag.capture.options import COPY
+from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
+    SampleOrder,
     encode_screenshots,
     order_samples,
     read_screenshots,
 )
-from rounddiag.capture.snapshot import join_parts
-from rounddiag.capture.trainer_batch import read_trainer_batch
+from rounddiag.capture.snapshot import Snapshot, join_parts
+from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.judge import Judge
-    from rounddiag.capture.options import Options
-    from rounddiag.capture.sampling import SampleOrder
-    from rounddiag.capture.snapshot import Snapshot
-    from rounddiag.capture.trainer_batch import TrainerBatch
 
 
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"

@@ -10,13 +10,20 @@ import numpy as np
 
 from rounddiag import schema
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import register
-from rounddiag.core.sums import as_numpy, diffs, pack_tokens, prob_diffs, take_runs
+from rounddiag.columns import Source, register
+from rounddiag.core.sums import (
+    Totals,
+    as_numpy,
+    diffs,
+    pack_tokens,
+    prob_diffs,
+    take_runs,
+)
 from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
 from rounddiag.schema import CORRECTIONS, weight_column
 from rounddiag.text import pieces, special_tokens
-from rounddiag.text.role_tagging import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, Tagger, roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,9 +33,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
-    from rounddiag.core.sums import Totals
-    from rounddiag.text.role_tagging import Tagger
 
 
 def token_texts(batch: Batch) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from rounddiag.schema import METRICS, Metric, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     import pandas as pd
     from torch import Tensor

@@ -16,7 +16,7 @@ import numpy as np
 from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.columns import check_columns, equal_so_far, sample_clusters
-from rounddiag.core.divergence import read_prob_diffs
+from rounddiag.core.divergence import TokenMetric, read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
     rounds_of_tokens,
@@ -25,7 +25,7 @@ from rounddiag.core.frames import (
 from rounddiag.core.scores import check_pair, pair_of, select_scores, tag_as
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
-from rounddiag.schema import TOKENS
+from rounddiag.schema import TOKENS, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
-    from rounddiag.schema import Pair
 
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
 # What was computed of each batch. It never refers to the batch itself.

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
-from rounddiag.core.divergence import MEASURES
+from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.sums import take_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
 
 
 # The means that round frames have.

@@ -228,7 +228,7 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
             rows = ask("list", list=name, start=start)
             num = rows["num_rows"]
             if name == "samples":
-                rows["columns"][1:1] = _sample_columns(session, rows)
+                rows["columns"][-3:-3] = _sample_columns(session, rows)
             if name in ("tokens", "rounds") and num > PAGE:
                 rows["caption"] += f"; the first {PAGE} of {num:,}"
                 num = rows["num_rows"] = PAGE
@@ -242,8 +242,9 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:
     """Return every column of samples that a list of samples does not have."""
-    columns, batch = session.own_columns, session.batch
-    known = {"group_id", "reward", "num_rounds", *(batch.sample_columns or ())}
+    columns = session.own_columns
+    shown = {"sample_id", *(column["head"] for column in rows["columns"])}
+    known = {"group_id", "num_rounds", *(session.batch.sample_columns or ())}
     places = pd.DataFrame(rows["places"], columns=["sample"]).assign(round=0, token=0)
     return [
         {
@@ -251,8 +252,8 @@ def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, An
             "kind": "text",
             "values": [*map(str, columns.values_at(name, places))],
         }
-        for name in columns.names
-        if name in known
+        for name in columns.names_of_samples()
+        if name in known - shown
     ]
 
 

@@ -34,7 +34,7 @@ from rounddiag.figures._parts.labels import (
 from rounddiag.figures._parts.lines import MAX_LINES, RoundLine, style_line, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
-    MeanSeries,
+    add_means,
     axis_title,
     caution_few,
     describe_interval,
@@ -241,6 +241,7 @@ def _style_batches(
             style_line(index, len(summaries), name, summary, theme),
             name=shorten_name(name),
             color=colors[index % len(colors)],
+            dash="solid",
         )
         for index, (name, summary) in enumerate(summaries.items())
     ]
@@ -290,22 +291,17 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
     inputs = comparison.inputs
     for index, line in enumerate(comparison.lines):
         rounds = line.rows["round"]
-        series = MeanSeries(
-            means=line.rows,
-            names=[f"{line.name}, round {round_}" for round_ in rounds],
-            metric=inputs.metric,
-            color=line.color,
-        )
-        series.add_to(
+        add_means(
             figure,
+            line,
+            inputs.metric,
             inputs.theme,
-            rounds.to_numpy() + comparison.shift(index),
-            axis.place(line.rows["mean"]).to_numpy(),
+            names=[f"{line.name}, round {round_}" for round_ in rounds],
+            places=rounds.to_numpy() + comparison.shift(index),
+            values=axis.place(line.rows["mean"]).to_numpy(),
             floor=axis.zero,
-            interval_color=line.color if inputs.layers["ci"] else None,
-            line={"color": line.color, "width": 1},
-            marker={"symbol": line.symbol, "size": comparison.marker_size},
-            cliponaxis=False,
+            has_intervals=inputs.layers["ci"],
+            marker={"size": comparison.marker_size},
         )
         if inputs.layers["ci"]:
             _mark_cut(figure, line, axis, comparison.shift(index))

@@ -27,9 +27,10 @@ from rounddiag.figures._parts.canvas import (
 )
 from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
+from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
-    MeanSeries,
     add_heading,
+    add_means,
     axis_title,
     explain_marks,
     unit_suffix,
@@ -366,20 +367,17 @@ def _add_line(
     for part, is_first in ((later, False), (rows[rows["step"] == 0], True)):
         if part.empty:
             continue
-        series = MeanSeries(
-            means=part,
-            names=[f"step {step:,}, round {round_}" for step in part["step"]],
-            metric=scene.metric,
-            color=color,
-        )
         has_points = is_first or len(part) <= MAX_POINTS
-        series.add_to(
+        add_means(
             figure,
+            RoundLine(name="", rows=part, color=color),
+            scene.metric,
             scene.theme,
-            part["step"].to_numpy(),
-            scene.axis.place(part["mean"]).to_numpy(),
+            names=[f"step {step:,}, round {round_}" for step in part["step"]],
+            places=part["step"].to_numpy(),
+            values=scene.axis.place(part["mean"]).to_numpy(),
             floor=scene.axis.zero,
-            interval_color=color if is_first and has_intervals else None,
+            has_intervals=is_first and has_intervals,
             mode="markers" if is_first else "lines+markers" if has_points else "lines",
             line={"color": color, "width": 1.5},
             marker={
@@ -387,7 +385,6 @@ def _add_line(
                 "symbol": "diamond-open" if is_first else "circle",
                 "color": color,
             },
-            cliponaxis=False,
         )
 
 

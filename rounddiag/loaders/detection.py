@@ -24,10 +24,10 @@ import numpy as np
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
-from rounddiag.loaders.containers import JSON_LINES, UnknownContent
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
+from rounddiag.loaders.signatures import JSON_LINES, UnknownContent
 from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
 
@@ -183,9 +183,14 @@ def _discovered() -> Iterator[Format]:
 
 
 def find_all() -> tuple[Format, ...]:
-    """Return all formats, those that need more keys first, and ours around them."""
-    found = sorted(_discovered(), key=lambda form: -len(form.keys))
-    return (OWN, OWN_RANKS, *dict.fromkeys(found), TENSORS, DATASET)
+    """Return all formats, those that need more keys first, and ours around them.
+
+    Trajectories follow the tables under verl's names: those may have texts as well.
+    """
+    found = [*dict.fromkeys(sorted(_discovered(), key=lambda form: -len(form.keys)))]
+    turns = [form for form in found if form.trajectories is not None]
+    others = [form for form in found if form.trajectories is None]
+    return (OWN, OWN_RANKS, *others, TENSORS, *turns, DATASET)
 
 
 UNVERIFIED = "unverified: laid out from its source"

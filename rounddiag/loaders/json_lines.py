@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.signatures import ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
 _MAX_ROWS = 16  # a list of more lists is not a field per token
-ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of a file that zstd packed
 
 
 def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
@@ -191,6 +191,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         msg = f"`{twice:.40}` twice"
         raise ValueError(msg)
     return record
+
+
+def read_document(source: Source) -> dict[str, Any]:
+    """Return the one JSON object of a file; its lists of numbers are arrays."""
+    try:
+        document: dict[str, Any] = parse_json(
+            source.whole().read(), dict, pairs=_object
+        )
+    except JsonError as error:
+        raise source.damage_error(found=str(error)) from error
+    return document
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Parts of a file: located while loading, read on request.
+"""Files, and parts of them: located while loading, read on request.
 
 Also short lists of names, for messages.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import dataclass, field
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
@@ -162,6 +163,63 @@ class _Window(io.RawIOBase):
     def close(self) -> None:
         self._stream.close()
         super().close()
+
+
+def inside(
+    folder: Path, name: str | os.PathLike[str], *, most_bytes: int | None = None
+) -> Path:
+    """Return the path of a file in a folder that others may have written.
+
+    Links are followed, and must end in the folder; those of a snapshot in the cache of
+    Hugging Face may also end in the `blobs` of its repository.
+
+    Parameters
+    ----------
+    folder : Path
+    name : path-like or str
+        Of the file, relative to the folder, as a file of others may name it.
+    most_bytes : int, optional
+        The largest file.
+
+    Raises
+    ------
+    LoadError
+        If the file is outside the folder, missing, no regular file, or larger.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> inside(Path("sample_data"), "healthy.parquet").name
+    'healthy.parquet'
+    >>> inside(Path("sample_data"), "../pyproject.toml")
+    Traceback (most recent call last):
+    ...
+    rounddiag.errors.LoadError: sample_data: expected the name of a file in this folder; found '../pyproject.toml', which is outside. Copy the file into the folder.
+    """  # noqa: E501 a message
+    expected, found = "the name of a file in this folder", f"{os.fspath(name)!r:.80}"
+    advice = "Copy the file into the folder."
+    try:
+        file, home = (folder / name).resolve(), folder.resolve()
+        status = file.lstat()
+    except FileNotFoundError:
+        found += ", which does not exist"
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links
+        found += f", which cannot be opened ({error!s:.80})"
+    else:
+        homes = [home]
+        if home.parent.name == "snapshots":
+            homes.append(home.parent.parent / "blobs")
+        if not any(map(file.is_relative_to, homes)):
+            found += ", which is outside"
+        elif not S_ISREG(status.st_mode):
+            found += ", which is no regular file"
+        elif most_bytes is not None and status.st_size > most_bytes:
+            found += f" of {status.st_size:,} bytes"
+            expected = f"a file of at most {most_bytes:,} bytes in this folder"
+            advice = "It is damaged, or not what its name says."
+        else:
+            return file
+    raise LoadError.build(file=folder, expected=expected, found=found, advice=advice)
 
 
 def left_out_of(batch: Batch) -> list[str]:

@@ -34,6 +34,7 @@ from rounddiag.loaders.fields.columns import (
     TURN_SCORES,
     collect_columns,
     expand_entries,
+    row_names,
 )
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.json_lines import JsonLines
@@ -347,7 +348,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         source=source.path,
         columns=columns,
         info=table.info,
-        sample_ids=None if ids is None else [str(name) for name in ids],
+        sample_ids=None if ids is None else row_names(ids),
     )
     inputs = columns.pop("multi_modal_inputs", None)
     used = {*batch.sample_columns, *batch.meta["sampling"], *_list_converted(batch)}

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ from rounddiag.loaders.pickle.placeholders import Name
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.loaders.source import Span, SpanReader
 
 
@@ -77,22 +81,18 @@ def _read_zip(span: Span) -> object:
         return PickleMachine(pickle, stream, storage).run()
 
 
-def zip_entries(span: Span) -> dict[str, Span]:
-    """Return the spans of the entries of a zip.
-
-    The directory at the end of a zip and the header before an entry can differ: the
-    directory locates the header, and the header locates the data.
-    """
+@contextmanager
+def open_zip(span: Span) -> Iterator[zipfile.ZipFile]:
+    """Open a zip; what is wrong with it is a LoadError."""
     try:
         with span.open() as stream, zipfile.ZipFile(stream) as archive:
-            entries = [
-                (entry.filename, _zip_entry(span, stream, entry))
-                for entry in archive.infolist()
-            ]
+            yield archive
     except LoadError:
         raise
     except (
         zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
         NotImplementedError,
         OSError,
         OverflowError,
@@ -100,6 +100,19 @@ def zip_entries(span: Span) -> dict[str, Span]:
         ValueError,
     ) as error:
         raise span.source.damage_error(found=f"a bad zip: {error}") from error
+
+
+def zip_entries(span: Span) -> dict[str, Span]:
+    """Return the spans of the entries of a zip.
+
+    The directory at the end of a zip and the header before an entry can differ: the
+    directory locates the header, and the header locates the data.
+    """
+    with open_zip(span) as archive, span.open() as stream:
+        entries = [
+            (entry.filename, _zip_entry(span, stream, entry))
+            for entry in archive.infolist()
+        ]
     if sum(len(entry) for _, entry in entries) > len(span):
         raise span.source.damage_error(found="entries of a zip that overlap")
     return dict(entries)
@@ -112,6 +125,11 @@ def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:
             found=f"{entry.filename!r:.60} compressed",
             advice="Save it without compression: `numpy.savez`, or `torch.save`.",
         )
+    return span.part(data_start(span, stream, entry), entry.file_size)
+
+
+def data_start(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> int:
+    """Return where the data of an entry starts: after its own header."""
     stream.seek(entry.header_offset)
     header = stream.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":  # noqa: PLR2004 its fixed part
@@ -119,8 +137,8 @@ def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:
             found=f"no zip entry where {entry.filename!r:.60} should be"
         )
     name, extra = struct.unpack("<HH", header[26:30])
-    start = entry.header_offset + len(header) + name + extra
-    return span.part(start, entry.file_size)
+    start: int = entry.header_offset + len(header) + name + extra
+    return start
 
 
 def _read_legacy(span: Span, stream: SpanReader) -> object:

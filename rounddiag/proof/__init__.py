@@ -6,6 +6,7 @@ back to the noise, better than every other one.
 
 ==============  ==================================================================
 `experiment`    `prove`: which samples and hypotheses are scored, in which order
+`search`        which hypotheses are judged, and which number of a family fits
 `rescoring`     `rescore`: the ids of a batch scored again, as one more score
 `hypotheses`    what an engine may have done; `register` for one of your own
 `engines`       what scores: transformers, a server, a function

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,44 +16,28 @@ from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import find_base
-from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.gate import Gate
-from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
 from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
-from rounddiag.proof.hypotheses.sampling import (
-    FAMILIES,
-    bias_families,
-    order_families,
-)
-from rounddiag.proof.judge import (
-    LEAST_TOKENS,
-    LEVEL,
-    base_opinion,
-    correlate_changes,
-    judge,
-    noise_floor,
-)
+from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.plan import announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED
-from rounddiag.proof.samples import choose_samples
+from rounddiag.proof.samples import MOST, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
+from rounddiag.proof.search import ALIKE, KEPT, Search, is_exact
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
-from rounddiag.proof.weights import (
-    adapter_hypotheses,
-    weight_hypotheses,
-    weights_by_sample,
-)
+from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -62,36 +46,34 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.proof.fitting import OneNumber
-    from rounddiag.proof.judge import Opinion
+    from rounddiag.proof.base import Base
     from rounddiag.proof.plan import Plan
     from rounddiag.proof.proof import Proof
-    from rounddiag.proof.scores import ScoreTable
+    from rounddiag.proof.search import Finalists
 
-    Ranking = list[tuple[Hypothesis, Opinion]]
-
-FIRST, SECOND, MOST = 2, 5, 16  # samples
-KEPT = 5  # hypotheses of each engine that are scored on more samples
-ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
-EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
-FAR = 0.003  # share of tokens that may be far off even so
-BEAM = 3  # hypotheses on top of which others are tried
-NO_TIME = "no time was left"
+FIRST, SECOND = 2, 5  # samples
 MOST_FAILURES = 3  # of a server, one after the other
+STOPPED = (KeyboardInterrupt, ServerError, StoppedError)
+FURTHER = "further samples"
 
 
 @dataclass(eq=False)
 class Experiment:
-    """One proof while it is made."""
+    """One proof while it is made.
+
+    Attributes
+    ----------
+    likely: The causes of the findings, in their order.
+    is_complete: Whether all hypotheses were tried that had to be.
+    """
 
     scorer: Scorer
     known: list[Hypothesis]
-    order: list[int]
+    order: Sequence[int]
     bar: Any
     most: int
-    checkpoints: tuple[Hypothesis, ...] = ()
+    search: Search
     numbered: Sequence[Numbered] = NUMBERED
-    names: AbstractSet[str] | None = None
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
     screened: dict[Hypothesis, Array] = field(default_factory=dict)
@@ -113,19 +95,22 @@ class Experiment:
         try:
             for cost, group in self._groups():
                 self._screen(group, first)
-                results = self._judge(first, self._keep(first))
-                if self._is_found(results, cost):
+                results = self._judge_screened(first)
+                if _is_found(results, cost):
                     break
-                if cost == Cost.PASS and not self._is_found(results, Cost.DEAR):
+                if cost == Cost.PASS and not _is_found(results, Cost.DEAR):
                     self._screen(self._fit_numbered(first), first)
-                    results = self._judge(first, self._keep(first))
+                    results = self._judge_screened(first)
             self.is_complete = not self.scorer.is_stopped
             self.bar.total = len(self.known)
             self.bar.update(self.bar.total - self.bar.n)
             results = self._confirm(results)
-        except (KeyboardInterrupt, ServerError, StoppedError) as error:
+        except STOPPED as error:
             self._stop(error)
-        return results or self._judge(first, self._keep(first))
+        return results or self._judge_screened(first)
+
+    def _judge_screened(self, samples: Sequence[int]) -> list[EngineResult]:
+        return self.search.judge(samples, self.search.choose(samples, self.screened))
 
     def _announce(self, first: Sequence[int]) -> Plan:
         """Print what the passes of these samples, and of further ones, will cost."""
@@ -143,8 +128,8 @@ class Experiment:
             tested = {one.engine: self._finalists(one) for one in results}
             self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
-                results = self._judge(samples, tested)
-            except (KeyboardInterrupt, ServerError, StoppedError) as error:
+                results = self.search.judge(samples, tested)
+            except STOPPED as error:
                 self._stop(error)
                 if size == FIRST:  # what is known is about cut samples
                     self.scorer.limits = limits
@@ -154,17 +139,18 @@ class Experiment:
                 break
         return results
 
-    def _finalists(self, result: EngineResult) -> list[Hypothesis]:
-        """Return the hypotheses about an engine that are scored on more samples."""
-        ranked = [pair for pair in result.ranking if pair[0] in self.known]
+    def _finalists(self, result: EngineResult) -> Finalists:
+        """Return what is tried on more samples: where one is proved, its rivals."""
+        chosen, families = result.ranking[: KEPT + ALIKE], None
         if result.is_proved and len(result.chain) == 1:
             best = result.chain[0][1].evidence
-            return [
-                one
-                for one, opinion in ranked
+            chosen = [
+                (one, opinion)
+                for one, opinion in result.ranking
                 if opinion.reproduces or best - opinion.evidence < RIVAL or one.weights
             ]
-        return [one for one, _ in ranked[: KEPT + ALIKE]]
+            families = {one.name for one, _ in chosen}
+        return [one for one, _ in chosen if one in self.known], families
 
     def _cut(self, samples: Sequence[int]) -> None:
         """End samples after the rounds that show a fault.
@@ -187,52 +173,10 @@ class Experiment:
 
         Those of the candidates of the findings come first, then the cheap ones.
         """
-        of_findings = [one for one in self.known if one.cause in self.likely]
-        yield Cost.FREE, of_findings
+        yield Cost.FREE, [one for one in self.known if one.cause in self.likely]
+        rest = [one for one in self.known if one.cause not in self.likely]
         for cost in (Cost.PASS, Cost.DEAR):
-            rest = [one for one in self.known if one.cause not in self.likely]
             yield cost, [one for one in rest if cost_of(one) == cost]
-
-    def _is_found(self, results: Sequence[EngineResult], cost: Cost) -> bool:
-        """Return whether each engine is reproduced by what costs so much at most."""
-        return all(
-            one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
-            for one in results
-        )
-
-    def _keep(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
-        """Return the best hypotheses about each engine of those that were screened."""
-        table = self.scorer.table(samples)
-        best = {}
-        for engine in self.scorer.engines:
-            floor = noise_floor(table, engine)
-            worth = {
-                one: _opinion(table, engine, one, scores, floor)
-                for one, scores in self.screened.items()
-            }
-            alike = {
-                one: correlate_changes(table, engine, scores)
-                for one, scores in self.screened.items()
-            }
-            ranked = sorted(worth, key=lambda one: _rank_key(worth[one]))
-            kept = [one for one in ranked if worth[one].reproduces]
-            kept += ranked[:KEPT]
-            kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
-            best[engine] = list(dict.fromkeys(kept))
-        return best
-
-    def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
-        """Return how well unchanged inputs reproduce each engine."""
-        table = self.scorer.table(samples)
-        return [
-            EngineResult(
-                engine=engine,
-                base=base_opinion(table, engine, noise_floor(table, engine)),
-                num_hypotheses=0,
-                samples=samples,
-            )
-            for engine in self.scorer.engines
-        ]
 
     def is_sound(self) -> bool:
         """Return whether unchanged inputs reproduce all engines, and no place differs.
@@ -243,21 +187,17 @@ class Experiment:
         if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
             return False
         try:
-            gate = Gate.of_table(self.scorer.table(samples))
+            results = self.search.judge_base(samples)
         except StoppedError:
             return False
+        gate = Gate.of_table(self.search.table(samples))
         return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
-            one.is_sound for one in self.judge_base(samples)
+            one.is_sound for one in results
         )
 
     def _stop(self, error: BaseException) -> None:
         self.scorer.is_stopped = True
-        why = "it was interrupted"
-        if isinstance(error, StoppedError):
-            why = NO_TIME
-        elif str(error):
-            why = _first_sentence(error)
-        self.not_tested.setdefault("further samples", why)
+        self.not_tested.setdefault(FURTHER, _reason(error))
 
     def _screen(self, group: Sequence[Hypothesis], samples: Sequence[int]) -> None:
         """Score hypotheses on few samples."""
@@ -272,14 +212,11 @@ class Experiment:
             try:
                 scores = self._try(one, samples)
                 failures = 0
-            except StoppedError as error:
+            except (KeyboardInterrupt, StoppedError) as error:
                 self._stop(error)
-                self.not_tested[one.name] = self.not_tested["further samples"]
-            except KeyboardInterrupt as error:
-                self._stop(error)
-                self.not_tested[one.name] = self.not_tested["further samples"]
+                self.not_tested[one.name] = self.not_tested[FURTHER]
             except RounddiagError as error:
-                self.not_tested[one.name] = _first_sentence(error)
+                self.not_tested[one.name] = _reason(error)
                 failures += isinstance(error, ServerError)
                 if failures == MOST_FAILURES:
                     self._stop(error)
@@ -293,232 +230,46 @@ class Experiment:
         """Fit whole numbers to engines that nothing reproduces, on one sample."""
         few = samples[:1]
         table = self.scorer.table(few)
+
+        def compute(one: Hypothesis) -> Array:
+            scores = self.scorer.column((one,), few)
+            return np.where(np.isnan(scores), table.base, scores)
+
         found = {}
-        for result in self.judge_base(samples):
-            if _is_exact(result.base):
+        for result in self.search.judge_base(samples):
+            if is_exact(result.base):
                 continue
             for family in self.numbered:
                 if self.scorer.lacks(family.at(family.grid[0])):
                     continue
                 try:
-                    one = fit_family(
-                        family,
-                        table,
-                        result.engine,
-                        lambda each: np.where(
-                            np.isnan(scores := self.scorer.column((each,), few)),
-                            table.base,
-                            scores,
-                        ),
-                    )
+                    one = fit_family(family, table, result.engine, compute)
                 except (RounddiagError, StoppedError) as error:
-                    why = NO_TIME if isinstance(error, StoppedError) else ""
-                    self.not_tested[family.name] = why or _first_sentence(error)
+                    self.not_tested[family.name] = _reason(error)
                     continue
-                if one is not None and all(
-                    one.name != each.name for each in self.known
-                ):
+                if one is not None:
                     found[one.name] = one
-        self.known += found.values()
-        return [*found.values()]
+        tried = {one.name for one in self.known}
+        new = [one for name, one in found.items() if name not in tried]
+        self.known += new
+        return new
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""
         scores = self.scorer.column((one,), samples)
-        if not np.isnan(scores).all():
-            return scores
         more = self.order[: min(SECOND, self.most)]
-        if (
+        is_still = np.isnan(scores).all() and (
             len(more) == len(samples)
             or np.isnan(self.scorer.column((one,), more)).all()
-        ):
-            return None
-        return scores
-
-    def _judge(
-        self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
-    ) -> list[EngineResult]:
-        table = self.scorer.table(samples)
-        found = []
-        for engine in self.scorer.engines:
-            floor = noise_floor(table, engine)
-            base = base_opinion(table, engine, floor)
-            number = len(self.known) + len(FAMILIES)
-            if _is_exact(base):
-                found.append(
-                    EngineResult(
-                        engine=engine,
-                        base=base,
-                        num_hypotheses=number,
-                        samples=samples,
-                    )
-                )
-                continue
-            first = self._rank(table, engine, (), samples, tested[engine], floor)
-            chain, last = self._chain(table, engine, first, samples, tested, floor)
-            found.append(
-                EngineResult(
-                    engine=engine,
-                    base=base,
-                    ranking=first,
-                    chain=chain,
-                    last=last,
-                    num_hypotheses=number,
-                    samples=samples,
-                )
-            )
-        return found
-
-    def _chain(
-        self,
-        table: ScoreTable,
-        engine: str,
-        first: Ranking,
-        samples: Sequence[int],
-        tested: Mapping[str, Sequence[Hypothesis]],
-        floor: float,
-    ) -> tuple[Ranking, Ranking]:
-        """Return what holds together, at most two, and the ranking that the last won.
-
-        If none reproduces the engine alone, each of the best is taken as the new base
-        of all others.
-        """
-        least = np.log(LEVEL * (len(self.known) + len(FAMILIES)))
-        good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
-        if not good:
-            return [], first
-        if good[0][1].reproduces:
-            return good[:1], first
-        found: list[tuple[Ranking, Ranking]] = []
-        swapped: list[Hypothesis] = []
-        for best, opinion in good:
-            more = self._rank_on(best, opinion, table, engine, samples, tested, floor)
-            if more and more[0][1].reproduces:
-                found.append(([(best, opinion), more[0]], more))
-            elif best not in self.known:
-                # Its number was fitted without the other: fit it on top of the other.
-                swapped += [one for one, _ in more if one in self.known][:1]
-        if swapped and not found:
-            swapped.append(self._most_alike(table, engine, samples, tested[engine]))
-            for one in dict.fromkeys(swapped):
-                scores = self.scorer.column((one,), samples)
-                alone = judge(table, engine, one.name, scores, floor, is_whole=True)
-                more = self._rank_on(one, alone, table, engine, samples, tested, floor)
-                if more and more[0][1].reproduces:
-                    found.append(([(one, alone), more[0]], more))
-        if not found:
-            return good[:1], first
-        return min(found, key=lambda each: each[0][-1][1].residual_to_noise)
-
-    def _most_alike(
-        self,
-        table: ScoreTable,
-        engine: str,
-        samples: Sequence[int],
-        tested: Sequence[Hypothesis],
-    ) -> Hypothesis:
-        """Return the hypothesis whose changes correlate most with the engine's."""
-        return max(
-            tested,
-            key=lambda one: correlate_changes(
-                table, engine, self.scorer.column((one,), samples)
-            ),
         )
+        return None if is_still else scores
 
-    def _rank_on(
-        self,
-        one: Hypothesis,
-        opinion: Opinion,
-        table: ScoreTable,
-        engine: str,
-        samples: Sequence[int],
-        tested: Mapping[str, Sequence[Hypothesis]],
-        floor: float,
-    ) -> Ranking:
-        """Judge all others on top of one."""
-        here = table.rebase(engine, opinion.scores)
-        return self._rank(here, engine, (one,), samples, tested[engine], floor)
-
-    def _rank(
-        self,
-        table: ScoreTable,
-        engine: str,
-        chain: tuple[Hypothesis, ...],
-        samples: Sequence[int],
-        tested: Sequence[Hypothesis],
-        floor: float,
-    ) -> list[tuple[Hypothesis, Opinion]]:
-        """Judge hypotheses on top of those that hold already, best first."""
-        found = []
-        for one in tested:
-            if one in chain:
-                continue
-            try:
-                scores = self.scorer.column((*chain, one), samples)
-            except StoppedError:
-                continue
-            found.append((one, _opinion(table, engine, one, scores, floor)))
-        if "logits" in self.scorer.engine.abilities:
-            found += [
-                (one, _opinion(table, engine, one, scores, floor))
-                for one, scores in self._fit(table, engine, chain, samples)
-            ]
-        if not chain:
-            found += [
-                (one, _opinion(table, engine, one, scores, floor))
-                for one, scores in column_scores(self.scorer, table, engine, samples)
-            ]
-            mixed = (
-                None
-                if self.scorer.is_stopped
-                else weights_by_sample(
-                    self.scorer, table, engine, samples, self.checkpoints
-                )
-            )
-            if mixed is not None:
-                one, scores = mixed
-                found.append((one, _opinion(table, engine, one, scores, floor)))
-            places = [(one, opinion.where) for one, opinion in found]
-            for one in kept_rounds(places):
-                with suppress(StoppedError):
-                    scores = self.scorer.column((one,), samples)
-                    found.append((one, _opinion(table, engine, one, scores, floor)))
-        return sorted(found, key=lambda pair: _rank_key(pair[1]))
-
-    def _fit(
-        self,
-        table: ScoreTable,
-        engine: str,
-        chain: tuple[Hypothesis, ...],
-        samples: Sequence[int],
-    ) -> Iterator[tuple[Hypothesis, Array]]:
-        """Yield the best of each family and its scores, fitted to the first samples."""
-        few = samples[:FIRST]
-        small = table.take(np.isin(table.sample, few))
-
-        def compute(one: Hypothesis) -> Array:
-            return self.scorer.column((*chain, one), few)
-
-        for family in self._families(table, engine, chain, samples):
-            with suppress(StoppedError):
-                one = fit_family(family, small, engine, compute)
-                if one is not None:
-                    yield one, self.scorer.column((*chain, one), samples)
-
-    def _families(
-        self,
-        table: ScoreTable,
-        engine: str,
-        chain: tuple[Hypothesis, ...],
-        samples: Sequence[int],
-    ) -> Iterator[OneNumber]:
-        """Yield the families that are fitted: all, or those that were named."""
-        residual = table.base - table.engines[engine]
-        biases = bias_families(self.scorer.token_ids(samples), residual)
-        yield from self.scorer.families
-        for family in (*FAMILIES, *order_families(chain), *biases):
-            if self.names is None or {family.name, family.cause} & self.names:
-                yield family
+    @property
+    def tried(self) -> tuple[int, int]:
+        """How many hypotheses were tried, of how many that can be tested here."""
+        able = [one for one in self.known if not self.scorer.lacks(one)]
+        still = [*self.not_tested.values()].count(NOTHING_CHANGED)
+        return len(self.screened) + still, len(able)
 
 
 class Cost(IntEnum):
@@ -537,32 +288,12 @@ def cost_of(one: Hypothesis) -> Cost:
     return Cost.DEAR if is_dear else Cost.PASS
 
 
-def _is_exact(base: Opinion) -> bool:
-    """Return whether an engine is reproduced so well that it needs no hypothesis."""
-    return base.residual_to_noise <= EXACT and base.harmed <= FAR
-
-
-def _opinion(
-    table: ScoreTable, engine: str, one: Hypothesis, scores: Array, floor: float
-) -> Opinion:
-    return judge(
-        table,
-        engine,
-        one.name,
-        scores,
-        floor,
-        is_whole=one.is_whole,
-        excludes=one.excludes,
+def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
+    """Return whether each engine is reproduced by what costs so much at most."""
+    return all(
+        one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
+        for one in results
     )
-
-
-def _first_sentence(error: BaseException) -> str:
-    return str(error).split(". ")[0]
-
-
-def _rank_key(opinion: Opinion) -> tuple[bool, float]:
-    """Put what reproduces the engine before what is only better than the base."""
-    return not opinion.reproduces, -opinion.evidence
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -649,7 +380,7 @@ def prove(  # noqa: PLR0913 keywords only
     )
 
 
-def prove_with(
+def prove_with(  # noqa: PLR0913 keywords only
     scorer: Scorer,
     known: Sequence[Hypothesis],
     other: Sequence[Hypothesis] = (),
@@ -657,14 +388,18 @@ def prove_with(
     samples: int | Sequence[int] | None = None,
     numbered: Sequence[Numbered] = NUMBERED,
     names: AbstractSet[str] | None = None,
+    base: Base | None = None,
     begin: float,
     budget_s: float,
 ) -> Proof:
-    """Prove with a scorer that is open; `other` are hypotheses about weights."""
-    scorer.deadline = begin + budget_s
+    """Prove with a scorer that is open; `other` are hypotheses about weights.
+
+    With the base of an earlier proof, what the scorer knows is not scored again.
+    """
+    scorer.deadline, scorer.is_stopped = begin + budget_s, False
     order = choose_samples(scorer, samples)
     try:
-        found = find_base(scorer, order, other)
+        base = base or find_base(scorer, order, other)
     except StoppedError as error:
         raise BatchError.build(
             key="budget_s",
@@ -672,22 +407,24 @@ def prove_with(
             found=f"{budget_s:g} s",
             advice="Pass more seconds, or shorter samples.",
         ) from error
-    scorer, other = found.scorer, found.others
+    scorer, others = base.scorer, base.others
+    scorer.deadline, scorer.is_stopped, scorer.limits = begin + budget_s, False, {}
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
     likely = _rank_causes(scorer)
-    known = sorted(
-        [*known, *other],
+    tried = sorted(
+        [*known, *others],
         key=lambda one: (likely.get(one.cause, len(likely)), cost_of(one)),
     )
-    older = tuple(one for one in other if one.cause == "stale_weights")
+    older = tuple(one for one in others if one.cause == "stale_weights")
     most = MOST if samples is None else len(order)
-    with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
+    with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
+        search = Search(scorer, tried, older, names)
         experiment = Experiment(
-            scorer, known, order, bar, most, older, numbered, names, likely
+            scorer, tried, order, bar, most, search, numbered, likely
         )
-        if not found.gate.passes or experiment.is_sound():
-            results = experiment.judge_base(order[: min(SECOND, most)])
+        if not base.gate.passes or experiment.is_sound():
+            results = search.judge_base(order[: min(SECOND, most)])
         else:
             results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
@@ -695,15 +432,26 @@ def prove_with(
     proof = decide(
         scorer,
         results,
-        gate=found.gate,
+        gate=base.gate,
         not_tested=experiment.not_tested,
+        tried=None if experiment.is_complete else experiment.tried,
         seconds=time.perf_counter() - begin,
     )
-    if proof.verdict == "proved" and not experiment.is_complete:
-        tried = len(experiment.screened), len(experiment.known)
-        step = "Prove again with a larger budget_s."
-        proof = replace(proof, verdict="so_far", tried=tried, next_step=step)
-    return replace(proof, plan=experiment.plan)
+    go_on = partial(
+        prove_with,
+        scorer,
+        known,
+        samples=samples,
+        numbered=numbered,
+        names=names,
+        base=base,
+    )
+    return replace(proof, plan=experiment.plan, go_on=go_on)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first sentence of an error; Ctrl-C has none."""
+    return str(error).split(". ")[0].rstrip(".") or "it was interrupted"
 
 
 def _rank_causes(scorer: Scorer) -> dict[str, int]:

@@ -27,6 +27,11 @@ class OneNumber(Protocol):
     """Hypotheses that differ in one number."""
 
     @property
+    def name(self) -> str:
+        """Of all of them."""
+        ...
+
+    @property
     def grid(self) -> Sequence[float]:
         """Where the search begins."""
         ...
@@ -94,8 +99,8 @@ def _climb(
 
 
 def _fitness(table: ScoreTable, residual: Array) -> float:
-    scale = table.scale(residual, 0.1 * table.floor)
-    return float(np.nansum(log_density(residual, scale)[table.is_informative]))
+    density = log_density(residual, table.scale(residual, 0.1 * table.floor))
+    return float(np.nansum(density[table.is_informative]))
 
 
 def _refine(

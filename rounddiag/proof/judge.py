@@ -18,7 +18,6 @@ if all of these hold:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +32,6 @@ from rounddiag.proof.noise import (
 from rounddiag.proof.scores import MATTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rounddiag._typing import Array
     from rounddiag.proof.scores import ScoreTable
 
@@ -118,7 +115,7 @@ def noise_floor(table: ScoreTable, engine: str) -> float:
     outside = table.is_outside & table.is_informative
     inside = outside if outside.any() else table.is_informative
     scales = {
-        name: fit_scale(table.residual(name, table.base)[inside])
+        name: float(fit_scale(table.residual(name, table.base)[inside]))
         for name in table.engines
     }
     best = min(scales.values())
@@ -155,18 +152,22 @@ def judge(
     """
     whole = np.where(np.isnan(scores), table.base, scores)
     base = table.residual(engine, table.base)
-    best: tuple[float, str, Array] | None = None
-    parts = _parts(table, base, table.residual(engine, whole))
-    for where, inside, price in islice(parts, 1 if is_whole else None):
-        part = np.where(inside, whole, table.base)
-        value = _evidence(table, base, table.residual(engine, part), floor) - price
-        if best is None or value > best[0] + (price > 0):
-            best = value, where, part
-    assert best is not None  # noqa: S101 the first part is all
-    found = _measure(table, engine, name, best, floor)
-    if excludes and not _has_excluded(table, engine, found.scores):
-        return replace(found, is_powered=False)
-    return found
+    parts = [("all", np.ones(len(table), dtype=bool), 0.0)]
+    if not is_whole:
+        parts += _parts(table, base, table.residual(engine, whole))
+    names, inside, prices = zip(*parts, strict=True)
+    held = np.where(np.array(inside), whole, table.base)
+    changed = table.residual(engine, held)
+    worth = _evidence(table, base, changed, floor) - np.array(prices)
+    worth[1:] -= 1  # a part is chosen where it is better by more than its price
+    best = int(worth.argmax())
+    found = _measure(table, engine, floor, held[best], base, changed[best])
+    opinion = replace(
+        found, name=name, where=names[best], evidence=float(worth[best] + (best > 0))
+    )
+    if excludes and not _has_excluded(table, engine, opinion.scores):
+        return replace(opinion, is_powered=False)
+    return opinion
 
 
 def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
@@ -186,47 +187,47 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
 
 def _parts(
     table: ScoreTable, base: Array, changed: Array
-) -> Iterable[tuple[str, Array, float]]:
-    """Yield where a hypothesis may hold, and what it costs to choose so."""
-    everywhere = np.ones(len(table), dtype=bool)
-    yield "all", everywhere, 0.0
+) -> list[tuple[str, Array, float]]:
+    """Return where a hypothesis may hold, and what it costs to choose so."""
+    found = []
     samples = np.unique(table.sample)
+    left = np.nan_to_num(np.abs(np.stack([changed, base]))).clip(max=10)
     nearer = [
         sample
         for sample in samples
-        if np.nansum(np.abs(changed[table.sample == sample]).clip(max=10))
-        < np.nansum(np.abs(base[table.sample == sample]).clip(max=10))
+        if np.less(*left[:, table.sample == sample].sum(-1))
     ]
     if 0 < len(nearer) < len(samples):
         words = f"{len(nearer)} of {len(samples)} samples"
-        yield words, np.isin(table.sample, nearer), len(samples) * np.log(2.0)
+        price = len(samples) * np.log(2.0)
+        found.append((words, np.isin(table.sample, nearer), price))
     rounds = np.unique(table.round)
     price = 2 * np.log(2.0 * max(len(rounds), 1))
     for first in rounds[1:]:
-        yield f"from round {first} on", table.round >= first, price
-        yield f"before round {first}", table.round < first, price
+        found.append((f"from round {first} on", table.round >= first, price))
+        found.append((f"before round {first}", table.round < first, price))
+    return found
 
 
-def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> float:
-    """Return the tempered log-likelihood ratio of a hypothesis against the base."""
+def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> Array:
+    """Return the tempered log-likelihood ratios of hypotheses against the base."""
     least = 0.25 * floor
     new, old = table.scale(changed, least), table.scale(base, least)
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)
     with np.errstate(invalid="ignore"):
         counts = table.is_informative | (np.abs(changed) > MATTERS * floor)
-    return float(np.nansum(ratio[counts]) * TEMPER)
+    found: Array = np.nansum(np.where(counts, ratio, 0), -1) * TEMPER
+    return found
 
 
 def _measure(
     table: ScoreTable,
     engine: str,
-    name: str,
-    best: tuple[float, str, Array],
     floor: float,
+    scores: Array,
+    base: Array,
+    changed: Array,
 ) -> Opinion:
-    evidence, where, scores = best
-    base = table.residual(engine, table.base)
-    changed = table.residual(engine, scores)
     spread = np.maximum(table.spread_of(engine), LEAST_SPREAD)
     moved = np.abs((scores - table.base) / spread) > MATTERS * floor
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
@@ -246,19 +247,19 @@ def _measure(
         < np.nansum(before[matters & (table.sample == one)])
         for one in samples
     )
-    scale = fit_scale(changed[matters], 0.01 * floor)
+    scale = float(fit_scale(changed[matters], 0.01 * floor))
     return Opinion(
-        name=name,
+        name="base",
         engine=engine,
-        where=where,
-        evidence=evidence,
+        where="all",
+        evidence=0.0,
         residual_to_noise=scale / floor,
         residual=_median(left[matters]),
         before=_median(before[matters]),
         noise=_median(noise[matters]),
         share=float(np.clip(gone / beyond, -1, 1)) if beyond > 0 else 0.0,
         harmed=float(harmed.mean()) if len(harmed) else 0.0,
-        gain=fit_scale(base[matters], 0.01 * floor) / scale,
+        gain=float(fit_scale(base[matters], 0.01 * floor)) / scale,
         num_tokens=int(matters.sum()),
         num_samples=len(samples),
         num_nearer=int(nearer),
@@ -285,7 +286,7 @@ def base_opinion(table: ScoreTable, engine: str, floor: float) -> Opinion:
         where="all",
         evidence=0.0,
         residual_to_noise=(
-            table.scale(residual, 0.01 * floor) / floor
+            float(table.scale(residual, 0.01 * floor)) / floor
             if np.isfinite(residual).any()
             else np.nan
         ),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -70,7 +72,7 @@ class Proof:
     ----------
     verdict : {"proved", "so_far", "partly", "none_of_these", "scorer_differs", \
 "nothing_to_prove", "not_measurable"}
-        `so_far` is a proof for which not all hypotheses were tried: see `tried`.
+        `so_far`: it stopped before all hypotheses were tried; see `tried` and `more`.
     side : str or None
         The engine that was wrong, such as `old` or `rollout`; `both` if each of two
         was; `the only engine` if the batch has one.
@@ -126,6 +128,7 @@ class Proof:
     num_sent: int = 0
     plan: Plan | None = None
     tried: tuple[int, int] = (0, 0)
+    go_on: Callable[..., Proof] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]
@@ -157,6 +160,35 @@ class Proof:
         body = "<br>".join(escape(line) for line in repr(self).split("\n"))
         return f'<div class="mathjax_ignore"><p>{body}</p></div>'
 
+    def more(self, budget_s: float = 600.0) -> Proof:
+        """Go on where it stopped: what is known is not scored again.
+
+        Parameters
+        ----------
+        budget_s : float
+            Of further seconds.
+
+        Raises
+        ------
+        BatchError
+            If it is from a file: the model is not there.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> batch = rd.load("sample_data/image_window.parquet")
+        >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["last_2_images"])
+        >>> proof.more().verdict
+        'proved'
+        """
+        if self.go_on is None:
+            raise BatchError.build(
+                expected="a proof that was made in this process",
+                found="one from a file",
+                advice="Prove again with a larger `budget_s`.",
+            )
+        return self.go_on(begin=time.perf_counter(), budget_s=budget_s)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, which `rounddiag.load_proof` reads on any machine."""
         from rounddiag.proof.saving import save_proof
@@ -184,16 +216,24 @@ class Proof:
         if self.verdict == "nothing_to_prove":
             who = {1: ONLY, 2: "both engines"}.get(len(self.base), "all engines")
             return f"{self.scorer} reproduces {who}, as far as noise allows."
+        who = self._call(self.side) if self.side else "one of the engines"
         if self.verdict == "none_of_these":
-            who = self._call(self.side or "") if self.side else "one of the engines"
             return f"no hypothesis reproduces {who}."
+        number, of = self.tried
+        if not self.conclusions:
+            return (
+                f"stopped after {number} of {of:,} hypotheses; nothing"
+                f" tried reproduces {who}."
+            )
         by_engine = [
             f"{self._call(one.engine)} ({one.engine}): {' and '.join(one.causes)}"
             for one in self.conclusions
         ]
-        rest = " explains a part" if self.verdict == "partly" else ""
+        is_whole = all(one.opinions[-1].reproduces for one in self.conclusions)
+        rest = "" if self.verdict == "proved" else " explains a part"
         if self.verdict == "so_far":
-            rest = " reproduces so far ({} of {} tried)".format(*self.tried)
+            rest = " reproduces it" if is_whole else " explains a part"
+            rest += f" so far ({number} of {of} tried)"
         return f"{'; '.join(by_engine)}{rest}."
 
     def _call(self, engine: str) -> str:

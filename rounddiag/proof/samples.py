@@ -29,11 +29,11 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     third are those with the smallest, as controls. With one engine there is no diff:
     the samples of different groups come first.
     """
-    try:
-        most = MOST if samples is None else index(samples)  # type: ignore[arg-type]
+    if samples is None or isinstance(samples, int | np.integer):
+        most = MOST if samples is None else int(samples)
         wanted = _interleave(scorer)
-    except TypeError:
-        wanted = _require_samples(scorer.batch, samples)  # type: ignore[arg-type]
+    else:
+        wanted = _require_samples(scorer.batch, samples)
         most = len(wanted)
     found: list[int] = []
     for sample in wanted:
@@ -82,8 +82,7 @@ def _interleave(scorer: Scorer) -> list[int]:
     while len(order) < len(known):
         is_control = len(order) % _EVERY == _EVERY - 1
         source = best if is_control else worst
-        sample = next(one for one in source if one not in order)
-        order[sample] = None
+        order[next(one for one in source if one not in order)] = None
     return list(order)
 
 

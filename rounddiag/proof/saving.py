@@ -122,7 +122,8 @@ def _tagged(kind: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 of many ty
 
 
 def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 a dataclass
-    names = [one.name for one in fields(value) if one.name != "batch"]
+    left = {"batch", "go_on"}  # written apart; of this process
+    names = [one.name for one in fields(value) if one.name not in left]
     return {name: getattr(value, name) for name in names}
 
 

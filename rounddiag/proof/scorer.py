@@ -43,6 +43,9 @@ _NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
 class StoppedError(Exception):
     """A score is asked for that is not known, and scoring has stopped."""
 
+    def __init__(self) -> None:
+        super().__init__("no time was left")
+
 
 @dataclass(eq=False)
 class Scorer:
@@ -72,7 +75,11 @@ class Scorer:
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
+    _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
     _readouts: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    _requests: dict[tuple[object, ...], Sequence[Request] | None] = field(
+        default_factory=dict
+    )
     _plain: set[tuple[int, bool]] = field(default_factory=set)
     _spread: dict[int, Array] = field(default_factory=dict)
 
@@ -126,6 +133,8 @@ class Scorer:
     def lacks(self, one: Hypothesis) -> str:
         """Return why a hypothesis cannot be scored here; empty if it can."""
         missing = sorted(one.needs - self.engine.abilities)
+        if "pictures" in missing and self.has_pictures:
+            return "needs a model that sees pictures"
         if missing:
             return f"needs {NEEDS[missing[0]]}"
         if "pictures" in one.needs and not self.has_pictures:
@@ -171,9 +180,7 @@ class Scorer:
             return None
         engine = self._engine(chain, low_precision=low_precision)
         if "logits" not in engine.abilities:
-            self._go_on()
-            answers = engine.score(requests, self.samples)
-            found = [check_log_probs(values, engine.name) for values in answers]
+            found = [self._ask(engine, each) for each in requests]
             return collect_scores(one, requests, found)
         processors = [each.processor for each in chain if each.processor is not None]
         readouts = self._read(
@@ -182,12 +189,26 @@ class Scorer:
         found = [readout.log_probs(processors) for readout in readouts]
         return collect_scores(one, requests, found)
 
+    def _ask(self, engine: Engine, request: Request) -> Array:
+        """Return what an engine answers; the same is never asked twice."""
+        given = (request.ids, request.is_scored)
+        key = (
+            *(each.numpy().tobytes() for each in given),
+            *(request.pictures, request.places, request.setting),
+        )
+        if key not in self._answers:
+            self.go_on()
+            (values,) = engine.score([request], self.samples)
+            self._answers[key] = check_log_probs(values, engine.name)
+        return self._answers[key]
+
     def _limit(self, chain: Sequence[Hypothesis], sample: int) -> int | None:
         """Return where passes of a sample end: plain ones are whole."""
         is_plain = all(each.is_free for each in chain)
         return None if is_plain else self.limits.get(sample)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Raise a StoppedError where no pass may begin."""
         if self.is_stopped or time.perf_counter() > self.deadline:
             raise StoppedError
 
@@ -218,7 +239,7 @@ class Scorer:
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
-        self._go_on()
+        self.go_on()
         readouts = []
         for request in requests:
             one: Any = self.weights.get(request.weights, engine)
@@ -238,6 +259,14 @@ class Scorer:
 
         They end at the last token that is wanted.
         """
+        key = (*(each.edit for each in chain), sample, self._limit(chain, sample))
+        if key not in self._requests:
+            self._requests[key] = self._edit(chain, sample)
+        return self._requests[key]
+
+    def _edit(
+        self, chain: Sequence[Hypothesis], sample: int
+    ) -> Sequence[Request] | None:
         one = self.samples[sample]
         requests: Sequence[Request] = [Request.of_sample(one)]
         edited = False

@@ -99,7 +99,7 @@ class ScoreTable:
         noise = scale_residuals(self.low_precision - self.base, self.spread)
         is_uncertain = self.spread >= LEAST_SPREAD
         kept = noise[is_uncertain] if is_uncertain.any() else noise
-        return max(fit_scale(kept), 1e-5)
+        return max(float(fit_scale(kept)), 1e-5)
 
     @cached_property
     def is_informative(self) -> Array:
@@ -112,27 +112,24 @@ class ScoreTable:
             far |= apart > MATTERS * self.floor
         return ~certain | far
 
-    def scale(self, residual: Array, least: float = 1e-7) -> float:
-        """Return the scale of residuals, over the tokens that inform."""
-        return fit_scale(residual[self.is_informative], least)
+    def scale(self, residual: Array, least: float = 1e-7) -> Array:
+        """Return the scale of residuals of each row, over the tokens that inform."""
+        return fit_scale(residual[..., self.is_informative], least)
 
     def residual(self, engine: str, scores: Array) -> Array:
-        """Return scores minus an engine's, on the scale of logits.
+        """Return rows of scores minus an engine's, on the scale of logits.
 
         The engine's own numerics are those of `base` or of `low_precision`, whichever
         is nearer: the difference is added to the scores.
         """
         truth, spread = clip_log_probs(self.engines[engine]), self.spread_of(engine)
-        scores = clip_log_probs(scores)
-        plain = scale_residuals(scores - truth, spread)
-        low_precision = scale_residuals(
-            scores + self.low_precision - self.base - truth, spread
-        )
-        return (
-            low_precision
-            if self.scale(low_precision) < 0.8 * self.scale(plain)
-            else plain
-        )
+        plain = scale_residuals(clip_log_probs(scores) - truth, spread)
+        rounding = scale_residuals(self.low_precision - self.base, spread)
+        both = np.stack([plain, plain + rounding])
+        scale = self.scale(both)
+        is_low = np.expand_dims(scale[1] < 0.8 * scale[0], -1)
+        found: Array = np.where(is_low, both[1], both[0])
+        return found
 
     def spread_of(self, engine: str) -> Array:
         """Return the spread, larger where the engine is less certain than the base.

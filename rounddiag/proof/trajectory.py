@@ -99,6 +99,11 @@ class Trajectory:
         sizes = [stop - max(start, 1) for start, stop in self.rounds]
         return np.repeat(np.arange(len(sizes)), np.maximum(sizes, 0))
 
+    @cached_property
+    def areas(self) -> list[int]:
+        """The pixels of each picture."""
+        return [width * height for width, height in (one.size for one in self.shots)]
+
     def picture_tokens(self, first: int, stop: int) -> Tensor:
         """Return which ids belong to pictures `first` to `stop`, with their markers."""
         found = torch.zeros(len(self.ids), dtype=torch.bool)

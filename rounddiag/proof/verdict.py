@@ -103,9 +103,15 @@ def decide(
     gate: Gate,
     not_tested: Mapping[str, str],
     seconds: float,
+    tried: tuple[int, int] | None = None,
 ) -> Proof:
-    """Return the proof that follows from what was found about each engine."""
+    """Return the proof that follows from what was found about each engine.
+
+    `tried` are how many hypotheses were tried, of how many, where not all were.
+    """
     verdict, side, chosen = _verdict(results, gate)
+    if tried is not None and verdict in {"proved", "partly", "none_of_these"}:
+        verdict = "so_far"
     step = _next_step(verdict, side, results, gate) + _other_version(verdict, scorer)
     skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(one) for one in chosen)
@@ -126,6 +132,7 @@ def decide(
         refuted=_name_refuted(results, chosen),
         note=gate.note,
         num_sent=len(getattr(scorer.engine, "sent", ())),
+        tried=tried or (0, 0),
     )
 
 
@@ -338,6 +345,8 @@ def _next_step(
             closest = f" The closest, {nearest.says}, explains {share:.0%}."
         who = f" of `{side}`" if side else " of each engine"
         return f"Record what the request{who} held: ids, positions, weights.{closest}"
+    if verdict == "so_far":
+        return "`proof.more(budget_s=600)` tries the others."
     if verdict == "partly":
         return "Prove again with checkpoints= and pictures as the processor got them."
     return ""

@@ -22,7 +22,8 @@ from pyarrow import fs
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.paths import inside, is_url, name_patterns
+from rounddiag.loaders.paths import is_url, name_patterns
+from rounddiag.loaders.source import inside
 from rounddiag.wording import by_numbers, join_names
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)

@@ -17,11 +17,10 @@ from rounddiag.capture.options import absolute_folder, make_folder, remove_stale
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.screenshots import StoredScreenshot
 from rounddiag.runs.engines import Engine, check_engine, map_items
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.step_tables import load_step
-from rounddiag.vision import EncodedScreenshot, Screenshot
+from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
 Source = tuple[RunFolder, StepFiles]

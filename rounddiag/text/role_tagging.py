@@ -7,7 +7,7 @@ span to its tokens. The patterns are bounded as those of `rounddiag.action_gramm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,8 +16,6 @@ import numpy as np
 from rounddiag.action_grammar import TOOL_CALL, bracket_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     from rounddiag._typing import Array
 
 Span: TypeAlias = tuple[int, int, str]  # start, stop and role

@@ -10,6 +10,7 @@
 """
 
 from rounddiag.vision.action_parsers import (
+    explain_no_action,
     parse_action,
     parse_actions,
     register_parser,
@@ -20,6 +21,7 @@ from rounddiag.vision.screenshots import (
     PatchScreenshot,
     RawScreenshot,
     Screenshot,
+    StoredScreenshot,
     patch_screenshots,
 )
 
@@ -29,6 +31,8 @@ __all__ = [
     "PatchScreenshot",
     "RawScreenshot",
     "Screenshot",
+    "StoredScreenshot",
+    "explain_no_action",
     "parse_action",
     "parse_actions",
     "patch_screenshots",

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
-from rounddiag.action_grammar import Call, find_calls, json_calls, xml_calls
+from rounddiag.action_grammar import (
+    TOOL_CALL,
+    TOOL_CALL_END,
+    Call,
+    find_calls,
+    json_calls,
+    tool_call_fault,
+    xml_calls,
+)
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, read_call
-
-if TYPE_CHECKING:
-    from rounddiag.vision.actions import Kind
-
+from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, Kind, read_call
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
@@ -114,6 +118,7 @@ _REGISTERED: dict[str, Parser] = {}
 # Characters, from the end: far more than a round has; bounds the time.
 _MAX_TEXT = 100_000
 _THINK = "<think>"
+_OPEN_CALL = re.compile(r"(?<![\w.])(?P<name>[\w.]{1,64})\([^()]{0,2000}$")
 
 
 def register_parser(name: str, parser: Parser | None) -> None:
@@ -232,6 +237,53 @@ def parse_action(
     """
     found = parse_actions(text, parsers=parsers, coordinates=coordinates)
     return found[-1] if found else Action(kind="unknown", source_text=text)
+
+
+def explain_no_action(text: str) -> tuple[str, str]:
+    """Return what a text without an action has in its place, and why it is none.
+
+    Parameters
+    ----------
+    text : str
+        A text for which `parse_action` returns the kind `unknown`.
+
+    Returns
+    -------
+    tuple of str
+        The words that look most like an action, and a sentence.
+
+    Examples
+    --------
+    >>> explain_no_action("Now clik(3, 4)")
+    ('clik(3, 4)', '`clik` is not an action of any known grammar')
+    >>> explain_no_action("click(3, 4")
+    ('click(3, 4', '`click(` is not closed: the text ends before its bracket')
+    """
+    answer = _without_open_thought(text[-_MAX_TEXT:])
+    if answer != text[-_MAX_TEXT:]:
+        return text[len(answer) :], "`<think>` is not closed: all after it is a thought"
+    answer = answer.rpartition("</think>")[2].strip()
+    if not answer:
+        return (
+            "",
+            "nothing follows the thought" if text.strip() else "the text is empty",
+        )
+    if TOOL_CALL in answer:
+        inside, end, _ = answer.rpartition(TOOL_CALL)[2].partition(TOOL_CALL_END)
+        fault = tool_call_fault(inside) if end else f"`{TOOL_CALL}` is not closed"
+        return inside.strip(), fault
+    calls = [*find_calls(answer)]
+    if calls:
+        name = calls[-1].name
+        is_known = name.rpartition(".")[2] in NAMES
+        why = "has no arguments of that action" if is_known else "is not an action of"
+        return calls[-1].source_text, f"`{name}` {why}" + (
+            "" if is_known else " any known grammar"
+        )
+    if opened := _OPEN_CALL.search(answer):
+        why = f"`{opened['name']}(` is not closed: the text ends before its bracket"
+        return answer[opened.start() :], why
+    return answer.splitlines()[-1], "no call and no tool call is in the text"
 
 
 def _with_coordinates(action: Action, coordinates: Coordinates | None) -> Action:

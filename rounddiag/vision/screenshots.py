@@ -157,6 +157,53 @@ class EncodedScreenshot(Screenshot):
         return picture
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredScreenshot(Screenshot):
+    """An encoded screenshot that stays in a file until it is requested.
+
+    Attributes
+    ----------
+    data: Reads the encoded picture. Called each time the picture is requested.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> buffer = io.BytesIO()
+    >>> Image.new("RGB", (4, 3)).save(buffer, format="PNG")
+    >>> StoredScreenshot(data=buffer.getvalue).size
+    (4, 3)
+    """
+
+    data: Callable[[], bytes] = field(repr=False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self.read().size
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it is a JPEG."""
+        return self.read().is_lossy
+
+    def image(self) -> Image:
+        """Decode the picture."""
+        return self.read().image()
+
+    def png(self) -> bytes:
+        """Return the picture as PNG."""
+        return self.read().png()
+
+    def read(self) -> EncodedScreenshot:
+        """Read the picture from the file."""
+        return EncodedScreenshot(
+            data=self.data(),
+            round=self.round,
+            position=self.position,
+            seen_size=self.seen_size,
+        )
+
+
 def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
     """Encode a picture as JPEG, scaled down to a maximum size.
 

@@ -7,13 +7,13 @@ Five floors, from the top:
   static preview. `assets` has the page's script and style, `serialization` the form of
   payloads.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
-  the overview, `sample_view` has the tokens of a sample, `images` its screenshots and
-  actions.
+  the overview, `sample_view` has the tokens of a sample, `episode` its task, end and
+  observations, `images` its screenshots and actions.
 - `lists`: the rows of the drawer.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
   columns, `filters` decides which tokens are kept, `pair` compares two batches,
-  `corrections` says what one drops; `value_means` has the mean |diff| of each value of
-  a column.
+  `corrections` says what one drops; `value_means` has the mean |diff| of each value
+  of a column.
 - `state`: every choice as plain data, and the choices that a batch offers.
 
 `page/` has script and style, one file a pane; `view` joins them in order.

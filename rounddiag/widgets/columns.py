@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.columns import Column
+    from rounddiag.columns.column import Scope
 
 
 # Numbers of tokens, where the batch has them.
@@ -38,6 +39,8 @@ _MADE = (
 )
 # What the page says of a sample elsewhere, or tells of samples apart.
 _NO_FACTS = ("sample_id", "num_rounds", "num_tokens")
+# What a reader of samples asks first: in chips and in the list of samples.
+_FIRST = ("reward", "status", "rank")
 # A column of numbers with more values than this is divided into as many bins.
 MAX_GROUPS = 8
 _MAX_NAMES = 64  # integers, each of which is a group
@@ -101,7 +104,7 @@ class BatchColumns:
     def facts(self, sample: int) -> list[dict[str, Any]]:
         """Describe a sample by its columns, each with the condition that keeps it."""
         found = []
-        for name in self.sample_names:
+        for name in self.names_of_samples():
             column = self._samples[name]
             if name in _NO_FACTS or not column.is_known()[sample]:
                 continue
@@ -118,6 +121,32 @@ class BatchColumns:
                 }
             )
         return found
+
+    def names_of_samples(self) -> list[str]:
+        """Return the columns of samples, what is asked first in front.
+
+        Without those that repeat the id of each sample.
+        """
+        ids = [*(self.batch.sample_ids or ())]
+        own = {"sample", "sample_id"} if ids else {*self.sample_names}
+        names = [
+            name
+            for name in self.sample_names
+            if name in own or self._samples[name].filled.tolist() != ids
+        ]
+        first = self.first_names
+        return [*first, *(name for name in names if name not in first)]
+
+    @property
+    def first_names(self) -> list[str]:
+        """The columns of samples that a reader asks for first."""
+        return [name for name in _FIRST if name in self.sample_names]
+
+    def scope(self, name: str) -> Scope:
+        """Return what has one value of a column."""
+        if name in self._samples:
+            return "sample"
+        return self._column(name).scope
 
     def mates(self, sample: int) -> list[dict[str, Any]]:
         """Describe the samples of a sample's group, itself among them."""

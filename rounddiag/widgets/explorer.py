@@ -54,8 +54,9 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
         number), `current={"sample": 3, "round": 1, "token": 0}`,
         `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats, `correction`
         (its name) with another `limit`. The sample: `scope` of the token plot
-        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `notes`, `layout`.
-        Of two batches: `batch`, `heatmap`; of a run: `step`.
+        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
+        actions, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
+        `step`.
 
     Returns
     -------
@@ -71,10 +72,12 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
 
     Notes
     -----
-    It opens at the evidence of the diagnosis's first finding; without one, at the
-    sample and round with the highest mean |diff|, by a lower confidence bound that is
-    shrunk where there are few tokens. Python, asked for a place, waits for the
-    diagnosis. Keys work after a click into the explorer; `?` lists them.
+    It opens at the evidence of the diagnosis's first finding if `rounddiag.diagnose`
+    was called before; else at the sample and round with the highest mean |diff|, by a
+    lower confidence bound that is shrunk where there are few tokens. The page asks for
+    the diagnosis after its first paint, and offers to go to the evidence. Python, asked
+    for a place of an explorer that is not displayed, waits for the diagnosis. Keys work
+    after a click into the explorer; `?` lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of
@@ -300,12 +303,14 @@ class Explorer:
 
     @property
     def _placed_session(self) -> Session:
-        """The session at the place that the page shows, or will show.
+        """The session at the place that the page shows, or would show.
 
-        Where the diagnosis decides it, Python waits for it; without a diagnosis the
-        place stays what it is.
+        Without a page the diagnosis decides it, and Python waits for it; without a
+        diagnosis the place stays what it is.
         """
         session = self._session
+        if self._view is not None:
+            return session
         try:
             is_moved = session.open_at_evidence()
         except Exception as error:  # noqa: BLE001 the page says why there is none

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+import re
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.figures._parts.data import check_sample
-from rounddiag.vision import PatchScreenshot, parse_action
+from rounddiag.vision import PatchScreenshot, explain_no_action, parse_action
 from rounddiag.vision.screenshots import as_jpeg
 from rounddiag.wording import printable
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.vision.actions import Point, Size
 
 
+_END_TOKENS = re.compile(r"(?:\s*<[|\uff5c][^<>]{1,40}[|\uff5c]>)+\s*$")
 _SMALL = 160  # pixels wide
 _WIDE = 2560
 _NUM_BYTES = 4 << 20  # of a PNG at most; larger ones become JPEG
@@ -35,6 +37,25 @@ def last_seen_screenshots(
         if shot.round is not None and 0 <= shot.round < num_rounds:
             indices[shot.round] = index
     return [*accumulate(indices, _latest)]
+
+
+def screenshots_after(
+    shots: Sequence[Screenshot], seen: Sequence[int | None]
+) -> list[int | None]:
+    """Return the screenshot that each round's action led to, by those before rounds.
+
+    None where the next round saw no other one. After the last round it is the first
+    one without a round.
+    """
+    after = [new if new != old else None for old, new in pairwise(seen)]
+    num = len(seen)
+    begin = 0 if not seen or seen[-1] is None else seen[-1] + 1
+    last = (
+        index
+        for index, shot in enumerate(shots)
+        if index >= begin and (shot.round is None or shot.round >= num)
+    )
+    return [*after, next(last, None)][:num]
 
 
 def _latest(before: int | None, new: int | None) -> int | None:
@@ -97,34 +118,54 @@ def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
 
 
 _MAX_LABEL = 40  # characters that fit under a thumbnail
-_MAX_TEXT = 400  # characters of typed text that are sent
-# Coordinates that are relative to the screenshot's size, whatever that is.
-_RELATIVE = ("unit", "thousand")
+_MAX_TEXT = 400  # characters of typed text that are sent, and of what is no action
+# What numbers of an action count, as the page names it; both kinds of pixels are of the
+# one picture whose size is known.
+_FRAMES = {
+    "original": "pixels",
+    "resized": "pixels",
+    "unit": "unit",
+    "thousand": "thousand",
+}
 
 
 def describe_actions(
     texts: Sequence[str], shots: Sequence[Screenshot | None]
 ) -> list[dict[str, Any]]:
-    """Parse the action of each round."""
+    """Parse the action of each round, and say why a text has none."""
     parsed = {text: parse_action(text) for text in dict.fromkeys(texts)}
-    actions = [parsed[text] for text in texts]
     return [
-        {
-            "kind": action.kind,
-            "label": action_label(action),
-            "point": action.point and _share(action, action.on, shot),
-            "end_point": action.end_point and _share(action, action.end_on, shot),
-            "direction": action.direction,
-            "text": action.text and action.text[:_MAX_TEXT],
-        }
-        for action, shot in zip(actions, shots, strict=True)
+        _describe(parsed[text], text, shot)
+        for text, shot in zip(texts, shots, strict=True)
     ]
 
 
-def action_label(action: Action) -> str:
-    """Return a short label of an action, on one line."""
+def _describe(action: Action, text: str, shot: Screenshot | None) -> dict[str, Any]:
+    written, why = ("", "")
     if action.kind == "unknown":
-        return "no action found"
+        written, why = explain_no_action(_END_TOKENS.sub("", text))
+    points = {"point": action.point, "end_point": action.end_point}
+    return {
+        "kind": action.kind,
+        "label": action_label(action),
+        "line": action_label(action, _MAX_TEXT),
+        "point": action.point and _share(action, action.on, shot),
+        "end_point": action.end_point and _share(action, action.end_on, shot),
+        # As written, to be read in another frame.
+        "written_points": points if any(points.values()) else None,
+        "frame": action.coordinates and _FRAMES[action.coordinates],
+        "size": _coordinate_size(action, shot) if any(points.values()) else None,
+        "direction": action.direction,
+        "text": action.text and action.text[:_MAX_TEXT],
+        "written": written[:_MAX_TEXT],
+        "why": why,
+    }
+
+
+def action_label(action: Action, most: int = _MAX_LABEL) -> str:
+    """Return a label of an action, on one line."""
+    if action.kind == "unknown":
+        return "no action"
     words = [action.kind.replace("_", " "), action.variant]
     if action.kind == "click":  # "right click", but "finished success"
         words.reverse()
@@ -133,13 +174,17 @@ def action_label(action: Action) -> str:
         words.append(f"{action.amount:g} s")
     if action.text:
         words.append(f'"{action.text}"')
-    label = printable(" ".join(filter(None, words))[: _MAX_LABEL + 1])
-    return label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL - 1]}…"
+    label = printable(" ".join(filter(None, words))[: most + 1])
+    return label if len(label) <= most else f"{label[: most - 1]}…"
 
 
 def _where(action: Action) -> str:
     points = [point for point in (action.point, action.end_point) if point is not None]
     return " to ".join(f"({x:.6g}, {y:.6g})" for x, y in points)
+
+
+# Coordinates that are relative to the screenshot's size, whatever that is.
+_RELATIVE = ("unit", "thousand")
 
 
 def _share(

@@ -11,6 +11,7 @@ from rounddiag.core.columns import span_texts
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES
 from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
+from rounddiag.widgets.columns import value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
 from rounddiag.widgets.session import evidence_place, worst_of
@@ -174,16 +175,25 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     filtered, pair = session.filtered_batch, session.difference
     ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
     rows = ranked.iloc[start : start + PAGE]
-    columns = [("sample", "count", rows["sample"].to_numpy())]
-    if "round" in rows:
-        columns.append(("round", "count", rows["round"].to_numpy()))
-    if "sample_id" in rows:
-        columns.append(("id", "text", [str(one) for one in rows["sample_id"]]))
-    by = session.state.by
-    if by in session.own_columns.names and by not in rows and by != "token":
-        first = rows.assign(token=0, round=rows.get("round", 0))
-        values = session.own_columns.values_at(by, first)
-        columns.append((by, "text", [str(one) for one in values]))
+    own, by = session.own_columns, session.state.by
+    first = rows.assign(token=0, round=rows.get("round", 0))
+    columns = [
+        (name, "count", rows[name].to_numpy())
+        for name in ("sample", "round")
+        if name in rows
+    ]
+    names = [*own.first_names, "sample_id"] if kind == "samples" else []
+    if by is not None and own.scope(by) in (kind[:-1], "sample"):
+        names.append(by)
+    columns += [
+        (
+            "id" if name == "sample_id" else name,
+            "text",
+            [*map(_text, own.values_at(name, first))],
+        )
+        for name in dict.fromkeys(names)
+        if name in own.names and name not in ("sample", "round")
+    ]
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
     value = ("difference", "change") if pair else ("mean_abs_diff", "number")
     columns.append(
@@ -203,6 +213,10 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),
     )
+
+
+def _text(value: object) -> str:
+    return "" if value != value else value_text(value)  # noqa: PLR0124 NaN: unknown
 
 
 def _common(session: Session, start: int) -> dict[str, Any]:

@@ -21,18 +21,27 @@ from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.widgets.columns import token_columns_of
-from rounddiag.widgets.images import describe_actions, last_seen_screenshots
+from rounddiag.widgets.episode import (
+    describe_episode,
+    read_turns,
+    round_facts,
+    said_between,
+    task_of,
+)
+from rounddiag.widgets.images import (
+    describe_actions,
+    last_seen_screenshots,
+    screenshots_after,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pandas as pd
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.vision import Screenshot
-
-    Span = tuple[int, int]
 
 
 class BatchCache:
@@ -93,8 +102,9 @@ def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
     return np.where(ranks > 0, in_round, 0).astype(np.int32)
 
 
-# Tokens shown at either end of an observation, where templates and tokenizers disagree.
-_NUM_SHOWN = 8
+# Tokens of an observation that are sent as words: what a pane shows, and where tools
+# write their errors.
+_NUM_HEAD, _NUM_TAIL = 512, 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,21 +149,9 @@ class TokenSequence:
             batch=batch,
         )
 
-    def pieces(self, spans: Sequence[Span]) -> list[list[str]]:
-        """Return the text of spans, given by positions in the response."""
-        num = self.num_prompt
-        if self.texts:
-            return [self.texts[start + num : stop + num] for start, stop in spans]
-        ends = np.cumsum([0, *(stop - start for start, stop in spans)]).tolist()
-        if self.ids is None:
-            texts = [NO_TEXT] * ends[-1]
-        else:
-            parts = [self.ids[start + num : stop + num] for start, stop in spans]
-            ids = np.concatenate([self.ids[:0], *parts])
-            texts = pieces(ids, self.batch.tokenizer, starts=ends[:-1])
-        return [texts[begin:end] for begin, end in pairwise(ends)]
-
-    def gaps(self, starts: Array, counts: Array) -> list[dict[str, Any]]:
+    def gaps(
+        self, starts: Array, counts: Array, special: Collection[str]
+    ) -> list[dict[str, Any]]:
         """Describe the observations before, between and after the rounds."""
         begins = [-self.num_prompt, *(starts + counts).tolist()]
         ends = [*starts.tolist(), self.num_response]
@@ -162,8 +160,8 @@ class TokenSequence:
             for before, (start, stop) in enumerate(zip(begins, ends, strict=True))
             if start < stop
         ]
-        sides = [side for start, stop, _ in spans for side in _both_ends(start, stop)]
-        texts = self.pieces(sides)
+        words = [self._words(start, stop) for start, stop, _ in spans]
+        texts = self.texts_at([one for pair in words for one in pair])
         edges = np.array([span[:2] for span in spans], dtype=np.int64).reshape(-1, 2)
         before_edges = np.cumsum(np.r_[0, self.is_image])[edges + self.num_prompt]
         num_images = np.diff(before_edges).ravel().tolist()
@@ -174,19 +172,47 @@ class TokenSequence:
                 "before": before,
                 "num_tokens": stop - start,
                 "num_image_tokens": num_image_tokens,
-                "head": head,
-                "tail": tail,
+                "turns": self._read(head, texts[2 * at], special),
+                "rest": self._read(tail, texts[2 * at + 1], special),
             }
-            for (start, stop, before), num_image_tokens, head, tail in zip(
-                spans, num_images, texts[::2], texts[1::2], strict=True
-            )
+            for at, (
+                (start, stop, before),
+                num_image_tokens,
+                (head, tail),
+            ) in enumerate(zip(spans, num_images, words, strict=True))
         ]
 
+    def _words(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Return the places of a gap's first and last words: of a picture, one token.
 
-def _both_ends(start: int, stop: int) -> tuple[Span, Span]:
-    """Return the first and the last tokens of a gap as spans that share no token."""
-    middle = min(start + _NUM_SHOWN, stop)
-    return (start, middle), (max(middle, stop - _NUM_SHOWN), stop)
+        The last ones are those behind a part that is left out.
+        """
+        begin, end = start + self.num_prompt, stop + self.num_prompt
+        image = self.is_image[begin:end]
+        is_first = image & ~np.r_[False, image[:-1]]
+        places = begin + np.flatnonzero(~image | is_first)
+        if len(places) <= _NUM_HEAD + _NUM_TAIL:
+            return places, places[:0]
+        return places[:_NUM_HEAD], places[-_NUM_TAIL:]
+
+    def texts_at(self, parts: Sequence[Array]) -> list[list[str]]:
+        """Return the text of tokens, given by their places in prompt and response."""
+        if self.texts:
+            return [[self.texts[at] for at in part.tolist()] for part in parts]
+        ends = np.cumsum([0, *map(len, parts)]).tolist()
+        if self.ids is None:
+            texts = [NO_TEXT] * ends[-1]
+        else:
+            ids = self.ids[np.concatenate([np.empty(0, np.int64), *parts])]
+            texts = pieces(ids, self.batch.tokenizer, starts=ends[:-1])
+        return [texts[begin:end] for begin, end in pairwise(ends)]
+
+    def _read(
+        self, places: Array, texts: Sequence[str], special: Collection[str]
+    ) -> list[dict[str, Any]]:
+        if self.batch.lacks("text", "tokenizer"):
+            return []
+        return read_turns(texts, self.is_image[places].tolist(), special)
 
 
 _MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
@@ -213,12 +239,17 @@ def _round_records(
     ]
     actions = describe_actions(texts, [None if i is None else shots[i] for i in seen])
     if one.lacks("text", "tokenizer"):  # not that there is no action
-        actions = [{**action, "label": "no text"} for action in actions]
-    rows = table.to_dict("records")
-    return [
-        {**row, "action": action, "screenshot": shot}
-        for row, action, shot in zip(rows, actions, seen, strict=True)
-    ]
+        nothing = {"label": "no text", "line": "no text", "written": "", "why": ""}
+        actions = [{**action, **nothing} for action in actions]
+    columns = {
+        "action": actions,
+        "screenshot": seen,
+        "after": screenshots_after(shots, seen),
+        "facts": round_facts(one, len(rounds)),
+    }
+    others = zip(*columns.values(), strict=True)
+    rows = zip(table.to_dict("records"), others, strict=True)
+    return [{**row, **dict(zip(columns, more, strict=True))} for row, more in rows]
 
 
 def _shots(one: Batch) -> Sequence[Screenshot]:
@@ -245,6 +276,13 @@ def sample_payload(
         starts = np.cumsum(counts) - counts
         tokens["role"] = roles(tokens["piece"], starts=starts, special=special)
     sequence = TokenSequence.of(batch, sample, cache)
+    gaps = sequence.gaps(rounds["start"].to_numpy(), counts, {*cache.special.values()})
+    if (said := said_between(batch, sample, len(counts))) is not None:
+        for gap in gaps:
+            at = len(counts) if gap["before"] is None else gap["before"]
+            gap |= {"turns": said[at], "rest": []}
+    records = _round_records(one, rounds, tokens)
+    prompt = [turn for gap in gaps if gap["before"] == 0 for turn in gap["turns"]]
     return {
         "sample": sample,
         "sample_id": one.sample_ids and one.sample_ids[0],
@@ -257,8 +295,10 @@ def sample_payload(
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
         "weight_limit": weight_limit(batch),
-        "rounds": _round_records(one, rounds, tokens),
-        "gaps": sequence.gaps(rounds["start"].to_numpy(), counts),
+        "task": task_of(one, prompt),
+        "end": describe_episode(one, records[-1]["action"] if records else None),
+        "rounds": records,
+        "gaps": gaps,
         "tokens": tokens,
     }
 
@@ -323,6 +363,6 @@ def observed_tokens(
             advice="Positions count from the start of the response; in the prompt they"
             " are negative.",
         )
-    (texts,) = sequence.pieces([(start, stop)])
+    (texts,) = sequence.texts_at([np.arange(start - low, stop - low)])
     is_image = sequence.is_image[start - low : stop - low]
     return {"pieces": texts, "is_image": is_image.astype(np.uint8)}

@@ -33,6 +33,8 @@ Scope: TypeAlias = Literal["auto", "round", "sample"]
 TextColor: TypeAlias = Literal[
     "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
 ]
+# What the numbers of actions count; by default what their grammar says.
+Frame: TypeAlias = Literal["pixels", "thousand", "unit"]
 # Columns that an order of the heatmap has.
 _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
@@ -43,6 +45,7 @@ _CHOICES = {
     "colors": get_args(Colors),
     "scope": get_args(Scope),
     "text_color": get_args(TextColor),
+    "coordinates": (None, *get_args(Frame)),
 }
 # What a note is on: a sample, a round of it, or a token of that.
 _NOTE_KEYS = ("sample", "round", "token")
@@ -86,6 +89,9 @@ class State:
     log_probs: Whether it shows both log-probs too.
     text_color: What colours the text: `diff`, `probability`, `entropy`, `advantage`,
         `loss_mask` or `importance_weight`.
+    coordinates: The frame in which the numbers of all actions are read: `pixels` of the
+        screenshot, `thousand` (0 to 1000) or `unit` (0 to 1); None for that of their
+        grammar.
     correction: Of `rounddiag.schema.CORRECTIONS`: tokens that it drops are struck.
     limit: Its upper bound or largest weight; None for the default of the trainers.
     notes: What somebody wrote: `text`, and the `sample` it is on, or the `sample` and
@@ -113,6 +119,7 @@ class State:
     scope: Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
+    coordinates: Frame | None = None
     correction: str | None = None
     limit: float | None = None
     notes: Sequence[Mapping[str, Any]] = field(default_factory=list)

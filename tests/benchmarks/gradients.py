@@ -11,8 +11,9 @@ reads or computes; the rollout stays as it was saved. No optimiser: a backward p
 - `fault`: the cosine between the gradients of the faulty and of the sound step, both
   without correction: the damage;
 - of TIS, IcePop and sequence TIS `said`, the cosine that `rd.corrections` gives, which
-  knows nothing but weights of tokens, and `is`, that of the faulty step's gradients with
-  and without the correction: what was predicted;
+  knows nothing but weights of tokens; `1 - p`, the same with |A| (1 - p) as the size of
+  a token's gradient; and `is`, that of the faulty step's gradients with and without the
+  correction: what was to be predicted;
 - `sound`: the cosine between the corrected faulty step and the sound one: whether the
   correction helps.
 """
@@ -132,22 +133,28 @@ def main(number: int) -> None:
         engine.model.requires_grad_(requires_grad=True)
     pull = batch.advantages[inside]
     sound = run(batch, engines["model"], "").gradient(pull)
-    heads = [f"{name} said | is | sound" for name in CORRECTIONS]
+    heads = [f"{name} said | 1 - p | is | sound" for name in CORRECTIONS]
     print("| fault | mean abs diff | fault |", " | ".join(heads), "|")
-    print("|---" * (3 + 3 * len(CORRECTIONS)), "|", sep="")
+    print("|---" * (3 + 4 * len(CORRECTIONS)), "|", sep="")
     for fault in FAULTS:
         step = run(batch, engines[folders.get(fault, "model")], fault)
-        old = batch.old_log_probs.clone()
+        old = batch.log_probs("old").clone()
         old[inside] = step.log_probs
         faulty = replace(batch, old_log_probs=old)
         said = rd.corrections(faulty, CORRECTIONS).set_index("correction")["cosine"]
+        unsure = (pull * -step.log_probs.expm1()).numpy()
+        better = rd.corrections(faulty, CORRECTIONS, advantages=unsure)
+        better = better.set_index("correction")["cosine"]
         plain = step.gradient(pull)
-        size = float((old - batch.rollout_log_probs)[inside].abs().mean())
+        size = float((old - batch.log_probs("rollout"))[inside].abs().mean())
         cells = [f"{size:.3f}", f"{cosine(plain, sound):.2f}"]
         for name in CORRECTIONS:
             weights = torch.from_numpy(token_weights(faulty, name))
             found = step.gradient(pull * weights)
-            values = (said[name], cosine(found, plain), cosine(found, sound))
+            values = (
+                *(said[name], better[name]),
+                *(cosine(found, plain), cosine(found, sound)),
+            )
             cells += [f"{value:.2f}" for value in values]
         print(f"| {fault or 'none'} |", " | ".join(cells), "|", flush=True)
 

@@ -23,13 +23,15 @@ def round_of(first: int, pieces: list[str], diff: Any, **others: Any) -> dict[st
         "level": 3,
         "action": action("wait"),
         "screenshot": None,
+        "after": None,
         **others,
     }
 
 
 def action(kind: str, **others: Any) -> dict[str, Any]:
     nothing = dict.fromkeys(("point", "end_point", "direction", "text"))
-    return {"kind": kind, "label": kind.replace("_", " "), **nothing, **others}
+    label = kind.replace("_", " ")
+    return {"kind": kind, "label": label, "line": label, **nothing, **others}
 
 
 def sample_of(pieces: list[str], diff: Any = None, **others: Any) -> dict[str, Any]:

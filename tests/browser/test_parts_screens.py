@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOW = """
 said.length = 0;
-globalThis.screens = screenViewer({onWanted: say('wanted')});
+globalThis.screens = screenViewer({onWanted: say('wanted'), onFrame: say('frame')});
 document.querySelector('.rdx').replaceChildren(screens.node);"""
 # Where a shape is, as shares of the picture under it, and how wide in pixels.
 PLACE = """selector => {
@@ -49,9 +50,14 @@ def shot(index: int, color: str = "red", **others: Any) -> dict[str, Any]:
 
 def rounds_of(*actions: dict[str, Any], shots: list[int | None]) -> dict[str, Any]:
     """A sample with one token a round."""
+    after = [new if new != old else None for old, new in pairwise([*shots, None])]
     rounds = [
-        round_of(index, ["a"], [0.1], round=index, action=one, screenshot=seen)
-        for index, (one, seen) in enumerate(zip(actions, shots, strict=True))
+        round_of(
+            index, ["a"], [0.1], round=index, action=one, screenshot=seen, after=led
+        )
+        for index, (one, seen, led) in enumerate(
+            zip(actions, shots, after, strict=True)
+        )
     ]
     return sample_of(["a"] * len(rounds), rounds=rounds)
 
@@ -122,21 +128,90 @@ def test_a_click_without_a_place_says_so(page: PartsPage) -> None:
     assert page.texts(".rdx-note") == ["coordinates unknown or outside the screenshot"]
 
 
-def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None:
+def test_what_an_action_led_to_takes_its_place_or_is_beside(page: PartsPage) -> None:
     first, second = action("click", point=(0.5, 0.5)), action("wait")
-    show(page, rounds_of(first, second, shots=[0, 1]), 1, shot(0), shot(1, "blue"))
+    show(page, rounds_of(first, second, shots=[0, 1]), 0, shot(0), shot(1, "blue"))
     names = page.find(".rdx-screens figure b").all_text_contents()
-    assert names == ["round 1", "round 0"]
-    assert page.find(".rdx-before .rdx-marker").count() == 1
-    assert not page.find(".rdx-before").is_visible()  # no room for it
+    assert names == ["round 0", "after round 0"]
+    current, after = page.find(".rdx-current"), page.find(".rdx-after")
+    assert after.locator(".rdx-marker").count() == 0
+    assert (current.is_visible(), after.is_visible()) == (True, False)
+    current.locator(".rdx-swap").click()
+    assert (current.is_visible(), after.is_visible()) == (False, True)
+    page.run("screens.swap();")
+    assert (current.is_visible(), after.is_visible()) == (True, False)
     page.page.set_viewport_size({"width": 1700, "height": 900})
-    current, before = (
-        page.find(f".rdx-{name} img").bounding_box() for name in ("current", "before")
-    )
+    assert (current.is_visible(), after.is_visible()) == (True, True)
+    assert not page.find(".rdx-swap").first.is_visible()
     page.page.set_viewport_size({"width": 600, "height": 900})
-    assert current is not None
-    assert before is not None
-    assert before["width"] < current["width"]
+
+
+def painted(*boxes: tuple[int, int, int, int]) -> bytes:
+    """A red picture of 40 x 96 pixels with blue boxes."""
+    picture = Image.new("RGB", (40, 96), "red")
+    for box in boxes:
+        picture.paste("blue", box)
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("boxes", "said", "clear"),
+    [
+        ([], "nothing changed", None),
+        ([(8, 16, 16, 24)], "2 % changed", [11]),  # one of 5 x 12 cells
+        ([(8, 16, 17, 24)], "3 % changed", [11, 12]),
+    ],
+)
+def test_what_an_action_changed_is_clear_and_all_else_is_dim(
+    page: PartsPage, boxes: list[Any], said: str, clear: list[int] | None
+) -> None:
+    known = {"mime": "image/png", "width": 40, "height": 96}
+    shots = [
+        {"index": index, "bytes": painted(*found), **known}
+        for index, found in enumerate(([], boxes))
+    ]
+    show(page, rounds_of(action("wait"), action("wait"), shots=[0, 1]), 0, *shots)
+    changed = page.find(".rdx-after .rdx-changed")
+    page.page.wait_for_function(
+        "document.querySelector('.rdx-after .rdx-changed').textContent"
+    )
+    assert changed.text_content() == said
+    veil = page.find(".rdx-after .rdx-veil")
+    assert veil.count() == (clear is not None)
+    if clear is None:
+        return
+    alphas = veil.evaluate("""one => Array.from(
+      one.getContext('2d').getImageData(0, 0, one.width, one.height).data)
+      .filter((_, at) => at % 4 === 3)""")
+    assert [at for at, alpha in enumerate(alphas) if not alpha] == clear
+    assert len(alphas) == 60
+
+
+def test_the_numbers_of_actions_are_read_in_another_frame(page: PartsPage) -> None:
+    points = {"point": [20, 50], "end_point": None}
+    click = action(
+        "click",
+        point=[0.5, 0.5],
+        written_points=points,
+        frame="pixels",
+        size=SIZE,
+    )
+    show(page, rounds_of(click, shots=[0]), 0, shot(0))
+    chip = page.find(".rdx-frame")
+    assert chip.text_content() == "pixels"
+    chip.click()
+    assert page.said[-1] == ["frame", "thousand"]
+    page.run("screens.setFrame('thousand');")
+    place = page.page.evaluate(PLACE, DOT)
+    assert (place["x"], place["y"]) == pytest.approx((0.02, 0.05), abs=0.005)
+    assert chip.text_content() == "0 to 1000"
+    assert "their grammar says pixels" in (chip.get_attribute("title") or "")
+    page.run("screens.setFrame('unit');")
+    assert page.find(".rdx-marker").count() == 0  # outside
+    chip.click()
+    assert page.said[-1] == ["frame", None]
 
 
 def test_a_round_without_a_new_screenshot_says_so(page: PartsPage) -> None:
@@ -178,10 +253,11 @@ def test_a_screenshot_that_is_on_its_way_is_shown_when_it_comes(
     page.keep("shot", shot(1))
     page.run("shots.push(shot); screens.show(sample, 1, shots);")
     assert page.find(".rdx-screens img").count() == 1
+    assert page.said == [["wanted", 1]]
     page.keep("shot", shot(0))
-    page.run("shots.push(shot); screens.show(sample, 1, shots);")
+    page.run("shots.push(shot); screens.show(sample, 0, shots);")
     assert page.find(".rdx-screens img").count() == 2
-    assert page.said == [["wanted", 1]] * 2
+    assert page.said == [["wanted", 0], ["wanted", 1]]
 
 
 def test_pictures_that_cannot_be_shown_say_why(page: PartsPage) -> None:
@@ -213,19 +289,19 @@ def test_the_full_picture_takes_the_place_of_the_small_one(page: PartsPage) -> N
 
 def test_a_picture_is_large_by_mouse_and_small_again_by_key(page: PartsPage) -> None:
     click, wait = action("click", point=(0.5, 0.5)), action("wait")
-    show(page, rounds_of(click, wait, shots=[0, 1]), 1, shot(0), shot(1, "blue"))
-    page.find(".rdx-enlarge").click()
+    show(page, rounds_of(click, wait, shots=[0, 1]), 0, shot(0), shot(1, "blue"))
+    page.find(".rdx-current .rdx-enlarge").click()
     small = page.find(".rdx-current img").bounding_box()
     large = page.find(".rdx-stage img").bounding_box()
     assert small is not None
     assert large is not None
     assert large["height"] > 1.5 * small["height"]
-    assert page.find(".rdx-stage .rdx-marker").count() == 0
-    page.find("text=Round before").click()
     assert page.find(".rdx-stage .rdx-marker").count() == 1
-    assert page.texts(".rdx-stage-caption b") == ["round 0"]
-    page.run("screens.show(sample, 0, shots);")
-    assert not page.find("text=Round before").is_visible()
+    page.find("text=After the action").click()
+    assert page.find(".rdx-stage .rdx-marker").count() == 0
+    assert page.texts(".rdx-stage-caption b") == ["after round 0"]
+    page.run("screens.show(sample, 1, shots);")
+    assert not page.find("text=After the action").is_visible()
     page.page.keyboard.press("Escape")
     page.page.wait_for_function("!screens.isLarge()")
     assert not page.find(".rdx-large").is_visible()

@@ -85,7 +85,7 @@ def _tokens(one: rd.Batch) -> Iterator[list[tuple[float, float, float, float]]]:
     """Of each sample: log ratio, both log-probs and advantage of each token."""
     advantages = one.advantages
     assert advantages is not None
-    rows = (one.old_log_probs, one.rollout_log_probs, advantages)
+    rows = (one.log_probs("old"), one.log_probs("rollout"), advantages)
     for sample in range(one.num_samples):
         at = slice(int(one.offsets[sample]), int(one.offsets[sample + 1]))
         keep = one.response_mask[at] == 1

@@ -104,8 +104,9 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
     trajectory = page.replies[f"trajectory {sample}"]
     gap = trajectory["gaps"][1]
     pieces = seen["pieces"][gap["start"] - seen["low"] : gap["stop"] - seen["low"]]
-    assert pieces[: len(gap["head"])] == gap["head"]
-    assert pieces[-len(gap["tail"]) :] == gap["tail"]
+    assert len(pieces) == gap["num_tokens"]
+    assert pieces[0] + pieces[1] == "\n<|im_start|>"
+    assert gap["turns"] == [{"role": "user", "text": "", "num_images": 1}]
 
 
 def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:

@@ -69,6 +69,12 @@ def test_formats_that_need_more_keys_come_first_and_plain_tables_last() -> None:
         "rounddiag's Parquet, one file per rank",
         "train data of a rank, `cp_size` 1",
     ]
-    assert found[-2:] == [detection.TENSORS.name, detection.DATASET.name]
-    numbers = [len(form.keys) for form in detection.FORMATS[2:-2]]
-    assert numbers == sorted(numbers, reverse=True)
+    assert found[-1] == detection.DATASET.name
+    tables = found.index(detection.TENSORS.name)
+    for forms in (detection.FORMATS[2:tables], detection.FORMATS[tables + 1 : -1]):
+        numbers = [len(form.keys) for form in forms]
+        assert numbers == sorted(numbers, reverse=True)
+    turns = [form.trajectories is not None for form in detection.FORMATS]
+    assert turns == [False] * (tables + 1) + [True] * (len(found) - tables - 2) + [
+        False
+    ]

@@ -12,7 +12,8 @@ import pytest
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.paths import inside, is_url, resolve_paths
+from rounddiag.loaders.paths import is_url, resolve_paths
+from rounddiag.loaders.source import inside
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch

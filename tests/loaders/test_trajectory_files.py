@@ -37,6 +37,9 @@ def click(x: int) -> dict[str, Any]:
     return {"tool_call_id": "1", "function_name": "click", "arguments": {"x": x}}
 
 
+HEAD = {"schema_version": "ATIF-v1.7", "agent": {"name": "a", "version": "1"}}
+
+
 def atif(session: str) -> dict[str, Any]:
     """Two turns: a picture before the first, one before the second, one at the end."""
     observed = {"results": [{"source_call_id": "1", "content": [picture("b.png")]}]}
@@ -49,13 +52,7 @@ def atif(session: str) -> dict[str, Any]:
         {"step_id": 5, "source": "agent", "message": "done", "observation": last},
     ]
     steps[2]["observation"] = observed
-    agent = {"name": "a", "version": "1"}
-    return {
-        "schema_version": "ATIF-v1.7",
-        "session_id": session,
-        "agent": agent,
-        "steps": steps,
-    }
+    return {**HEAD, "session_id": session, "steps": steps}
 
 
 @pytest.fixture
@@ -145,16 +142,17 @@ def test_episodes_of_verifiers(tmp_path: Path, batch: Batch) -> None:
     found = rd.attach(replace(batch, sample_ids=ids), "trajectories", file)
     # The first branch has two turns.
     assert rounds_and_widths(found)[0] == [(0, 7)]
-    assert found.round_columns["action"].tolist() == ['click({"x": 1})', None]
+    assert found.round_columns["action"].tolist() == ["click(x=1)", None]
 
 
 def other(click_x: int, **ids: str) -> dict[str, Any]:
     """A trajectory of two turns."""
     steps = [{"source": "agent", "tool_calls": [click(click_x)]}] * 2
-    return {"steps": steps, **ids}
+    return {**HEAD, "steps": steps, **ids}
 
 
 PARENT = {
+    **HEAD,
     "session_id": "s",
     "steps": [
         {"source": "agent", "tool_calls": [click(1)]},
@@ -235,5 +233,5 @@ def test_trajectories_of_other_samples(folder: Path, batch: Batch) -> None:
     ):
         rd.attach(replace(batch, sample_ids=ids), "trajectories", folder)
     (folder / "s0" / "trajectory.json").write_text("{")
-    with pytest.raises(LoadError, match="found no JSON"):
+    with pytest.raises(LoadError, match="no JSON"):
         rd.attach(batch, "trajectories", folder)

@@ -6,9 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 from rounddiag.loaders import formats, load
 from tests.loaders.table_cases import says
@@ -24,26 +22,6 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
     ("record", "what", "advice"),
     [
         (
-            {"input": "a", "output": "b", "gts": "", "score": 1, "step": 2, "uid": "x"},
-            "what verl writes to `rollout_data_dir`: texts and scores, without"
-            " log-probs",
-            RECIPE.format("verl"),
-        ),
-        (
-            {
-                "task_id": 3,
-                "sample_idx": 0,
-                "seqlen": 9,
-                "prompt_len": 2,
-                "head_version": 1,
-                "tail_version": 2,
-                "prompt": "a",
-                "completion": "b",
-            },
-            "AReaL's dump of rollouts: texts and versions, without log-probs",
-            RECIPE.format("areal"),
-        ),
-        (
             {
                 "schema_version": 1,
                 "total_reward": 1.0,
@@ -54,19 +32,6 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
             RECIPE.format("tinker"),
         ),
-        (
-            {
-                "schema_version": "ATIF-v1.7",
-                "session_id": "s",
-                "agent": {"name": "a"},
-                "steps": [{"step_id": 1, "source": "user", "message": "x"}],
-            },
-            "an ATIF trajectory: texts, and at most the sampler's log-probs, without"
-            " the trainer's",
-            "Save the batch of the trainer that learns from it, as `rounddiag recipe`"
-            ' says; `rounddiag.attach(batch, "trajectories", file)` then adds the'
-            " screenshots.",
-        ),
     ],
 )
 def test_json_lines_of_texts_are_refused_with_what_they_lack(
@@ -76,27 +41,6 @@ def test_json_lines_of_texts_are_refused_with_what_they_lack(
     path.write_text(json.dumps(record) + "\n")
 
     with says(f"{path}: expected a saved batch; found {what}. {advice}"):
-        load(path)
-
-
-@pytest.mark.parametrize("indent", [2, 4, "\t"])
-def test_a_json_document_over_many_lines_is_described_too(
-    indent: int | str, tmp_path: Path
-) -> None:
-    path = tmp_path / "episode_hash1_id2.json"
-    episode = {
-        "training_step": 1,
-        "epoch": 0,
-        "episode_id": "a",
-        "task_hash": "b",
-        "trajectories": [{"name": "x", "steps": []}],
-    }
-    path.write_text(json.dumps(episode, indent=indent) + "\n")
-    message = (
-        f"{path}: expected a saved batch; found an episode of rLLM: texts and rewards,"
-        " without log-probs. " + RECIPE.format("rllm")
-    )
-    with says(message):
         load(path)
 
 
@@ -143,45 +87,13 @@ def test_the_keys_of_json_lines_in_an_npz_name_the_file_that_has_them(
         load(path)
 
 
-def test_trl_s_log_of_completions_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "completions_00002.parquet"
-    pd.DataFrame(
-        {
-            "step": [2],
-            "prompt": [[{"role": "user", "content": "a"}]],
-            "completion": ["b"],
-            "my_reward": [1.0],
-            "advantage": [0.5],
-        }
-    ).to_parquet(path)
-    message = (
-        f"{path}: expected a saved batch; found TRL's log of completions: texts and"
-        " rewards, without log-probs. " + RECIPE.format("trl")
-    )
-    with says(message):
-        load(path)
-
-
-def test_a_step_of_dart_gui_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "data_for_step_1.pt"
-    names = ("logp", "token_ids", "prompt_token_ids")
-    torch.save({name: torch.zeros(3) for name in names}, path)
-    message = (
-        f"{path}: expected a saved batch; found a step of DART-GUI: the sampler's"
-        " log-probs, without the trainer's. " + RECIPE.format("verl")
-    )
-    with says(message):
-        load(path)
-
-
 def test_formats_end_with_what_cannot_be_opened() -> None:
     found = formats().iloc[-1].tolist()
 
     assert found == [
-        "an ATIF trajectory",
-        "Harbor, NeMo Gym",
-        "trajectory.json",
-        "cannot be opened: texts, and at most the sampler's log-probs, without the"
-        " trainer's",
+        "Tinker's summaries of rollouts",
+        "Tinker",
+        "*_rollout_summaries.jsonl",
+        "cannot be opened: lengths and rewards, without log-probs",
     ]
     assert (formats()["format"] == "trace annotations").sum() == 1

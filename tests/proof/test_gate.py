@@ -250,8 +250,9 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
     batch = make_batch(without_system)
     scorer: Any = Any
     if isinstance(expected, str):
-        with pytest.raises(BatchError, match=expected):
+        with pytest.raises(BatchError, match=expected) as caught:
             rd.prove(batch, score, samples=samples)
+        assert caught.value.__context__ is None  # no error inside an error
         return
     scorer = type("All", (), {"batch": batch, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from rounddiag.proof.judge import (
     base_opinion,
@@ -128,6 +129,21 @@ def test_residuals_are_on_the_scale_of_logits() -> None:
 def test_the_scale_of_values_that_are_not_finite_is_that_of_the_others() -> None:
     values = np.array([1.0, -1.0, np.nan, np.inf])
     assert fit_scale(values) == pytest.approx(1.0)
+
+
+def test_scales_of_rows_are_those_of_the_likelihood() -> None:
+    """By scipy's own fit of Student's t, and by hand: 4 x^2 / (3 s^2 + x^2) is 1."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_t(3, (4, 200)) * np.array([[1e-4], [0.1], [1.0], [30.0]])
+    rows[2, :50] = np.nan
+    expected = [
+        student.fit(row[np.isfinite(row)], f0=3, floc=0, scale=np.nanstd(row))[2]
+        for row in rows
+    ]
+    np.testing.assert_allclose(fit_scale(rows), expected, rtol=1e-3)
+    assert fit_scale(np.array([0.0, 0.0, 0.0, 3.0]), 1e-3) == pytest.approx(1e-3)
+    assert fit_scale(np.array([[2.0, -2.0]])).tolist() == pytest.approx([2.0])
+    assert fit_scale(np.array([[np.nan], [np.inf]]), 0.5).tolist() == [0.5, 0.5]
 
 
 def test_changes_of_the_same_tokens_in_the_same_directioncorrelate_changes() -> None:

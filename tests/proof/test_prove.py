@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -94,12 +96,6 @@ def test_healthy_engines_leave_nothing_to_prove() -> None:
 
 
 def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
-    def shuffled(ids: list[int], sample: int) -> list[float]:
-        rng = np.random.default_rng(sample)
-        noise = rng.standard_normal(len(ids))
-        found: list[float] = (np.array(score(ids, [])) + noise).tolist()
-        return found
-
     proof = rd.prove(make_batch(shuffled), score)
     assert (proof.verdict, proof.side) == ("none_of_these", "old")
     assert proof.next_step.startswith("Record what the request of `old` held")
@@ -216,6 +212,43 @@ def test_what_is_known_is_judged_after_an_interrupt(
     assert "it was interrupted" in proof.not_tested.values()
     assert "it was interrupted" in repr(proof)
     assert "rounddiag prove with interrupted: 8 hyp" in capsys.readouterr().err
+
+
+def shuffled(ids: list[int], sample: int) -> list[float]:
+    rng = np.random.default_rng(sample)
+    return list(np.array(score(ids, [])) + rng.standard_normal(len(ids)))
+
+
+def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pass takes a second here; then it goes on with what is not known yet."""
+    asked: list[tuple[int, ...]] = []
+
+    def counted(ids: list[int], images: list[Any]) -> list[float]:
+        asked.append(tuple(ids))
+        return score(ids, images)
+
+    batch = make_batch(shuffled)
+    # Numbers of tokens are fitted where nothing reproduces: leave them out.
+    monkeypatch.setattr("rounddiag.proof.experiment.NUMBERED", ())
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
+    proof = rd.prove(batch, counted, budget_s=9)
+    assert len(asked) == 10  # the pass at 9 s is the last that begins
+    assert (proof.verdict, proof.side, proof.cause) == ("so_far", "old", None)
+    text = repr(proof)
+    number, most = proof.tried
+    assert 0 < number < most
+    assert text.startswith(
+        f"so_far: stopped after {number} of {most} hypotheses; nothing tried reproduces"
+        " the training engine."
+    )
+    assert "(no time was left)" in text
+    assert text.endswith("Next: `proof.more(budget_s=600)` tries the others.")
+    whole = proof.more()
+    assert (whole.verdict, whole.side) == ("none_of_these", "old")
+    assert len(asked) > 10
+    assert max(Counter(asked).values()) == 1  # not even by two hypotheses
 
 
 def test_an_interrupt_before_anything_is_known_is_passed_on() -> None:

@@ -20,6 +20,7 @@ from rounddiag.widgets.images import (
     describe_actions,
     full_screenshot,
     last_seen_screenshots,
+    screenshots_after,
     thumbnails,
 )
 from tests.widgets.samples import HOSTILE, png, shot, worded
@@ -222,13 +223,87 @@ def point_of(text: str, screenshot: Screenshot | None) -> Point | None:
         ("finished(content='ok')", 'finished "ok"'),
         ("finished()", "finished"),
         ("FAIL", "finished fail"),
-        ("I give up", "no action found"),
-        ("", "no action found"),
+        ("I give up", "no action"),
+        ("", "no action"),
     ],
 )
 def test_an_action_is_named_in_a_few_words(text: str, label: str) -> None:
     (found,) = describe_actions([text], [None])
     assert found["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "why"),
+    [
+        ("I give up<|im_end|>", "I give up", "no call and no tool call is in the text"),
+        ("", "", "the text is empty"),
+        ("<think>so</think>\n", "", "nothing follows the thought"),
+        (
+            "<think>I click(3, 4)",
+            "<think>I click(3, 4)",
+            "`<think>` is not closed: all after it is a thought",
+        ),
+        (
+            "Now\nclik(3, 4)",
+            "clik(3, 4)",
+            "`clik` is not an action of any known grammar",
+        ),
+        ("click(on='x')", "click(on='x')", "`click` has no arguments of that action"),
+        (
+            "so click(3, 4",
+            "click(3, 4",
+            "`click(` is not closed: the text ends before its bracket",
+        ),
+        ('<tool_call>{"a": 1', '{"a": 1', "`<tool_call>` is not closed"),
+        (
+            '<tool_call>{"a": 1,}</tool_call>',
+            '{"a": 1,}',
+            "the JSON of the tool call is damaged: Illegal trailing comma",
+        ),
+        (
+            '<tool_call>{"name": "x", "arguments": {"action": "fly"}}</tool_call>',
+            '{"name": "x", "arguments": {"action": "fly"}}',
+            "`fly` is not an action with these arguments",
+        ),
+        ("click(3, 4)", "", ""),
+    ],
+)
+def test_a_text_without_an_action_says_what_it_has_instead(
+    text: str, written: str, why: str
+) -> None:
+    (found,) = describe_actions([text], [None])
+    assert found["written"] == written
+    # What Python's JSON says of a comma differs between versions.
+    assert found["why"].partition(": ")[0] == why.partition(": ")[0]
+
+
+def test_the_numbers_of_an_action_are_sent_as_written() -> None:
+    texts = ["click(4, 3)", "click(start_box='(0.25,0.5)')", "wait()"]
+    found = describe_actions(texts, [shot(8, 4)] * 3)
+    assert [one["written_points"] for one in found] == [
+        {"point": (4, 3), "end_point": None},
+        {"point": (0.25, 0.5), "end_point": None},
+        None,
+    ]
+    assert [one["frame"] for one in found] == ["pixels", "unit", None]
+    assert [one["size"] for one in found] == [(8, 4), (8, 4), None]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "after"),
+    [
+        ((0, 1, 2), [1, 2, None]),
+        ((0, 1, 2, None), [1, 2, 3]),  # what the last action led to
+        ((0, 0, 2), [None, 2, None]),  # the second round saw no new one
+        ((1, None), [0, None, 1]),
+        ((), [None, None, None]),
+    ],
+)
+def test_an_action_leads_to_the_screenshot_of_the_next_round(
+    rounds: tuple[int | None, ...], after: list[int | None]
+) -> None:
+    shots = [shot(round=index) for index in rounds]
+    assert screenshots_after(shots, last_seen_screenshots(shots, 3)) == after
 
 
 def test_a_long_label_is_cut() -> None:

@@ -84,28 +84,40 @@ def test_gaps_are_what_stands_between_rounds_and_never_empty() -> None:
         [2, 3, 1, 1],
         [4, 6, None, 2],
     ]
-    assert gaps[1]["head"] == ["⟨4⟩", "⟨5⟩"]
-    assert gaps[1]["tail"] == []
+    assert gaps[1]["turns"] == []  # ids are no words
 
 
 def test_the_prompt_stands_before_the_first_round() -> None:
     batch = worded([["a"]], between=(), prompt=["p", "q"])
     (gap,) = sample_payload(batch, 0)["gaps"]
     assert (gap["start"], gap["stop"], gap["before"]) == (-2, 0, 0)
-    assert gap["head"] == ["p", "q"]
+    assert gap["turns"] == [{"role": "", "text": "pq", "num_images": 0}]
 
 
 @pytest.mark.parametrize(
     ("num", "head", "tail"),
-    [(8, 8, []), (9, 8, ["o8"]), (20, 8, [f"o{i}" for i in range(12, 20)])],
+    [(640, range(640), ()), (641, range(512), range(513, 641))],
 )
-def test_of_a_gap_eight_pieces_are_seen_on_either_side(
-    num: int, head: int, tail: list[str]
+def test_of_a_long_observation_both_ends_are_sent(
+    num: int, head: range, tail: range
 ) -> None:
-    words = [f"o{i}" for i in range(num)]
+    words = [f"o{i} " for i in range(num)]
     (gap,) = sample_payload(worded([["a"]], between=words), 0)["gaps"]
-    assert gap["head"] == words[:head]
-    assert gap["tail"] == tail
+    for name, places in (("turns", head), ("rest", tail)):
+        texts = [turn["text"].split() for turn in gap[name]]
+        assert texts == ([[f"o{i}" for i in places]] if places else [])
+
+
+def test_an_observation_is_its_messages_and_pictures_without_the_template() -> None:
+    pad, start, end = "<|image_pad|>", "<|im_start|>", "<|im_end|>"
+    between = ["\n", start, "tool\n", "no such ", "file", pad, pad, "!", end, "\n"]
+    between += [start, "user\n", pad, end, start, "assistant\n"]
+    batch = worded([["a"]], between=between, special=[pad, start, end])
+    (gap,) = sample_payload(batch, 0)["gaps"]
+    assert gap["turns"] == [
+        {"role": "tool", "text": "no such file!", "num_images": 1},
+        {"role": "user", "text": "", "num_images": 1},
+    ]
 
 
 def test_image_tokens_are_those_that_the_tokenizer_calls_so() -> None:
@@ -149,7 +161,7 @@ def test_a_redacted_batch_shows_squares_and_no_ids() -> None:
     batch = worded([["a", "b"]], between=["x"], prompt=["p"])
     found = sample_payload(redacted(batch), 0)
     assert found["tokens"]["piece"] == ["□", "□"]
-    assert found["gaps"][0]["head"] == ["□"]
+    assert [gap["turns"] for gap in found["gaps"]] == [[]]
     assert {"token_id", "role"}.isdisjoint(found["tokens"])
     assert found["tokens"]["is_special"].tolist() == [0, 0]
 
@@ -216,7 +228,10 @@ def test_hostile_text_reaches_the_page_as_it_is_and_as_valid_unicode() -> None:
     kept = [text for text in HOSTILE if text != "\ud83d"]
     shown = json.loads(message)
     assert [text for text in kept if text not in shown["tokens"]["piece"]] == []
-    assert shown["gaps"][0]["head"] == shown["tokens"]["piece"]
+    (turn,) = shown["gaps"][0]["turns"]
+    # The third of them is a mark of a template, being one token.
+    marks = [text for text in shown["tokens"]["piece"] if text != "<|im_start|>"]
+    assert turn["text"] == "".join(marks[:2])
 
 
 def test_the_screenshot_of_a_round_is_the_last_one_before_it() -> None:

@@ -2,6 +2,7 @@
 
 =================  ================================================================
 `concatenation`    join the files of one step; drop padding rows and copies
+`turns`            trajectories in files of agents: turns, calls, pictures
 `trajectories`     `join_rows`: join rows that are steps into samples
 `step_order`       the order of the steps: from a column, or proved by the prompts
 `round_splitting`  rounds from the chat template or stop tokens; holes in the mask

@@ -18,7 +18,12 @@ from rounddiag.checks.tokens import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.stored import StoredArray, find_tensor
-from rounddiag.vision import EncodedScreenshot, RawScreenshot, patch_screenshots
+from rounddiag.vision import (
+    EncodedScreenshot,
+    RawScreenshot,
+    StoredScreenshot,
+    patch_screenshots,
+)
 from rounddiag.vision.image_tokens import TokenRuns, find_image_token, tokens_that_fit
 from rounddiag.wording import join_names
 
@@ -262,8 +267,10 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
     match value:
         case str() | Mapping():
             return read_picture(_encoded_in(value))
-        case bytes() | Span() | TextBytes():
-            return EncodedScreenshot(data=_bytes_of(value))
+        case bytes():
+            return EncodedScreenshot(data=value)
+        case Span() | TextBytes():
+            return StoredScreenshot(data=partial(_bytes_of, value))
         case Node(
             name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
         ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):

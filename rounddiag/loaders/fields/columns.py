@@ -74,6 +74,18 @@ def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     return column
 
 
+def row_names(values: Iterable[object]) -> tuple[str, ...]:
+    """Return a name for each row; one without a name is named by its number.
+
+    Examples
+    --------
+    >>> row_names(["a", None, 7])
+    ('a', 'row 1', '7')
+    """
+    items = enumerate(values)
+    return tuple(f"row {row}" if one is None else str(one) for row, one in items)
+
+
 _PLAIN = (int, float, str, NoneType)
 
 

@@ -41,6 +41,7 @@ from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import (
     expand_entries,
+    row_names,
     select_plain_columns,
     take_round_records,
     with_round_records,
@@ -147,7 +148,7 @@ def batch_from_fields(
         "loss_mask": reader.response_part("loss_mask"),
         "rewards": _plain_rewards(plain) if rewards is None else rewards,
         "scores": scores,
-        "group_ids": None if groups is None else tuple(map(str, groups)),
+        "group_ids": None if groups is None else row_names(groups),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
         "step": _step(facts),
         "sample_columns": plain,

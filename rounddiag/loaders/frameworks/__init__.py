@@ -7,9 +7,21 @@
 `skyrl`             the training input of a step
 `nemo_rl`           train data, JSON lines
 `prime_rl`          token export, JSON lines
-`verifiers_traces`  episodes of verifiers, and prime-rl's annotations of them
 `trainer_fields`    fields that the recipes save in TRL, OpenRLHF and AReaL
-`without_log_probs` files that hold nothing to diagnose, and what to add instead
 `_token_records`    shared by `nemo_rl` and `prime_rl`
+`without_log_probs` files that hold nothing to show, and what to add instead
+==================  ===============================================================
+
+Trajectories, which `assembly.turns` makes a batch of:
+
+==================  ===============================================================
+`atif`              ATIF, which Harbor and others write
+`verifiers_traces`  episodes and traces of verifiers, and prime-rl's annotations
+`nemo_gym`          rollouts
+`osworld`           runs: actions, and screenshots beside them
+`dart_gui`          steps with the sampler's log-probs
+`conversations`     results of verifiers and prime-rl, verl's decoded samples, logs of
+                    completions, trajectories of mini-swe-agent, episodes of rLLM
+`inspect_logs`      logs of Inspect
 ==================  ===============================================================
 """

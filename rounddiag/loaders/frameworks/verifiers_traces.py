@@ -10,56 +10,112 @@ file: `annotations/trainer.jsonl`, with the episodes in `*.jsonl` beside that fo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.loaders.assembly.images import read_picture, with_pictures
+from rounddiag.loaders.assembly.turns import (
+    GENERATED,
+    GIVEN,
+    Trajectory,
+    batch_of,
+    plain_values,
+)
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks._token_records import TokenRecords
 from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
 
+    Node = Mapping[str, Any]
     Branches = dict[int, Mapping[str, Any]]
 
 _VERSION = 1
-_INFO = {"old_log_probs_source": "the training pass itself"}
+_META = {
+    "mask_source": "mask",
+    "prompt_source": "the tokens before the first 1 of `mask`",
+}
+_TRAINED = {**_META, "old_log_probs_source": "the training pass itself"}
 
 
-def read_episodes(lines: JsonLines, source: Source) -> Batch:
-    """Build a batch from the branches whose nodes have `trainer_logprobs`.
+def read_traces(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+    """Read the branches of the traces of episodes, or of lines that are a trace each.
 
-    Samples are as in `read_annotations`. A token that branches share belongs to the
-    first one.
+    A token that branches share belongs to the first one. If a trainer added its
+    log-probabilities to any node, only the branches with such nodes are samples.
     """
-    samples = TokenRecords(source, "mask")
-    pictures: list[list[Screenshot]] = []
-    for episode in lines:
-        for trace in objects_in(episode.get("traces")):
+    found: list[tuple[Trajectory, bool]] = []
+    for record in lines:
+        for trace in objects_in(record.get("traces", [record])):
             known: set[int] = set()
             for index, path in enumerate(_branches(objects_in(trace.get("nodes")))):
                 branch = _join_nodes(path, known, source)
-                if branch is not None:
-                    rows = _rows(path, branch, source)
-                    samples.add(rows, _columns(episode, trace, index, {}))
-                    pictures.append(_pictures(path, rows["response_mask"]))
-    if not pictures:
-        raise source.error(
-            expected="episodes whose nodes have `trainer_logprobs`",
-            found="the sampler's log-probs, without the trainer's",
-            advice="With prime-rl, open `annotations/trainer/*.jsonl` beside the"
-            " folder `stream`.",
+                rows = _rows(path, branch, source)
+                one = _trajectory(path, rows, trace, source, known)
+                one.columns |= _columns(record, trace, index, {})
+                found.append((one, branch is not None))
+                known |= {*map(id, path)}
+    is_annotated = any(is_trained for _, is_trained in found)
+    yield from (one for one, is_trained in found if is_trained >= is_annotated)
+
+
+def _read_episodes(lines: JsonLines, source: Source) -> Batch:
+    samples = [*read_traces(lines, source)]
+    turns = (turn for one in samples for turn in one.rounds)
+    has_old = any("old_log_probs" in (turn.tokens or ()) for turn in turns)
+    return batch_of(samples, source, **(_TRAINED if has_old else _META))
+
+
+def _trajectory(
+    path: Sequence[Node],
+    rows: dict[str, Array] | None,
+    trace: Node,
+    source: Source,
+    known: Collection[int] = (),
+) -> Trajectory:
+    """Return a branch; its rounds are the nodes with tokens that it generated.
+
+    Those of `known` nodes were generated in another branch.
+    """
+    one = Trajectory(file=source.path, names={str(trace.get("id")): 0})
+    calls = {call.get("node"): call for call in objects_in(trace.get("calls"))}
+    numbers = {id(node): n for n, node in enumerate(objects_in(trace.get("nodes")))}
+    start = 0
+    for node in path:
+        stop = start + len(node.get("token_ids", ()))
+        tokens = rows and {name: row[start:stop] for name, row in rows.items()}
+        if tokens and id(node) in known:
+            tokens["response_mask"] = np.zeros_like(tokens["response_mask"])
+        start = stop
+        message = node.get("message")
+        message = message if isinstance(message, dict) else {}
+        is_round = node.get("sampled") is True and id(node) not in known
+        if tokens is not None:
+            is_round = bool(tokens["response_mask"].any())
+        role = (
+            GENERATED if is_round else GIVEN if message.get("role") == GENERATED else ""
         )
-    return with_pictures(samples.batch(_INFO), pictures)
+        call = calls.get(numbers[id(node)], {}) if is_round else {}
+        one.add(message, role, tokens=tokens or None, columns=_call_columns(call))
+    return one
+
+
+def _call_columns(call: Mapping[str, Any]) -> dict[str, object]:
+    """Return finish reason, model, numbers of tokens and time of a model call."""
+    columns = plain_values(call, "node", "endpoint")
+    if isinstance(usage := call.get("usage"), dict):
+        columns |= plain_values(usage)
+    match call.get("time"):
+        case {"start": float(start), "end": float(end)} if end:
+            columns["sampling_seconds"] = end - start
+    if isinstance(error := call.get("error"), dict):
+        columns["error"] = f"{error.get('type')}: {error.get('message')}"
+    return columns
 
 
 def read_annotations(lines: JsonLines, source: Source) -> Batch:
@@ -79,8 +135,7 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     path = source.path.absolute()
     annotations = next(part for part in path.parents if part.name == "annotations")
     steps = _ship_steps(_files(annotations / "orch") or _files(annotations, "orch"))
-    samples = TokenRecords(source, "mask")
-    pictures: list[list[Screenshot]] = []
+    samples: list[Trajectory] = []
     for episodes in _episodes(annotations.parent, source):
         for episode in episodes:
             for trace in objects_in(episode.get("traces")):
@@ -90,16 +145,16 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                     if index >= len(paths):
                         raise _no_such_branch(source, trace, index)
                     rows = _rows(paths[index], branch, episodes.source)
-                    columns = _columns(episode, trace, index, steps)
-                    samples.add(rows, columns)
-                    pictures.append(_pictures(paths[index], rows["response_mask"]))
-    if not pictures:
+                    one = _trajectory(paths[index], rows, trace, source)
+                    one.columns |= _columns(episode, trace, index, steps)
+                    samples.append(one)
+    if not samples:
         raise source.error(
             expected=f"annotations of the traces in {annotations.parent}",
             found="no trace of that name with `trainer_logprobs`",
             advice="Open the annotations of the trainer, in the folder of their run.",
         )
-    return with_pictures(samples.batch(_INFO), pictures)
+    return batch_of(samples, source, **_TRAINED)
 
 
 def _annotated(lines: JsonLines) -> dict[str, Branches]:
@@ -171,9 +226,16 @@ def _parent(node: Mapping[str, Any], size: int) -> int | None:
 
 
 def _rows(
-    nodes: list[dict[str, Any]], branch: Mapping[str, Any], source: Source
-) -> dict[str, Array]:
-    """Return the values per token of a branch, as far as the trainer annotated it."""
+    nodes: Sequence[Node], branch: Mapping[str, Any] | None, source: Source
+) -> dict[str, Array] | None:
+    """Return the values per token of a branch, as far as the trainer annotated it.
+
+    None if its sampler returned no token ids.
+    """
+    if not all(_num(n, "token_ids") for n in nodes if n.get("sampled")) or not any(
+        _num(n, "token_ids") for n in nodes
+    ):
+        return None
     ids = [_numbers(node, "token_ids", source) for node in nodes]
     sampled = [
         _numbers(node, "mask", source, len(row)) == 1
@@ -184,26 +246,44 @@ def _rows(
     rollout[written] = np.concatenate(
         [
             _numbers(node, "logprobs", source, int(mask.sum()))
-            if mask.any()
-            else np.empty(0)
+            if _num(node, "logprobs")
+            else np.full(mask.sum(), np.nan)
             for node, mask in zip(nodes, sampled, strict=True)
         ]
     )
+    rows: dict[str, Array] = {
+        "response_ids": token_ids.astype(np.int64),
+        "response_mask": written.astype(np.int8),
+        "rollout_log_probs": rollout,
+    }
+    return rows if branch is None else _annotated_rows(rows, branch, source)
+
+
+def _num(node: Node, name: str) -> int:
+    """Return how many values a list of a node has."""
+    values = node.get(name)
+    return len(values) if isinstance(values, np.ndarray | list) else 0
+
+
+def _annotated_rows(
+    rows: dict[str, Array], branch: Mapping[str, Any], source: Source
+) -> dict[str, Array]:
+    """Return the tokens of a branch up to where the trainer annotated it."""
     old = _numbers(branch, "trainer_logprobs", source).astype(np.float32)
-    size = len(old)
-    if size > len(written):
+    size, most = len(old), len(rows["response_mask"])
+    if size > most:
         raise source.error(
-            expected=f"at most {len(written)} annotations, one per token of a branch",
+            expected=f"at most {most} annotations, one per token of a branch",
             found=f"{size}",
             advice="The annotations belong to other episodes: copy the folder again.",
         )
     trained = ~np.isnan(old)
-    rows = {"token_ids": token_ids[:size], "rollout_log_probs": rollout[:size]}
+    rows = {name: row[:size] for name, row in rows.items()}
     rows["entropy"] = np.full(size, np.nan, dtype=np.float32)
     if "entropies" in branch:
         rows["entropy"] = _numbers(branch, "entropies", source, size)
         trained |= ~np.isnan(rows["entropy"])
-    mask = (written[:size] & trained).astype(np.int8)
+    mask = (rows["response_mask"] & trained).astype(np.int8)
     clipped = np.zeros(size, dtype=bool)
     if "is_masked" in branch:
         clipped = _numbers(branch, "is_masked", source, size) == 1
@@ -235,41 +315,18 @@ def _join_nodes(
 
     They are NaN at nodes without values, and at those that an earlier branch has.
     """
+    new = {id(n) for n in nodes if _num(n, "trainer_logprobs")} - known
+    if not new:
+        return None
     parts: dict[str, list[Array]] = {"trainer_logprobs": [], "entropies": []}
-    has_any = False
     for node in nodes:
-        is_new = id(node) not in known and "trainer_logprobs" in node
-        known.add(id(node))
-        has_any |= is_new
         mask = _numbers(node, "mask", source) == 1
         for name, rows in parts.items():
             row = np.full(len(mask), np.nan)
-            if is_new and name in node:
+            if id(node) in new and _num(node, name):
                 row[mask] = _numbers(node, name, source, int(mask.sum()))
             rows.append(row)
-    joined = {name: np.concatenate(rows) for name, rows in parts.items()}
-    return joined if has_any else None
-
-
-def _pictures(nodes: Iterable[Mapping[str, Any]], mask: Array) -> list[Screenshot]:
-    """Return the pictures in the messages of a branch, with the round that follows."""
-    found: list[tuple[Screenshot, int]] = []
-    start = num_rounds = 0
-    for node in nodes:
-        message = node.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in objects_in(content):
-            url = part.get("image_url")
-            picture = read_picture(url.get("url") if isinstance(url, dict) else None)
-            if picture is not None:
-                found.append((picture, num_rounds))
-        stop = start + len(node["token_ids"])
-        num_rounds += bool(mask[start:stop].any())
-        start = stop
-    return [
-        replace(picture, round=after if after < num_rounds else None)
-        for picture, after in found
-    ]
+    return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
 def _columns(
@@ -280,13 +337,22 @@ def _columns(
 ) -> dict[str, object]:
     name = str(trace.get("id"))
     columns: dict[str, object] = {"trace_id": name, "branch": index}
+    columns |= plain_values(trace, "id", "version", "root_reply")
+    for part in (trace.get("agent"), (trace.get("info") or {}).get("prime_rl")):
+        columns |= plain_values(part) if isinstance(part, dict) else {}
+    match episode:
+        case {"group": {"id": str(group)}}:
+            columns["uid"] = group
+    for error in objects_in(trace.get("errors"))[-1:]:
+        columns["error"] = f"{error.get('type')}: {error.get('message')}"
     match episode.get("run"):
         case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
             columns |= {"min_weight_version": start, "max_weight_version": end}
     if name in steps:
         columns["ship_step"] = steps[name]
     rewards = trace.get("rewards")
-    parts = objects_in([*rewards.values()]) if isinstance(rewards, dict) else []
+    parts = [*rewards.values()] if isinstance(rewards, dict) else []
+    parts = [one if isinstance(one, dict) else {"score": one} for one in parts]
     scores = [(one.get("score"), one.get("weight", 1)) for one in parts]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))
@@ -302,12 +368,23 @@ def _no_such_branch(source: Source, trace: Mapping[str, Any], index: int) -> Exc
 
 
 EPISODES = Format(
-    name="episodes with trainer_logprobs",
+    name="episodes",
     framework="verifiers",
     files=("traces.jsonl",),
     keys=("env", "traces"),
-    read=read_episodes,
-    verified="written by verifiers' Episode, made by hand",
+    read=_read_episodes,
+    trajectories=read_traces,
+    verified="written by verifiers 0.4.0: its Episode, made by hand",
+)
+WIRE_TRACES = Format(
+    name="rollouts of a step, one trace per line",
+    framework="prime-rl",
+    files=("train_rollouts.jsonl", "eval_rollouts.jsonl"),
+    keys=("id", "nodes", "task"),
+    read=_read_episodes,
+    trajectories=read_traces,
+    verified="written by verifiers 0.4.0: its Trace, made by hand",
+    in_parts=True,
 )
 PRIME_RL_TRACES = Format(
     name="trace annotations",

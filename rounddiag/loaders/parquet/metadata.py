@@ -14,6 +14,7 @@ from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.parquet.columns import to_json
+from rounddiag.loaders.source import inside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +72,8 @@ def tokenizer_name(batch: Batch, folder: Path) -> str | None:
     if not isinstance(batch.tokenizer, str | os.PathLike):
         return None
     path, folder = Path(batch.tokenizer).absolute(), folder.absolute()
-    inside = path.is_relative_to(folder) and path.is_file()
-    return path.relative_to(folder).as_posix() if inside else None
+    is_there = path.is_relative_to(folder) and path.is_file()
+    return path.relative_to(folder).as_posix() if is_there else None
 
 
 def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
@@ -81,8 +82,6 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
     A name that leads out of the folder is ignored: a file must not make us read other
     places.
     """
-    from rounddiag.loaders.paths import inside  # which needs the formats
-
     for name in (footer.tokenizer, footer.meta.get("tokenizer")):
         if isinstance(name, str):
             with suppress(LoadError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,77 +10,41 @@ import pyarrow.compute as pc
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
-from rounddiag.vision import EncodedScreenshot, Screenshot
+from rounddiag.vision import EncodedScreenshot, StoredScreenshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow.parquet as pq
-    from PIL.Image import Image
+
+    from rounddiag.vision import Screenshot
 
 
 COLUMN = "screenshots"
 BYTES = f"{COLUMN}.list.element.bytes"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredScreenshot(Screenshot):
-    """A screenshot of a saved batch, read each time it is requested.
+def _read(
+    file: Path, stamp: tuple[int, int], row_group: int, row: int, index: int
+) -> bytes:
+    """Read a picture of a file that had this stamp when the batch was read."""
+    try:
+        is_same = _file_stamp(file) == stamp
+        data = _read_bytes(file, row_group, row, index) if is_same else None
+    except BROKEN as error:
+        raise _change_error(file, str(error)) from error
+    if not isinstance(data, bytes):
+        raise _change_error(file, "another size or time")
+    return data
 
-    Attributes
-    ----------
-    file: The file of the batch.
-    stamp: Size and time of the file when the batch was read.
-    row_group, row, index: The row in its row group, and the element of the row's list.
-    """
 
-    file: Path
-    stamp: tuple[int, int]
-    row_group: int
-    row: int
-    index: int
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        return self.read().size
-
-    @property
-    def is_lossy(self) -> bool:
-        """Whether it is a JPEG."""
-        return self.read().is_lossy
-
-    def image(self) -> Image:
-        """Decode the picture."""
-        return self.read().image()
-
-    def png(self) -> bytes:
-        """Return the picture as PNG."""
-        return self.read().png()
-
-    def read(self) -> EncodedScreenshot:
-        """Read the picture from the file."""
-        try:
-            is_same = _file_stamp(self.file) == self.stamp
-            data = self._read_bytes() if is_same else None
-        except BROKEN as error:
-            raise _change_error(self.file, str(error)) from error
-        if not isinstance(data, bytes):
-            raise _change_error(self.file, "another size or time")
-        return EncodedScreenshot(
-            data=data,
-            round=self.round,
-            position=self.position,
-            seen_size=self.seen_size,
-        )
-
-    def _read_bytes(self) -> object:
-        with open_parquet(self.file) as source:
-            column = source.read_row_group(
-                self.row_group, columns=[BYTES], use_threads=False
-            )[COLUMN]
-        return column[self.row].values.field("bytes")[self.index].as_py()
+def _read_bytes(file: Path, row_group: int, row: int, index: int) -> object:
+    with open_parquet(file) as source:
+        column = source.read_row_group(row_group, columns=[BYTES], use_threads=False)[
+            COLUMN
+        ]
+    return column[row].values.field("bytes")[index].as_py()
 
 
 def _file_stamp(file: Path) -> tuple[int, int]:
@@ -124,11 +88,7 @@ def stored_screenshots(
         tuple(
             StoredScreenshot(
                 **_screenshot_fields(facts),
-                file=file,
-                stamp=stamp,
-                row_group=group,
-                row=row,
-                index=index,
+                data=partial(_read, file, stamp, group, row, index),
             )
             for index, facts in enumerate(pictures)
         )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.checks import check_tokenizer
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
-from rounddiag.loaders.paths import inside
+from rounddiag.loaders.source import inside
 from rounddiag.loaders.untrusted import child
 from rounddiag.wording import printable
 

@@ -26,6 +26,13 @@ from rounddiag.proof.engines.pictures import (
     refuse_written,
     without_last_run,
 )
+from rounddiag.proof.engines.prefix import (
+    KeptPasses,
+    Pass,
+    can_resume,
+    first_part,
+    rest_of,
+)
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.proof.trajectory import Request
@@ -86,6 +93,10 @@ class LocalEngine:
     adapter: Adapter | None = None
     _pixels: dict[tuple[object, ...], _Pixels] = field(default_factory=dict, repr=False)
     _features: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
+    _positions: dict[int, tuple[Trajectory | None, Tensor]] = field(
+        default_factory=dict, repr=False
+    )
+    _passes: KeptPasses = field(default_factory=KeptPasses, repr=False)
 
     @classmethod
     def open(
@@ -112,7 +123,7 @@ class LocalEngine:
         """Its tokenizer, with a chat template."""
         return Chat.open(self.name, trust_remote_code=self.trust_remote_code)
 
-    @property
+    @cached_property
     def abilities(self) -> frozenset[Need]:
         """What hypotheses may ask of it."""
         seen: set[Need] = {"logits", "positions"}
@@ -167,7 +178,7 @@ class LocalEngine:
 
     def adapted(self, adapter: Adapter | None) -> LocalEngine:
         """Return the same model with another adapter, or none; nothing is copied."""
-        return replace(self, adapter=adapter, _features={})
+        return replace(self, adapter=adapter, _features={}, _passes=KeptPasses())
 
     def prepare(self, one: Trajectory) -> Trajectory:
         """Check the ids of a sample, and find the image tokens of its pictures."""
@@ -285,25 +296,65 @@ class LocalEngine:
         raise AssertionError
 
     def _hidden(self, request: Request, samples: Samples, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
+        """Return the last hidden states; of tokens that a kept pass has, its own."""
+        positions = self.positions(request, samples)
+        if cache is not None or request.setting or not self._can_resume(request):
+            return self._forward(request, samples, positions, cache)
+        begins = self._begins(request, samples)
+        size, known = self._passes.find(request, samples, positions, begins)
+        if known is None:
+            cache = first_part(None, 0)
+            hidden = self._forward(request, samples, positions, cache)
+        elif size == len(request.ids):
+            return known.hidden[:size]
+        else:
+            cache = first_part(known.cache, size)
+            rest = rest_of(request, begins, size)
+            hidden = torch.cat(
+                [
+                    known.hidden[:size],
+                    self._forward(rest, samples, positions[:, size:], cache),
+                ]
+            )
+        self._passes.add(Pass(request, samples, positions, hidden, cache))
+        return hidden
+
+    def _forward(
+        self,
+        request: Request,
+        samples: Samples,
+        positions: Tensor,
+        cache: Any,  # noqa: ANN401 of transformers
+    ) -> Tensor:
         device = self.model.device
         ids = request.ids[None].to(device)
-        positions = self.positions(request, samples)
+        before = 0 if cache is None else cache.get_seq_length()
         arguments: dict[str, Any] = {
             "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "use_cache": False,
+            "attention_mask": ids.new_ones(1, before + len(request.ids)),
+            "use_cache": cache is not None,
         }
         if cache is not None:
             # Its name before transformers 5.24 was the longer one.
             names = inspect.signature(type(self.model.base_model).forward).parameters
             arguments["cache" if "cache" in names else "past_key_values"] = cache
-        if len(positions) == 1:
-            arguments["position_ids"] = positions.to(device)
-        else:
-            arguments["position_ids"] = positions[:, None].to(device)
+        rows = positions if len(positions) == 1 else positions[:, None]
+        arguments["position_ids"] = rows.to(device)
         if request.pictures and self.processor is not None:
             arguments |= self._pictures(request, samples)
         return self.model.base_model(**arguments).last_hidden_state[0]  # type: ignore[no-any-return]
+
+    def _can_resume(self, request: Request) -> bool:
+        by_picture = hasattr(self.model.base_model, "get_rope_index")
+        return (by_picture or not request.pictures) and can_resume(self.model)
+
+    def _begins(self, request: Request, samples: Samples) -> list[int]:
+        """Return the first token of each picture of a request."""
+        if not request.pictures:
+            return []
+        sizes = np.array(self._sizes(request, samples))
+        at = request.ids.eq(self._pad).nonzero()[:, 0]
+        return at[sizes.cumsum() - sizes].tolist()
 
     def positions(self, request: Request, samples: Samples) -> Tensor:
         """Return the positions of a request, shape (1 or 3, length)."""
@@ -319,6 +370,23 @@ class LocalEngine:
         body: Any = getattr(self.model, "model", None)
         if not hasattr(body, "get_rope_index"):
             return torch.arange(len(request.ids))[None]
+        whole = samples[request.sample]
+        size = len(request.ids)
+        if not torch.equal(request.ids, whole.ids[:size]):
+            return self._compute_positions(request, samples, body)
+        known, found = self._positions.get(request.sample, (None, torch.empty(0)))
+        if known is not whole:  # no later token changes them
+            base = Request.of_sample(whole)
+            found = self._compute_positions(base, samples, body)
+            self._positions[request.sample] = whole, found
+        return found[:, :size]
+
+    def _compute_positions(
+        self,
+        request: Request,
+        samples: Samples,
+        body: Any,  # noqa: ANN401 of transformers
+    ) -> Tensor:
         types = request.ids.eq(self._pad).int()
         sizes = self._sizes(request, samples)
         if len(request.pictures) == 0 or sizes != self._whole_sizes(request, samples):
@@ -493,8 +561,9 @@ class LocalEngine:
         return features
 
     def forget(self) -> None:
-        """Free the features of pictures."""
+        """Free the features of pictures, and passes that were kept."""
         self._features.clear()
+        self._passes.passes.clear()
 
     def adapted_model(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its adapter."""

@@ -35,11 +35,7 @@ def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
         if samples.count is None or not one.spans:
             return None
         base = Request.of_sample(one)
-        areas = [one.shots[each.index].size for each in base.pictures]
-        shown = tuple(
-            change(each, width * height)
-            for each, (width, height) in zip(base.pictures, areas, strict=True)
-        )
+        shown = tuple(change(each, one.areas[each.index]) for each in base.pictures)
         ids, source, end = [], [], 0
         for picture, (start, stop) in zip(shown, one.spans, strict=True):
             number = samples.count(picture, samples)

@@ -26,7 +26,7 @@ function attemptsView({ store, state, trajectory, onPlace }) {
     if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
     live.forEach((picture) => picture.free());
     live = [];
-    const num = Math.max(...found.map(({ rounds }) => rounds?.length ?? 1));
+    const num = 1 + Math.max(...found.map(({ rounds }) => rounds?.length ?? 0)); // and the end
     const cells = Array.from({ length: num }, (_, at) => found.map((one) => attemptRound(one, at, onPlace)));
     fill(body, cells.flat());
     await Promise.all(found.map((one, side) => fillPictures(one, cells.map((row) => row[side]), wanted)));
@@ -39,7 +39,7 @@ function attemptsView({ store, state, trajectory, onPlace }) {
       for (const shot of shots) {
         one.rounds.forEach((round, at) => {
           if (round.screenshot !== shot.index) return;
-          live.push(pictureOf(shot, round.action, { alt: "", isSmall: true }));
+          live.push(pictureOf(shot, readAction(round.action, state.coordinates), { alt: "", isSmall: true }));
           fill(cells[at].querySelector(".rdx-card-picture"), live.at(-1).node);
         });
       }
@@ -61,17 +61,29 @@ function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }) {
   return [`sample ${sample}`, ...facts.filter(Boolean)].join(", ");
 }
 
-// A round of one attempt; nothing where it has fewer.
-function attemptRound({ missing, rounds, tokens, sample }, at, onPlace) {
+// A round of one attempt: its action, and its thought folded; its end after the last.
+function attemptRound(one, at, onPlace) {
+  const { missing, rounds, tokens, sample, end } = one;
   if (missing) return element("div", {}, at === 0 && missing.map((line) => element("p", {}, line)));
   const round = rounds[at];
-  if (!round) return element("div", { class: "rdx-attempt-over" }, at === rounds.length && "ended");
-  const stop = round.first + round.num_tokens;
-  const spans = Array.from({ length: round.num_tokens }, (_, token) => tokenSpan(tokens, round.first + token, Infinity));
+  if (!round) return element("div", {}, at === rounds.length && episodeEnd(end));
+  const start = actionStart(tokens, round);
+  const spans = (first, stop) => Array.from({ length: stop - first }, (_, token) => tokenSpan(tokens, first + token, Infinity));
+  const words = (name, first, stop) => element("pre", { class: `rdx-tokens rdx-chunk ${name}` }, ...spans(first, stop));
+  const thought = start > round.first && words("rdx-thought", round.first, start);
+  const unfold = thought && pushButton({ class: "rdx-unfold", "aria-expanded": "false" }, () => unfold.setAttribute("aria-expanded", thought.toggleAttribute("data-whole")), "whole thought");
   return element(
     "article",
     { class: "rdx-attempt", "aria-label": `sample ${sample}, round ${round.round}` },
     pushButton({ class: "rdx-card", title: "Go to this round" }, () => onPlace({ sample, round: round.round }), ...cardParts(round)),
-    element("pre", { class: "rdx-tokens rdx-chunk", "data-stop": stop }, ...spans),
+    element(
+      "div",
+      {},
+      element("p", { class: "rdx-round-action" }, visible(round.action.line)),
+      ...roundNotes(round),
+      start < round.first + round.num_tokens && words("rdx-action", start, round.first + round.num_tokens),
+      thought,
+      unfold,
+    ),
   );
 }

@@ -3,7 +3,7 @@
 // action, mean |diff|), and token plot, text and screenshot, which follow each other.
 
 /** `onSeen` is called when cards come into sight whose screenshots are missing. */
-function roundStrip({ onRound, onSeen = () => {} }) {
+function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
   const list = element("ol", { class: "rdx-strip-list" });
   const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds of the sample" }, list);
   const buttons = () => [...list.querySelectorAll("button")];
@@ -37,7 +37,7 @@ function roundStrip({ onRound, onSeen = () => {} }) {
     trajectory.rounds.forEach((round, at) => {
       const shot = shots.get(round.screenshot);
       if (!shot || pictures.has(at)) return;
-      pictures.set(at, pictureOf(shot, round.action, { alt: "", isSmall: true }));
+      pictures.set(at, pictureOf(shot, readAction(round.action, frame()), { alt: "", isSmall: true }));
       fill(all[at].querySelector(".rdx-card-picture"), pictures.get(at).node);
     });
   }
@@ -85,23 +85,40 @@ function roundStrip({ onRound, onSeen = () => {} }) {
     free();
   }
 
-  // Dim the cards of rounds of which the filter keeps nothing.
-  function setKept(rounds) {
-    for (const button of buttons()) button.classList.toggle("rdx-dropped", Boolean(rounds) && !rounds.includes(Number(button.dataset.round)));
+  // The means of what the filter keeps; cards of rounds of which it keeps nothing are dim.
+  function setKept(kept) {
+    buttons().forEach((button, at) => {
+      const { size, mean, broken } = keptMean(shown, shown.rounds[at], kept);
+      button.classList.toggle("rdx-dropped", !size);
+      button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
+      button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(kept));
+    });
+  }
+
+  // Another frame of coordinates.
+  function redraw(thumbnails) {
+    pictures.forEach((picture) => picture.free());
+    pictures.clear();
+    show(shown, thumbnails);
   }
 
   const roundsInSight = () => shown.rounds.filter(({ round }) => inSight.has(round));
-  return { node, show, mark, setKept, roundsInSight, close };
+  return { node, show, redraw, mark, setKept, roundsInSight, close };
 }
 
 function roundCard(one) {
-  const { round, action, mean_abs_diff: mean, num_nonfinite: broken } = one;
-  const label = visible(action?.label || action?.kind || "");
-  const missing = broken ? `, ${brokenTokens(broken)}` : "";
-  const title = `round ${round}: ${label}; mean |diff| ${number(mean)} nat${missing}`;
-  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round, title, "aria-label": title };
+  const title = cardTitle(one, one.mean_abs_diff, one.num_nonfinite, false);
+  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": one.round, title, "aria-label": title };
   return element("button", attributes, ...cardParts(one));
 }
+
+function cardTitle({ round, action }, mean, broken, isFiltered) {
+  const size = Number.isFinite(mean) && `mean |diff| ${number(mean)} nat${isFiltered ? " of what the filter keeps" : ""}`;
+  const parts = [visible(action?.line || action?.label || action?.kind || ""), size, broken && brokenTokens(broken)];
+  return `round ${round}: ${parts.filter(Boolean).join("; ")}`;
+}
+
+const cardValue = (mean, broken) => (Number.isFinite(mean) || broken ? number(mean) : "") + (broken ? " ✕" : "");
 
 /** What a card shows of a round: screenshot, action, mean |diff|. */
 function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
@@ -112,17 +129,25 @@ function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfini
   return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-    line(element("span", { class: "rdx-card-bar" }, bar), element("span", {}, number(mean) + (broken ? " ✕" : ""))),
+    line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
   ];
+}
+
+/** How many tokens of a round a filter keeps, and the mean of their finite |diff|. */
+function keptMean({ tokens }, { first, num_tokens: all, mean_abs_diff: mean, num_nonfinite: broken }, kept) {
+  if (!kept) return { size: all, mean, broken };
+  const own = Array.from(tokens.diff.slice(first, first + all)).filter((_, at) => kept[first + at]);
+  const sizes = own.filter(Number.isFinite).map(Math.abs);
+  return { size: own.length, mean: sizes.reduce((sum, one) => sum + one, 0) / sizes.length, broken: own.length - sizes.length };
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
 function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, onFilm, onNote, search }) {
-  let [trajectory, current, shadeName, notes] = [null, null, "diff", []];
+  let [trajectory, current, shadeName, notes, frame] = [null, null, "diff", [], null];
   let shots = []; // thumbnails
   const goTo = (round, token = null) =>
     onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
-  const strip = roundStrip({ onRound: (round) => goTo(round), onSeen });
+  const strip = roundStrip({ onRound: (round) => goTo(round), onSeen, frame: () => frame });
   const plot = tokenPlot({ library, onToken: goTo, onPlot });
   const text = tokenText({
     onToken: goTo,
@@ -136,7 +161,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     ...search,
   });
   const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
-  const screens = screenViewer({ onWanted: fetchPicture });
+  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }) });
   const focus = focusPanel(onNote);
   const title = element("h2", { class: "rdx-title" });
   const noted = element("span", { class: "rdx-note-mark", hidden: true });
@@ -149,8 +174,9 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   );
   const facts = element("div", { class: "rdx-sample-facts" });
   const film = pushButton({ class: "rdx-button rdx-film", title: "Play the rounds (space)", "aria-label": "Play the rounds", "aria-pressed": "false" }, onFilm, "▶");
+  const task = element("p", { class: "rdx-task" });
   const missing = element("div", { class: "rdx-empty rdx-missing", role: "status" });
-  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, noted, facts, film), missing, strip.node);
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, noted, facts, film), task, missing, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
@@ -171,6 +197,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
     fill(facts, ...factChips(trajectory, onFact, onMates));
+    fill(task, trajectory.task && [element("b", {}, "task "), visible(trajectory.task)]);
+    task.title = visible(trajectory.task ?? "");
     showColors();
     plot.view.wait();
     text.show(trajectory, threshold);
@@ -198,7 +226,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   function missingShots() {
     const { rounds } = trajectory;
     const now = rounds.findIndex(({ round }) => round === current.round);
-    const inSight = [rounds[now], rounds[now - 1], ...strip.roundsInSight()].map((one) => one?.screenshot ?? null);
+    const inSight = [rounds[now], ...strip.roundsInSight()].map((one) => one?.screenshot ?? null).concat(rounds[now]?.after ?? null);
     return inSight.filter((at) => at !== null && shots.every(({ index }) => index !== at));
   }
 
@@ -221,13 +249,18 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   // What the filter keeps of the sample; null for all.
   function setKept(kept) {
     text.setKept(kept);
-    strip.setKept(kept && trajectory.rounds.filter(({ first, num_tokens: size }) => kept.subarray(first, first + size).some(Boolean)).map(({ round }) => round));
+    strip.setKept(kept);
   }
 
   // What the state says of the pane.
-  function setState({ text_color: name, notes: all, filter }) {
+  function setState({ text_color: name, notes: all, filter, coordinates }) {
     [shadeName, notes] = [name, all];
     text.setColor(name);
+    if (frame !== coordinates) {
+      frame = coordinates;
+      screens.setFrame(frame);
+      if (trajectory) strip.redraw(shots);
+    }
     for (const chip of facts.querySelectorAll("button[data-name]")) chip.setAttribute("aria-pressed", chip.dataset.name in filter);
     if (!trajectory) return;
     showColors();
@@ -263,6 +296,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
       plot.setMarks(marks);
     },
     find,
+    foldAll: text.foldAll,
     screens,
     figure: plot.view,
     trajectory: () => trajectory,
@@ -279,11 +313,11 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
 
 // What is known of the sample, each a button that filters by it; its group opens the
 // attempts at the same task.
-function factChips({ facts = [], mates = [], sample, group_id: group }, onFact, onMates) {
+function factChips({ facts = [], mates = [], sample, group_id: group, task }, onFact, onMates) {
   const others = mates.filter((mate) => mate.sample !== sample);
   const solved = others.filter(({ reward }) => reward > 0).length;
   const rewards = others.some(({ reward }) => reward !== undefined) ? `: ${solved} solved` : "";
-  const chips = facts.map(({ name, text, condition }) => {
+  const chips = facts.filter(({ text }) => text !== task).map(({ name, text, condition }) => {
     const words = `${visible(name)} ${visible(text)}`;
     const attributes = { class: "rdx-chip", "data-name": name, title: onFact ? `Filter by ${words}` : words };
     return onFact ? pushButton(attributes, () => onFact(name, condition), words) : element("span", attributes, words);

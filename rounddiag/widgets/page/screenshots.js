@@ -19,6 +19,19 @@ function actionMarker(action, width, height) {
   return shapes.length ? shape("svg", { class: "rdx-marker", "aria-hidden": "true" }, ...shapes) : null;
 }
 
+/** The frames that numbers of an action can be in, and their size on a picture. */
+const FRAMES = { pixels: "pixels", thousand: "0 to 1000", unit: "0 to 1" };
+const FRAME_SIZES = { thousand: [1000, 1000], unit: [1, 1] };
+
+/** An action with its points read in another frame; null for that of its grammar. */
+function readAction(action, frame) {
+  const { written_points: written, frame: own, size } = action;
+  if (!written || !frame || frame === own) return action;
+  const whole = FRAME_SIZES[frame] ?? size;
+  const shares = (point) => point && whole && point.map((value, at) => value / whole[at]);
+  return { ...action, point: shares(written.point), end_point: shares(written.end_point) };
+}
+
 function isOnPicture(point) {
   return Boolean(point) && point.every((share) => share >= 0 && share <= 1);
 }
@@ -107,7 +120,7 @@ function lightbox(onWanted) {
   const stage = element("div", { class: "rdx-stage" });
   const caption = element("div", { class: "rdx-stage-caption" });
   const onSwap = () => draw(swap.getAttribute("aria-pressed") !== "true");
-  const swap = pushButton({ class: "rdx-button", "aria-pressed": "false" }, onSwap, "Round before");
+  const swap = pushButton({ class: "rdx-button", "aria-pressed": "false" }, onSwap, "After the action (a)");
   const close = pushButton({ class: "rdx-button" }, () => toggle(false), "Close");
   const bar = element("div", { class: "rdx-stage-bar" }, caption, swap, close);
   const node = element("dialog", { class: "rdx-large", "aria-label": "Screenshot, large" }, bar, stage);
@@ -120,12 +133,12 @@ function lightbox(onWanted) {
   }
 
   // Swapped in place, so that changes are visible.
-  function draw(isBefore) {
-    const view = isBefore ? views.before : views.current;
-    swap.setAttribute("aria-pressed", isBefore);
-    swap.hidden = !views.before?.shot;
+  function draw(isAfter) {
+    const view = isAfter ? views.after : views.current;
+    swap.setAttribute("aria-pressed", isAfter);
+    swap.hidden = !views.after?.shot;
     picture?.free();
-    picture = view?.shot ? pictureOf(view.shot, view.round.action, { alt: screenName(view) }) : null;
+    picture = view?.shot ? viewedPicture(view, views) : null;
     fill(stage, picture?.node ?? sentence("No screenshot before this round."));
     fill(caption, ...(view?.shot ? screenCaption(view) : []));
     if (view?.shot) onWanted(view.shot);
@@ -141,54 +154,56 @@ function lightbox(onWanted) {
   node.addEventListener("click", (event) => {
     if (event.target === node || event.target === stage) toggle(false);
   });
-  return { node, show, toggle, isOpen: () => node.open, free: () => picture?.free() };
+  return { node, show, toggle, swap: onSwap, isOpen: () => node.open, free: () => picture?.free() };
 }
 
-// The screenshot of the current round with its action, and that of the round before.
+// The screenshot of the current round with its action, and the one that it led to.
 
 const POINTING = ["click", "double_click", "drag", "move"];
 
-function screenViewer({ onWanted }) {
+/** `onFrame` gets the frame in which the numbers of actions are read. */
+function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
   const seen = element("div", { class: "rdx-screens" });
   const large = lightbox(want);
   // The dialog must stay in the document, else it leaves the top layer.
   const node = element("section", { "aria-label": "Screenshot" }, seen, large.node);
   const full = new Map();
-  let [views, now, live] = [null, null, []];
+  let [views, now, live, frame] = [null, null, [], null];
 
   function show(trajectory, round, shots) {
     if (now?.trajectory !== trajectory) full.clear();
     now = { trajectory, round, shots };
-    const found = viewsOf(now, full);
+    const found = viewsOf(now, full, frame);
     const isSame = (name) =>
       views[name]?.round === found[name]?.round && views[name]?.shot === found[name]?.shot;
-    if (!views || !isSame("current") || !isSame("before")) draw();
+    if (!views || !isSame("current") || !isSame("after")) draw();
   }
 
   // Replace a thumbnail by the full picture.
   function put(index, image) {
     full.set(index, { ...image, index });
-    if ([views?.current, views?.before].some((view) => view?.shot?.index === index)) draw();
+    if ([views?.current, views?.after].some((view) => view?.shot?.index === index)) draw();
   }
 
   function draw() {
     live.forEach((picture) => picture.free());
     live = [];
-    views = viewsOf(now, full);
+    views = viewsOf(now, full, frame);
     const { width, height } = views.current?.shot ?? {};
     // Reserve the shape: the next one is probably the same.
     if (width) seen.style.setProperty("--ratio", width / height);
-    fill(seen, ...screenNodes(views, now, largeButton, figureOf));
+    fill(seen, ...screenNodes(views, now, largeButton, figureOf, swap, frameChip));
+    if (!views.after?.shot) delete seen.dataset.after;
     large.show(views);
-    if (views.current?.shot) want(views.current.shot);
+    for (const view of [views.current, views.after]) if (view?.shot) want(view.shot);
   }
 
   function want({ index }) {
     if (!full.has(index)) onWanted(index);
   }
 
-  function figureOf(view, name) {
-    const picture = pictureOf(view.shot, view.round.action, { alt: name });
+  function figureOf(view) {
+    const picture = viewedPicture(view, views);
     live.push(picture);
     return picture.node;
   }
@@ -198,35 +213,131 @@ function screenViewer({ onWanted }) {
     return pushButton({ class: "rdx-enlarge", title, "aria-label": title }, () => large.toggle(true), picture);
   }
 
-  const free = () => [...live, large].forEach((one) => one.free());
-  return { node, show, put, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
-}
-
-/** The current round and the one before, each with the best available picture. */
-function viewsOf({ trajectory, round, shots }, full) {
-  const at = trajectory.rounds.findIndex((one) => one.round === round);
-  const shotOf = (index) => full.get(index) ?? shots?.find((shot) => shot.index === index);
-  const view = (one) => one && { round: one, shot: shotOf(one.screenshot) };
-  return { current: view(trajectory.rounds[at]), before: view(trajectory.rounds[at - 1]) };
-}
-
-function screenNodes({ current, before }, { trajectory }, largeButton, figureOf) {
-  if (!current) return [sentence("No round selected.")];
-  if (trajectory.rounds.every((round) => round.screenshot === null)) {
-    const num = trajectory.num_unplaced;
-    const others = trajectory.with_screenshots;
-    const none = `This sample has no screenshots${others ? `; ${pluralize(others, "other")} of the batch ${others === 1 ? "has" : "have"} some` : ""}.`;
-    return [sentence(num ? `${pluralize(num, "screenshot")}, round unknown.` : none)];
+  // Before and after, in one place where there is no room for both.
+  function swap() {
+    if (large.isOpen()) return large.swap();
+    if (views?.after?.shot) seen.toggleAttribute("data-after");
+    return undefined;
   }
+
+  // What the numbers of the action count, where it has any; a click reads them as the next.
+  function frameChip() {
+    const { action } = views.current.round;
+    if (!action.written_points) return null;
+    const names = Object.keys(FRAMES);
+    const now = frame ?? action.frame;
+    const next = names[(names.indexOf(now) + 1) % names.length];
+    const title = `The numbers of all actions are read as ${FRAMES[now]}; their grammar says ${FRAMES[action.frame]}. A click reads them as ${FRAMES[next]}.`;
+    return pushButton({ class: "rdx-chip rdx-frame", title, "aria-pressed": now !== action.frame }, () => onFrame(next === action.frame ? null : next), FRAMES[now]);
+  }
+
+  function setFrame(newFrame) {
+    if (newFrame === frame) return;
+    frame = newFrame;
+    if (now) draw();
+  }
+
+  const free = () => [...live, large].forEach((one) => one.free());
+  return { node, show, put, swap, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
+}
+
+/** The current round and what it led to, each with the best available picture. */
+function viewsOf({ trajectory, round: number, shots }, full, frame) {
+  const round = roundOf(trajectory, number);
+  const shotOf = (index) => full.get(index) ?? shots?.find((shot) => shot.index === index);
+  const after = round?.after ?? null;
+  return {
+    current: round && { round, action: readAction(round.action, frame), shot: shotOf(round.screenshot) },
+    after: after === null ? null : { round, action: null, shot: shotOf(after) },
+  };
+}
+
+/** A picture of a view; of the one after an action, what did not change is dim. */
+function viewedPicture(view, views) {
+  const picture = pictureOf(view.shot, view.action, { alt: screenName(view) });
+  if (!view.action) changedCells(views.current?.shot, view.shot).then((cells) => showChange(picture.node, view, cells), ignore);
+  return picture;
+}
+
+// What differs between two screenshots: cells of a picture that is at most so wide.
+const [COMPARED_WIDTH, CELL] = [960, 8];
+const knownChanges = new WeakMap(); // of the second one
+
+/** The largest difference of a value in each cell; null where two cannot be compared. */
+async function changedCells(before, after) {
+  const [one, other] = [before, after].map((shot) => shot?.bytes ?? shot?.jpeg);
+  const isAlike = before?.width === after?.width && before?.height === after?.height && Boolean(before?.bytes) === Boolean(after?.bytes);
+  if (!one || !other || !isAlike) return null;
+  const known = knownChanges.get(other);
+  if (known?.one === one) return known.cells;
+  const [first, second] = await Promise.all([pixelsOf(before), pixelsOf(after)]);
+  const { width, height } = first;
+  const [columns, rows] = [Math.ceil(width / CELL), Math.ceil(height / CELL)];
+  const sizes = new Uint8Array(columns * rows);
+  for (let at = 0; at < first.data.length; at += 1) {
+    const size = Math.abs(first.data[at] - second.data[at]);
+    const pixel = at >> 2;
+    const cell = Math.floor(pixel / width / CELL) * columns + Math.floor((pixel % width) / CELL);
+    if (size > sizes[cell]) sizes[cell] = size;
+  }
+  const cells = { columns, rows, sizes };
+  knownChanges.set(other, { one, cells });
+  return cells;
+}
+
+async function pixelsOf({ jpeg, bytes, mime = "image/jpeg" }) {
+  const image = await createImageBitmap(new Blob([bytes ?? jpeg], { type: mime }));
+  const scale = Math.min(1, COMPARED_WIDTH / image.width);
+  const [width, height] = [image.width, image.height].map((size) => Math.max(1, Math.round(size * scale)));
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(image, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height);
+}
+
+// The more a cell changed, the clearer it is.
+function showChange(node, view, cells) {
+  if (!cells) return;
+  const { columns, rows, sizes } = cells;
+  const most = Math.max(...sizes);
+  view.share = sizes.filter(Boolean).length / sizes.length;
+  const words = node.closest("figure, dialog")?.querySelector(".rdx-changed");
+  if (words) words.textContent = changeText(view);
+  if (!most) return;
+  const veil = element("canvas", { class: "rdx-veil", width: columns, height: rows, "aria-hidden": "true" });
+  const context = veil.getContext("2d");
+  context.fillStyle = getComputedStyle(node).getPropertyValue("--paper");
+  sizes.forEach((size, at) => {
+    context.globalAlpha = 1 - size / most;
+    context.fillRect(at % columns, Math.floor(at / columns), 1, 1);
+  });
+  node.append(veil);
+}
+
+function changeText({ share }) {
+  if (share === undefined) return "";
+  return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)} % changed` : "nothing changed";
+}
+
+function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, swap, frameChip) {
+  if (!current) return [sentence("No round selected.")];
+  if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory)];
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];
   if (!current.shot) return [screenFigure(current, comingPicture(screenshot), "rdx-current")];
-  const isSame = before?.round.screenshot === current.round.screenshot;
+  const before = trajectory.rounds[trajectory.rounds.indexOf(current.round) - 1];
+  const button = (text) => after?.shot && pushButton({ class: "rdx-chip rdx-swap", title: "Before and after the action (a)" }, swap, text);
   return [
-    screenFigure(current, largeButton(figureOf(current, screenName(current))), "rdx-current"),
-    isSame && sentence(`Same screenshot as round ${before.round.round}.`),
-    before?.shot && !isSame && screenFigure(before, figureOf(before, screenName(before)), "rdx-before"),
+    screenFigure(current, largeButton(figureOf(current)), "rdx-current", [frameChip(), button("after ›")]),
+    before?.screenshot === screenshot && sentence(`Same screenshot as round ${before.round}.`),
+    after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-after", [button("‹ before")]),
   ];
+}
+
+function noScreenshots({ num_unplaced: num, with_screenshots: others }) {
+  if (num) return sentence(`${pluralize(num, "screenshot")}, round unknown.`);
+  const some = others && `; ${pluralize(others, "other")} of the batch ${others === 1 ? "has" : "have"} some`;
+  return sentence("This sample has no screenshots", some, ".");
 }
 
 function comingPicture(index) {
@@ -234,24 +345,25 @@ function comingPicture(index) {
   return element("div", { class: "rdx-picture rdx-coming", role: "status" }, text);
 }
 
-function screenFigure(view, picture, name) {
-  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view)));
+function screenFigure(view, picture, name, buttons = []) {
+  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view), buttons));
   if (view.shot?.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
   return node;
 }
 
-function screenName({ round, shot }) {
-  return `Screenshot ${shot.index}, before round ${round.round}: ${visible(round.action.label)}`;
+function screenName({ round, action, shot }) {
+  const label = visible(round.action.label);
+  return `Screenshot ${shot.index}, ${action ? "before" : "after"} round ${round.round}: ${label}`;
 }
 
-function screenCaption({ round, shot }) {
-  const { action } = round;
-  const isLost = POINTING.includes(action.kind) && !action.point && !action.end_point;
+function screenCaption({ round, action, shot, share }) {
+  const isLost = POINTING.includes(action?.kind) && ![action.point, action.end_point].some(isOnPicture);
   const size = shot?.width ? `${shot.width} × ${shot.height}` : "";
   return [
-    element("b", {}, `round ${round.round}`),
-    element("span", { class: "rdx-caption-action" }, visible(action.label)),
+    element("b", {}, `${action ? "" : "after "}round ${round.round}`),
+    action && element("span", { class: "rdx-caption-action", title: visible(action.line ?? "") }, visible(action.label)),
     isLost && element("span", { class: "rdx-note" }, "coordinates unknown or outside the screenshot"),
+    !action && element("span", { class: "rdx-changed" }, changeText({ share })),
     element("span", { class: "rdx-facts" }, size),
   ];
 }

@@ -173,7 +173,7 @@ const SCALE_ENDS = [0.003, 3];
 
 /** Rounds as text: their nodes, the chunks of their tokens in order, and the observations
  * between them. */
-function roundsAsText({ rounds, gaps, tokens }, makeSpan, onObservation) {
+function roundsAsText({ rounds, gaps, tokens, end }, makeSpan, onObservation) {
   const [nodes, chunks, between] = [[], [], []];
   const gapsBefore = (next) => {
     const made = gaps.filter(({ before }) => before === next).map((gap) => gapNode(gap, onObservation));
@@ -181,24 +181,75 @@ function roundsAsText({ rounds, gaps, tokens }, makeSpan, onObservation) {
     return made.map(({ node }) => node);
   };
   for (const round of rounds) {
-    const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, makeSpan);
+    const made = roundChunks(tokens, round, makeSpan);
     chunks.push(...made);
     const text = element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node));
-    nodes.push(element("section", { class: "rdx-round" }, gapsBefore(round.round), roundHead(round), text));
+    nodes.push(element("section", { class: "rdx-round" }, gapsBefore(round.round), roundHead(round), ...roundNotes(round), text));
   }
   nodes.push(...gapsBefore(null));
+  if (rounds.length && end) nodes.push(episodeEnd(end));
   return { nodes, chunks, between };
 }
 
+/** Where the action of a round begins: at its end where the text has none. */
+function actionStart({ role }, { first, num_tokens: size, action }) {
+  if (!role || action?.kind === "unknown") return first + size;
+  const at = role.slice(first, first + size).findIndex((one) => one !== "thought" && one !== "special");
+  return at < 0 ? first + size : first + at;
+}
+
+/** The thought and the action of a round, each in chunks of its own. */
+function roundChunks(tokens, round, makeSpan) {
+  const [first, stop] = [round.first, round.first + round.num_tokens];
+  const start = actionStart(tokens, round);
+  if (start === first || start === stop) return tokenChunks(tokens, first, stop, makeSpan);
+  const parts = [tokenChunks(tokens, first, start, makeSpan), tokenChunks(tokens, start, stop, makeSpan)];
+  for (const [at, name] of ["rdx-thought", "rdx-action"].entries()) for (const { node } of parts[at]) node.classList.add(name);
+  return parts.flat();
+}
+
 function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean }) {
-  const facts = [number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
+  const line = visible(action?.line ?? action?.label ?? "");
   return element(
     "h4",
-    { class: "rdx-round-head", "data-round": round, title: "Generated tokens, and their mean |diff| in nats" },
+    { class: "rdx-round-head", "data-round": round },
     element("b", {}, `round ${round}`),
-    element("span", { class: "rdx-round-action" }, visible(action?.label ?? "")),
-    element("span", { class: "rdx-facts" }, `${pluralize(size, "token")} · `, element("span", {}, "mean |diff| "), facts),
+    element("span", { class: "rdx-round-action", title: line }, line),
+    element("span", { class: "rdx-facts", title: "Generated tokens, and their mean |diff| in nats" }, ...headFacts(size, mean, broken)),
+    pushButton({ class: "rdx-fold", title: "Fold the thought (T: all)", "aria-label": "Thought", "aria-expanded": "true" }, foldThought, "▾"),
   );
+}
+
+function headFacts(size, mean, broken, all = size) {
+  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${pluralize(all, "token")} kept`;
+  const facts = [(Number.isFinite(mean) || broken > 0) && number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
+  return [count, facts && " · ", facts && element("span", {}, "mean |diff| "), facts];
+}
+
+function foldThought({ currentTarget: button }) {
+  setFold(button.closest(".rdx-round"), button.getAttribute("aria-expanded") === "true");
+}
+
+function setFold(section, isFolded) {
+  section.toggleAttribute("data-folded", isFolded);
+  section.querySelector(".rdx-fold").setAttribute("aria-expanded", !isFolded);
+}
+
+/** Under the head of a round: what the file recorded of it, and why a text is no action. */
+function roundNotes({ action, facts = [] }) {
+  const text = ({ name, text: value }) => `${visible(name)} ${visible(value)}`;
+  const main = facts.filter((one) => one.is_main && !one.is_error);
+  const line = main.length > 0 && element("p", { class: "rdx-round-facts", title: facts.map(text).join("\n") }, main.map((one) => element("span", {}, text(one))));
+  const errors = facts.filter((one) => one.is_error).map((one) => element("p", { class: "rdx-failed" }, text(one)));
+  const why = action?.why && element("p", { class: "rdx-failed" }, "no action: ", prose(action.why), action.written && element("q", {}, visible(action.written)));
+  return [line, ...errors, why];
+}
+
+/** How the episode ended, as far as the file says. */
+function episodeEnd({ facts, last }) {
+  const lines = facts.map(({ name, text, is_error: isError }) => element("p", { class: isError ? "rdx-failed" : null }, element("b", {}, `${visible(name)} `), ...visibleNodes(text)));
+  const none = element("p", {}, "The file does not say how the episode ended.");
+  return element("section", { class: "rdx-end", "aria-label": "End of the episode" }, element("h4", {}, "end"), lines.length ? lines : none, last && element("p", {}, `last action: ${visible(last)}`));
 }
 
 /** An observation, filled like a chunk. */
@@ -208,14 +259,11 @@ function gapNode(gap, onObservation) {
   return { node, fill: () => node.firstChild ?? fill(node, ...gapParts(gap, onObservation)) };
 }
 
-// Its first and last tokens, and a button for the others.
+// Its messages, and a button for its tokens one by one.
 function gapParts(gap, onObservation) {
-  const hidden = gap.num_tokens - gap.head.length - gap.tail.length;
+  const { start, stop, turns = [], rest = [], num_tokens: size } = gap;
   const inside = element("span", { class: "rdx-inside" });
-  const button =
-    hidden > 0 &&
-    pushButton({ class: "rdx-chip", "aria-expanded": "false" }, () => open(), (gap.start < 0 ? "prompt: " : "") + gapLabel(gap));
-  const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
+  const button = pushButton({ class: "rdx-chip", "aria-expanded": "false", title: "Its tokens one by one" }, () => open(), (start < 0 ? "prompt: " : "") + gapLabel(gap));
   let asked = null;
 
   async function open() {
@@ -228,11 +276,26 @@ function gapParts(gap, onObservation) {
     fill(inside, ...(await asked.then(observedNodes, failed)));
   }
 
-  const onOneLine = (piece) => element("span", { class: "rdx-piece" }, visible(piece));
-  return [gap.head.map(onOneLine), button, inside, gap.tail.map(onOneLine)];
+  const cut = rest.length > 0 && element("p", { class: "rdx-cut" }, `… more of ${pluralize(size, "token")} …`);
+  return [button, turns.map(turnNode), cut, rest.map(turnNode), inside];
 }
 
-// Of the whole observation, its ends included.
+const LONG_TURN = [6, 480]; // lines and characters that are shown before a click
+const FAILURE = /^\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)\b|error\b)/im;
+
+/** A message of an observation: who says it, and its words. */
+function turnNode({ role, text, num_images: num }) {
+  const [lines, most] = LONG_TURN;
+  const isLong = text.length > most || text.split("\n").length > lines;
+  const words = element("span", { class: "rdx-words-of-turn" }, ...visibleNodes(text));
+  const unfold = pushButton({ class: "rdx-unfold", "aria-expanded": "false" }, () => unfold.setAttribute("aria-expanded", node.toggleAttribute("data-whole")), "whole text");
+  const images = num > 0 && element("span", { class: "rdx-images" }, pluralize(num, "picture"));
+  const name = `rdx-turn${isLong ? " rdx-long" : ""}${FAILURE.test(text) ? " rdx-failed" : ""}`;
+  const node = element("div", { class: name }, role && element("b", {}, `${visible(role)} `), text && words, images, isLong && unfold);
+  return node;
+}
+
+// Of the whole observation.
 function gapLabel({ num_tokens: size, num_image_tokens: numImage }) {
   if (!numImage) return pluralize(size, "observed token");
   const others = size > numImage ? `, ${pluralize(size - numImage, "other")}` : "";
@@ -400,6 +463,8 @@ function tokenText({ onToken, onObservation }) {
       span: (place && token !== null && spanOfToken(chunks, place.first + token)) || null,
     };
     isFollowed = true;
+    const folded = chosen.span?.closest("[data-folded] .rdx-thought");
+    if (folded) setFold(folded.closest(".rdx-round"), false);
     revealChosen(); // before the classes change, which would be laid out first
     for (const name of ["head", "span"]) {
       before[name]?.classList.remove("rdx-now");
@@ -456,6 +521,18 @@ function tokenText({ onToken, onObservation }) {
   // Dim what the filter drops; null keeps all.
   function setKept(kept) {
     setClass("rdx-dropped", kept ? Array.from(kept.keys()).filter((at) => !kept[at]) : []);
+    for (const round of shown.rounds) {
+      const facts = scroller.querySelector(`.rdx-round-head[data-round="${round.round}"] > .rdx-facts`);
+      const { size, mean, broken } = keptMean(shown, round, kept);
+      fill(facts, ...headFacts(size, mean, broken, round.num_tokens));
+    }
+  }
+
+  // The thoughts of all rounds.
+  function foldAll() {
+    const sections = [...scroller.querySelectorAll(".rdx-round:has(.rdx-thought)")];
+    const isFolded = sections.some((one) => !one.hasAttribute("data-folded"));
+    for (const one of sections) setFold(one, isFolded);
   }
 
   // What a correction does to each token; null without one.
@@ -464,7 +541,7 @@ function tokenText({ onToken, onObservation }) {
   }
 
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, key, show, mark, setThreshold, setUsual, setMarks, setKept, setFates, setNotes, setColor, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
+  return { node, key, show, mark, setThreshold, setUsual, setMarks, setKept, setFates, setNotes, setColor, foldAll, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
 }
 
 // Scroll on until no sticky head is cut by the next one, or by the end of its round.

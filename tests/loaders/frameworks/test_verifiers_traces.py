@@ -111,11 +111,19 @@ def test_episodes_with_the_trainers_log_probs(tmp_path: Path) -> None:
     assert batch.sample_columns["max_weight_version"].tolist() == [3, 3]
 
 
-def test_episodes_without_them_are_refused(tmp_path: Path) -> None:
+def test_episodes_without_them_have_the_sampler_s_log_probs(tmp_path: Path) -> None:
     file = tmp_path / "traces.jsonl"
     file.write_text(json.dumps(episode()))
-    with pytest.raises(LoadError, match=r"the sampler's .* without .*annotations"):
-        load(file)
+    batch = load(file)
+    assert batch.rollout_log_probs is not None
+    assert batch.response_ids is not None
+    mask = batch.response_mask != 0
+    assert batch.old_log_probs is None
+    # The first answer counts in the first branch only.
+    assert batch.response_ids[mask].tolist() == [10, 11, 12, 13]
+    assert batch.rollout_log_probs[mask].tolist() == [-0.5, -1.0, -2.0, -3.0]
+    assert batch.rounds.sample.tolist() == [0, 0, 1]
+    assert batch.sample_columns["branch"].tolist() == [0, 1]
 
 
 def test_annotations_without_their_episodes_are_refused(tmp_path: Path) -> None:

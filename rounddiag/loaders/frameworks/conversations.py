@@ -1,0 +1,279 @@
+"""Conversations without token ids, or with those of each call: rows and documents.
+
+=====================  =============================================================
+verifiers, prime-rl    `results.jsonl`, `train_rollouts.jsonl`: prompt, completion,
+                       and with `trajectory` every call of the model
+verl                   `rollout_data_dir`, `validation_data_dir`: decoded texts
+TRL, AReaL             logs of completions
+mini-swe-agent         `*.traj.json`
+rLLM                   `episode_*.json`
+=====================  =============================================================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.loaders.assembly.turns import (
+    GENERATED,
+    Trajectory,
+    Turn,
+    as_batch,
+    call_of,
+    messages_in,
+    new_messages,
+    plain_values,
+    stitch,
+)
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rounddiag.loaders.json_lines import JsonLines
+    from rounddiag.loaders.source import Source
+
+    Record = Mapping[str, Any]
+
+
+def _records(root: JsonLines | Table) -> Iterable[Record]:
+    """Return the rows of JSON lines or of a table."""
+    if not isinstance(root, Table):
+        return root
+    lists = [
+        getattr(one, "to_pylist", getattr(one, "tolist", one.__iter__))()
+        for one in root.columns.values()
+    ]
+    rows = zip(*lists, strict=True)
+    return (dict(zip(root.columns, row, strict=True)) for row in rows)
+
+
+def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Trajectory]:
+    """Read rows of a prompt and a completion, texts or lists, or of `messages`.
+
+    With `trajectory`, a round is a call; the messages of its prompt that are new come
+    before it. A call whose prompt does not continue what came before is marked by the
+    round column `is_context_rewritten`.
+    """
+    for record in _records(root):
+        one = Trajectory(file=source.path)
+        steps = objects_in(record.get("trajectory"))
+        if steps:
+            _add_calls(one, steps)
+        else:
+            one.add_prompt(messages_in(record.get("prompt")))
+            completion = record.get("completion", record.get("messages"))
+            if isinstance(completion, str):
+                completion = [{"role": GENERATED, "content": completion}]
+            one.add_written(objects_in(completion))
+        stitch(one.turns)
+        one.columns = _columns(record)
+        if isinstance(name := record.get("trajectory_id"), str):
+            one.names = {name: 0}
+        yield one
+
+
+_IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
+
+
+def _add_calls(one: Trajectory, steps: Sequence[Record]) -> None:
+    known: list[Any] = []
+    for step in steps:
+        prompt = messages_in(step.get("prompt"))
+        new, is_rewritten = new_messages(known, prompt)
+        one.add_prompt(new)
+        written = messages_in(step.get("completion"))
+        tokens = step.get("tokens")
+        columns = {
+            **({"is_context_rewritten": is_rewritten} if known else {}),
+            **plain_values(step, "trajectory_id"),
+            **_usage(step.get("response")),
+        }
+        first = True
+        for message in written:
+            role = str(message.get("role", GENERATED))
+            if role == GENERATED and first:
+                call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
+                one.add(message, GENERATED, call=call, columns=columns)
+                first = False
+            else:
+                one.add(message)
+        known = [*prompt, *written]
+
+
+def _usage(response: object) -> dict[str, object]:
+    """Return finish reason and numbers of tokens of the response to a call."""
+    if not isinstance(response, dict):
+        return {}
+    message, usage = response.get("message"), response.get("usage")
+    message = message if isinstance(message, dict) else response
+    reason = message.get("finish_reason")
+    counts = plain_values(usage) if isinstance(usage, dict) else {}
+    return {**({"finish_reason": reason} if isinstance(reason, str) else {}), **counts}
+
+
+def _columns(record: Record) -> dict[str, object]:
+    columns = plain_values(record, "prompt", "completion", "reward", "trajectory_id")
+    columns = {**_entries(record, "metrics"), **columns}
+    if isinstance(reward := record.get("reward"), int | float):
+        columns["rewards"] = reward
+    if isinstance(error := record.get("error"), dict):
+        columns["error"] = str(error.get("error_chain_repr", error.get("error")))
+    for name in ("example_id", "task_id"):
+        if record.get(name) is not None:
+            columns["uid"] = str(record[name])
+    return columns
+
+
+def _entries(record: Record, name: str) -> dict[str, object]:
+    value = record.get(name)
+    return plain_values(value) if isinstance(value, dict) else {}
+
+
+# What is left of a chat template's turns when special tokens are skipped.
+_BORDER = re.compile(r"\n(user|tool|assistant)\n")
+
+
+def read_verl(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+    """Read verl's decoded samples.
+
+    Special tokens are skipped in them: of the borders of turns, lines with the role are
+    left (`meta["mask_source"]` says so).
+    """
+    for record in lines:
+        one = Trajectory(file=source.path)
+        one.turns.append(Turn(role="prompt", text=str(record.get("input"))))
+        role = GENERATED
+        for index, part in enumerate(_BORDER.split(f"{record.get('output')}")):
+            if index % 2:
+                role = part
+            elif part or role == GENERATED:
+                one.turns.append(Turn(role=role, text=part))
+        one.columns = plain_values(record, "input", "output", "score")
+        one.columns["rewards"] = record["score"]
+        if isinstance(record.get("uid"), str):
+            one.names = {record["uid"]: 0}
+            one.columns["uid"] = record["uid"].rsplit("_", 2)[0]
+        yield one
+
+
+def read_mini_swe_agent(_: object, source: Source) -> Iterator[Trajectory]:
+    """Read a document of `info` and `messages`."""
+    document = read_document(source)
+    info = document.get("info")
+    info = info if isinstance(info, dict) else {}
+    name = source.path.name.split(".traj")[0]
+    one = Trajectory(file=source.path, names={name: 0})
+    for message in objects_in(document.get("messages")):
+        turn = one.add(message)
+        extra = message.get("extra")
+        if turn.is_round and isinstance(extra, dict):
+            turn.columns = plain_values(extra)
+            actions = objects_in(extra.get("actions"))
+            texts = [str(one.get("command", one)) for one in actions]
+            turn.action = "\n".join(texts) or turn.action
+    one.columns = {
+        **plain_values(info, "exit_status"),
+        **_entries(info, "model_stats"),
+        "status": info.get("exit_status"),
+    }
+    yield one
+
+
+def read_rllm(_: object, source: Source) -> Iterator[Trajectory]:
+    """Read the trajectories of an episode; each step has its whole conversation."""
+    document = read_document(source)
+    for index, record in enumerate(objects_in(document.get("trajectories"))):
+        name = str(document.get("episode_id"))
+        one = Trajectory(
+            file=source.path, names={f"{name}_{index}" if index else name: 0}
+        )
+        steps = []
+        for step in objects_in(record.get("steps")):
+            messages = messages_in(step.get("chat_completions"))
+            at = (
+                len(messages) - 1
+                if messages and messages[-1].get("role") == GENERATED
+                else None
+            )
+            steps.append(
+                {
+                    **plain_values(step, "model_response"),
+                    "prompt": messages[:at],
+                    "completion": messages[at:]
+                    if at is not None
+                    else [
+                        {
+                            "role": GENERATED,
+                            "content": str(step.get("model_response") or ""),
+                        }
+                    ],
+                }
+            )
+        _add_calls(one, steps)
+        one.columns = {
+            **plain_values(document, "epoch", "episode_id"),
+            **plain_values(record, "reward"),
+            "rewards": record.get("reward"),
+            "uid": str(document.get("task_hash")),
+        }
+        yield one
+
+
+RESULTS = Format(
+    name="results of an evaluation, rollouts of a training",
+    framework="verifiers, prime-rl",
+    files=("results.jsonl", "train_rollouts.jsonl"),
+    keys=("example_id", "prompt", "completion", "reward"),
+    read=as_batch(read_completions),
+    trajectories=read_completions,
+    verified="written by verifiers 0.1.14",
+    in_parts=True,
+)
+COMPLETIONS = Format(
+    name="prompts and completions",
+    framework="any; TRL's log of completions, AReaL's dump of rollouts",
+    files=("completions_*.parquet",),
+    keys=("prompt", "completion"),
+    read=as_batch(read_completions),
+    trajectories=read_completions,
+)
+MESSAGES = Format(
+    name="conversations",
+    framework="any",
+    files=(),
+    keys=("messages",),
+    read=as_batch(read_completions),
+    trajectories=read_completions,
+)
+VERL_ROLLOUTS = Format(
+    name="decoded samples of `rollout_data_dir` and `validation_data_dir`",
+    framework="verl",
+    files=(),
+    keys=("input", "output", "score"),
+    read=as_batch(read_verl, mask_source="lines of roles in the decoded text"),
+    trajectories=read_verl,
+    verified="written by verl 0.9.1",
+)
+MINI_SWE_AGENT = Format(
+    name="trajectories",
+    framework="mini-swe-agent",
+    files=("*.traj.json",),
+    keys=("info", "messages"),
+    read=as_batch(read_mini_swe_agent),
+    trajectories=read_mini_swe_agent,
+    verified="written by mini-swe-agent 2.4.6",
+    in_parts=True,
+)
+RLLM_EPISODE = Format(
+    name="episodes",
+    framework="rLLM",
+    files=("episode_*.json",),
+    keys=("training_step", "episode_id", "trajectories"),
+    read=as_batch(read_rllm),
+    trajectories=read_rllm,
+    in_parts=True,
+)

@@ -1,0 +1,145 @@
+"""Runs of OSWorld and of what grew from it: `traj.jsonl`, and its PNGs beside it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.turns import (
+    GENERATED,
+    Trajectory,
+    Turn,
+    as_batch,
+    picture_file,
+    plain_values,
+)
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.source import Source, inside
+from rounddiag.wording import by_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rounddiag.loaders.json_lines import JsonLines
+
+
+_FIRST = re.compile(r"(step_0([_.].*)?|initial.*)\.(png|jpe?g)")
+_RECORDING, _RESULT = "recording.mp4", "result.txt"
+_MOST_BYTES = 1 << 12  # of a result, which is one number
+_WRITTEN = ("raw_response", "thought", "reasoning", "content", "text", "action")
+
+
+def read_run(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+    """Read the run of one task.
+
+    - A round is one answer of the model. Each of its actions has a row of its own, with
+      the screenshot after it.
+    - The reward is the number in `result.txt`. `recording.mp4` is named, not opened.
+    """
+    folder = source.path.parent
+    one = Trajectory(file=source.path, names={folder.name: 0})
+    one.turns.append(Turn(role="user", text=str(lines.first.get("instruction") or "")))
+    for name in sorted(_listed(folder), key=by_numbers):
+        if _FIRST.fullmatch(name):
+            _add_picture(one, one.turns[0], name)
+    last: tuple[object, object] | None = None
+    for record in lines:
+        if "Error" in record:
+            one.columns["error"] = str(record["Error"])
+            continue
+        answer = (record.get("step_num"), str(record.get("response")))
+        if answer != last or record.get("response") is None:
+            _add_answer(one, record)
+        else:
+            turn = one.rounds[-1]
+            turn.action = f"{turn.action}\n{_text(record.get('action'))}"
+            turn.columns |= _round_columns(record)
+        last = answer
+        _add_observation(one, record)
+    one.columns |= _sample_columns(folder)
+    yield one
+
+
+def _listed(folder: Path) -> list[str]:
+    with suppress(OSError):
+        return [file.name for file in folder.iterdir()]
+    return []
+
+
+def _add_answer(one: Trajectory, record: dict[str, Any]) -> None:
+    action = _text(record.get("action"))
+    text = _answer(record.get("response")) or action
+    one.turns.append(
+        Turn(role=GENERATED, text=text, action=action, columns=_round_columns(record))
+    )
+
+
+def _answer(response: object) -> str:
+    """Return the text that the model wrote; agents save it under several names."""
+    if isinstance(response, dict):
+        parts = [response.get(name) for name in _WRITTEN]
+        raw, *others = (part if isinstance(part, str) else None for part in parts)
+        return raw or "\n".join(part for part in others if part)
+    return _text(response)
+
+
+def _text(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    items = value if isinstance(value, list) else [value]
+    return "\n".join(map(str, items))
+
+
+def _round_columns(record: dict[str, Any]) -> dict[str, object]:
+    columns = plain_values(
+        record, "action", "response", "instruction", "screenshot_file"
+    )
+    info = record.get("info")
+    if isinstance(info, dict):
+        columns |= {f"info.{name}": value for name, value in plain_values(info).items()}
+    return columns
+
+
+def _add_observation(one: Trajectory, record: dict[str, Any]) -> None:
+    turn = Turn(role="user")
+    name = record.get("screenshot_file")
+    if isinstance(name, str):
+        _add_picture(one, turn, name)
+    if one.turns[-1].is_round:
+        one.turns.append(turn)
+    else:
+        one.turns[-1].images += turn.images
+
+
+def _add_picture(one: Trajectory, turn: Turn, name: str) -> None:
+    try:
+        picture = picture_file(one.file.parent, name)
+    except LoadError:
+        one.num_unread += 1
+        return
+    turn.images += [picture] if picture is not None else []
+
+
+def _sample_columns(folder: Path) -> dict[str, object]:
+    columns: dict[str, object] = {}
+    with suppress(LoadError):
+        inside(folder, _RECORDING)
+        columns["recording"] = _RECORDING
+    with suppress(LoadError, ValueError):
+        file = inside(folder, _RESULT, most_bytes=_MOST_BYTES)
+        columns["rewards"] = float(Source.of_file(file).whole().read())
+    return columns
+
+
+OSWORLD = Format(
+    name="a run: actions, screenshots beside them, `result.txt`",
+    framework="OSWorld",
+    files=("traj.jsonl",),
+    keys=("step_num", "action", "screenshot_file"),
+    read=as_batch(read_run),
+    trajectories=read_run,
+    in_parts=True,
+)

@@ -1,0 +1,138 @@
+"""What the page says of an episode: its task, its end, its rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rounddiag.widgets.episode import read_turns
+from rounddiag.widgets.sample_view import sample_payload
+from tests.widgets.samples import worded
+
+
+def turn(role: str, text: str, num_images: int = 0) -> dict[str, Any]:
+    return {"role": role, "text": text, "num_images": num_images}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "turns"),
+    [
+        (
+            ["<|im_start|>", "user", "\n", "hi", "<|im_end|>", "\n"],
+            [turn("user", "hi")],
+        ),
+        (
+            [
+                *("<|eot_id|>", "<|start_header_id|>", "ip", "ython"),
+                *("<|end_header_id|>", "\n\n", "42", "<|eot_id|>"),
+            ],
+            [turn("ipython", "42")],
+        ),
+        (
+            ["<end_of_turn>", "\n", "<start_of_turn>", "user\n", "a", "<end_of_turn>"],
+            [turn("user", "a")],
+        ),
+        (["<|user|>", "\n", "one", "<|assistant|>"], [turn("user", "one")]),
+        (["no", " template", "\n"], [turn("", "no template")]),
+        (["<|im_end|>", "\n", "<|im_start|>", "assistant", "\n"], []),
+        # What a page wrote is several tokens, and no mark.
+        (["<|im", "_start|>", "x"], [turn("", "<|im_start|>x")]),
+        (["<tool>", "x"], [turn("", "<tool>x")]),
+        ([], []),
+    ],
+)
+def test_messages_are_read_without_their_template(
+    pieces: list[str], turns: list[dict[str, Any]]
+) -> None:
+    assert read_turns(pieces, [False] * len(pieces), []) == turns
+
+
+def test_special_tokens_of_the_tokenizer_are_marks() -> None:
+    pieces = ["<s>", "<box>", "x", "<pic>"]
+    found = read_turns(pieces, [False, False, False, True], {"<box>"})
+    assert found == [turn("", "x", 1)]
+
+
+PROMPT = ["<|im_start|>", "user\n", "Buy ", "a lamp", "<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "prompt", "task"),
+    [
+        ({}, PROMPT, "Buy a lamp"),
+        ({"task": ["t-3"]}, PROMPT, "Buy a lamp"),  # a name, not words
+        ({"task": ["t-3"]}, None, "t-3"),
+        ({"goal": ["Open the door"], "task": ["t 3"]}, PROMPT, "Open the door"),
+        ({"task": [None]}, None, ""),
+        ({}, None, ""),
+    ],
+)
+def test_the_task_is_in_words(
+    columns: dict[str, Any], prompt: list[str] | None, task: str
+) -> None:
+    batch = worded(
+        [["a"]],
+        between=(),
+        prompt=prompt,
+        sample_columns={k: np.array(v, object) for k, v in columns.items()},
+    )
+    assert sample_payload(batch, 0)["task"] == task
+
+
+def test_the_end_is_what_the_file_says_of_it() -> None:
+    columns = {
+        "status": np.array(["failed"]),
+        "is_truncated": np.array([True]),
+        "error_message": np.array(["Timeout\nafter 30 s"]),
+        "finish_reason": np.array([None], object),  # unknown
+        "rank": np.array([3]),
+        "max_turns": np.array([15]),
+    }
+    batch = worded([["a"], ["finished()"]], sample_columns=columns)
+    end = sample_payload(batch, 0)["end"]
+    assert [(one["name"], one["text"], one["is_error"]) for one in end["facts"]] == [
+        ("status", "failed", False),
+        ("is truncated", "True", False),
+        ("error message", "Timeout\nafter 30 s", True),
+        ("max turns", "15", False),
+    ]
+    assert end["last"] == "finished"
+    assert sample_payload(worded([["a"]]), 0)["end"] == {
+        "facts": [],
+        "last": "",
+    }
+
+
+def test_a_round_has_what_the_file_recorded_of_it() -> None:
+    columns = {
+        "sample": np.array([0, 0]),
+        "round": np.array([0, 1]),
+        "weight_version": np.array([1584, 1585]),
+        "sampling_seconds": np.array([0.8125, np.nan]),
+        "env_ms": np.array([120, 90]),
+        "cached_tokens": np.array([1024, 2048]),
+        "finish_reason": np.array(["stop", "length"]),
+        "reward": np.array([0.0, 0.5]),
+        "parsed": np.array([True, False]),
+        "parse_error": np.array([None, "no call"], object),
+    }
+    batch = worded([["a"], ["b"]], round_columns=columns)
+    first, second = (one["facts"] for one in sample_payload(batch, 0)["rounds"])
+    assert [(one["name"], one["text"]) for one in first if one["is_main"]] == [
+        ("sampling", "0.8125 s"),
+        ("env", "120 ms"),
+        ("cached tokens", "1024"),
+        ("finish reason", "stop"),
+        ("reward", "0"),
+    ]
+    assert [(one["name"], one["text"]) for one in second if one["is_main"]] == [
+        ("env", "90 ms"),
+        ("cached tokens", "2048"),
+        ("finish reason", "length"),
+        ("reward", "0.5"),
+        ("parsed", "False"),
+        ("parse error", "no call"),
+    ]
+    assert [one["name"] for one in second if one["is_error"]] == ["parse error"]
