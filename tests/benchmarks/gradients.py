@@ -69,10 +69,10 @@ class Step:
         """Return the gradient of -sum(pull log p), flat."""
         loss = -(torch.cat(self.parts) * pull).sum()
         weights = [*self.engine.model.parameters()]
-        found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-        pairs = zip(found, weights, strict=True)
-        flat = [torch.zeros_like(w) if g is None else g for g, w in pairs]
-        return torch.cat([one.reshape(-1) for one in flat]).double()
+        found = torch.autograd.grad(
+            loss, weights, retain_graph=True, materialize_grads=True
+        )
+        return torch.cat([one.reshape(-1) for one in found]).double()
 
 
 def run(batch: rd.Batch, engine: LocalEngine, fault: str) -> Step:
@@ -143,8 +143,8 @@ def main(number: int) -> None:
         faulty = replace(batch, old_log_probs=old)
         said = rd.corrections(faulty, CORRECTIONS).set_index("correction")["cosine"]
         unsure = (pull * -step.log_probs.expm1()).numpy()
-        better = rd.corrections(faulty, CORRECTIONS, advantages=unsure)
-        better = better.set_index("correction")["cosine"]
+        rows = rd.corrections(faulty, CORRECTIONS, advantages=unsure)
+        better = rows.set_index("correction")["cosine"]
         plain = step.gradient(pull)
         size = float((old - batch.log_probs("rollout"))[inside].abs().mean())
         cells = [f"{size:.3f}", f"{cosine(plain, sound):.2f}"]
