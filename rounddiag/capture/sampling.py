@@ -84,7 +84,7 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
     return means
 
 
-def read_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
+def view_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
     """Return the screenshots of a sample, as views of the trainer's pixels."""
     pixels = _tensor(image_inputs, "pixel_values")
     grid = _tensor(image_inputs, "image_grid_thw")
@@ -101,7 +101,7 @@ def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
 
 def copy_screenshots(image_inputs: Any, max_bytes: int) -> Screenshots | None:  # noqa: ANN401 as above
     """Copy the screenshots of a sample, one frame of each in bfloat16."""
-    screenshots = read_screenshots(image_inputs)
+    screenshots = view_screenshots(image_inputs)
     if sum(map(num_copied_bytes, screenshots)) > max_bytes:
         return None
     return tuple(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import Source, register
+from rounddiag.columns import Source, register_column
 from rounddiag.core.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -119,4 +119,4 @@ def _before_rounds(batch: Batch) -> Source | None:
     return None if found is None else lambda: found
 
 
-register("num_images", "round", "number", _before_rounds)
+register_column("num_images", "round", "number", _before_rounds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import Source, register
+from rounddiag.columns import Source, register_column
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
@@ -183,7 +183,7 @@ def _register(correction: Correction) -> None:
             return None
         return lambda: token_weights(batch, correction)
 
-    register(weight_column(correction), "token", "number", make)
+    register_column(weight_column(correction), "token", "number", make)
 
 
 for _correction in CORRECTIONS.values():

@@ -37,7 +37,7 @@ from rounddiag.findings.slices import (
     scan,
     select_cells,
 )
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def places(
 
     from rounddiag.findings.view import View
 
-    batch = measure(batch).require_batch()
+    batch = open_measured(batch).require_batch()
     usual = named_range(guess_kind(batch)[0])  # what `diagnose` judges by
     found = find_places(View.from_batch(batch, a, b, usual))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]

@@ -17,10 +17,17 @@ from rounddiag.action_grammar import (
     xml_calls,
 )
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, Kind, read_call
+from rounddiag.vision.actions import (
+    NAMES,
+    POINTS,
+    Action,
+    ActionKind,
+    Coordinates,
+    read_call,
+)
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
-_CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
+_CODES: dict[str, ActionKind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
 _RELATIVE = ("drag", "move")  # arguments are distances from the mouse pointer
