@@ -84,9 +84,9 @@ class Ratios:
 
     def statistic(self, correction: Correction) -> Array:
         """Return what decides whether a token is kept, one value per token."""
-        if correction.estimator == "prob_diff":
-            apart: Array = np.abs(np.exp(self.a) - np.exp(self.b))
-            return apart
+        if correction.estimator in ("prob_diff", "signed_prob_diff"):
+            apart: Array = np.exp(self.a) - np.exp(self.b)
+            return np.abs(apart) if correction.estimator == "prob_diff" else apart
         if correction.estimator == "binary_kl":
             return _binary_kl(self.a, self.b)
         is_update = correction.weight == "update"
@@ -108,11 +108,13 @@ class Ratios:
     def weights(self, correction: Correction) -> Array:
         """Return what the advantage of each token is multiplied by; 0 where dropped."""
         value, (low, high) = self.statistic(correction), correction.bounds
-        if correction.weight == "update":
+        is_update = correction.weight == "update"
+        if is_update or correction.estimator == "signed_prob_diff":
             # PPO stops the gradient only where the ratio left the range already.
             above = (value > high) & (self.advantage > 0)
             below = (value < low) & (self.advantage < 0)
-            found: Array = np.where(above | below, 0.0, value)
+            kept = value if is_update else self.ratio
+            found: Array = np.where(above | below, 0.0, kept)
             return found
         keep = (value >= low) & (value <= high)
         if correction.level == "all":
