@@ -44,7 +44,7 @@ from rounddiag.findings.sentence import (
     write_headline,
 )
 from rounddiag.findings.verdict import Verdict, judge
-from rounddiag.findings.view import View
+from rounddiag.findings.view import View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
@@ -435,6 +435,8 @@ def _finding(one: Explained, view: View) -> Finding:
 
 def _not_measurable(view: View) -> str:
     """Return why there is nothing to compare; empty if there is something."""
+    if missing := lacks_engine(view.batch, view.a, view.b):
+        return missing.removesuffix(".")
     if len(view) == 0:
         if view.num_nonfinite:
             return (
