@@ -90,7 +90,7 @@ class _Rounds:
         rounds, offsets = batch.rounds, to_numpy(batch.offsets)
         sample, start = to_numpy(rounds.sample), to_numpy(rounds.start)
         values = batch.old_log_probs, batch.rollout_log_probs
-        a, b = (one.double().cpu().numpy() for one in values)
+        a, b = (to_numpy(one).astype(float) for one in values)
         return cls(
             a=a,
             b=b,
