@@ -15,8 +15,8 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
-from rounddiag.proof.fitting import OneNumber
 from rounddiag.proof.gate import Reference
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     NEEDS,
     Hypothesis,
@@ -66,7 +66,7 @@ class Scorer:
     is_stopped: bool = False
     limits: dict[int, int] = field(default_factory=dict)
     weights: dict[str, Engine] = field(default_factory=dict)
-    families: list[OneNumber] = field(default_factory=list)
+    families: list[Family] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
