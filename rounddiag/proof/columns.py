@@ -114,7 +114,7 @@ def _exchange_rows(
     found = np.full(len(table), np.nan)
     for sample in samples:
         mine = table.sample == sample
-        truth = read_scores(batch, scorer.samples[sample], engine)
+        truth = read_scores(batch, engine, scorer.samples[sample])
         truth = truth[scorer.is_inside(sample)]
         if not np.isfinite(truth).any():
             continue

@@ -21,7 +21,7 @@ from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
@@ -369,7 +369,7 @@ def prove(  # noqa: PLR0913 keywords only
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
     ]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(

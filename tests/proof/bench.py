@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 import rounddiag as rd
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
@@ -151,7 +151,7 @@ def open_bench(kind: str, folder: Path) -> tuple[Scorer, list[Hypothesis]]:
             older[f"lag{lag}"] = str(folder / f"lag{lag}")
         batch = text_batch(7, agent.tokenizer)
         opened = open_engine(str(folder / "model"))
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     return scorer, weight_hypotheses(scorer, older)
 
 
