@@ -7,22 +7,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 _KWARGS = f"{_ROLLOUT}.engine_kwargs.vllm.mm_processor_kwargs"

@@ -145,12 +145,12 @@ def remove_stale_files(folder: str) -> None:
                     file.unlink()
 
 
-def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
+def checked_tokenizer(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
     """Return the path or name of a tokenizer.
 
     Examples
     --------
-    >>> tokenizer_name("Qwen/Qwen2.5-VL-7B-Instruct")
+    >>> checked_tokenizer("Qwen/Qwen2.5-VL-7B-Instruct")
     'Qwen/Qwen2.5-VL-7B-Instruct'
     """
     if tokenizer is None:

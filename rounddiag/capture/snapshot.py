@@ -15,6 +15,7 @@ import torch
 
 from rounddiag.capture.sampling import (
     SampleOrder,
+    Screenshots,
     copy_screenshots,
     mean_abs_diffs,
     num_copied_bytes,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rounddiag.capture.options import Options
-    from rounddiag.capture.sampling import Screenshots
     from rounddiag.capture.trainer_batch import TrainerBatch
 
     ReadImageInputs = Callable[[Sequence[int]], Sequence[Any]]

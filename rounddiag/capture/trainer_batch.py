@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _IMAGE_INPUTS = "multi_modal_inputs"
 _RECORDS, _ROLLOUT_IDS = "round_records", "rollout_ids"

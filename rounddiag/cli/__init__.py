@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from rounddiag._version import __version__
-from rounddiag.cli.terminal import print_text
+from rounddiag.cli.terminal import announced, print_text
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import printable
 
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file = getattr(options, "file", None)
         for path in [file] if file else getattr(options, "paths", []):
             _require_path(path)
+        if file:
+            _require_content(Path(file))
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -103,6 +105,15 @@ def _require_path(path: str) -> None:
         )
 
 
+def _require_content(path: Path) -> None:
+    """Refuse a file whose first bytes no loader reads, before torch is imported."""
+    from rounddiag.loaders.signatures import refuse_unknown
+    from rounddiag.loaders.source import Source
+
+    if path.is_file():
+        refuse_unknown(Source.of_file(path))
+
+
 def _add_file(
     command: argparse.ArgumentParser, nargs: Literal["?"] | None = None
 ) -> None:
@@ -131,12 +142,13 @@ def _open_run(options: argparse.Namespace) -> Run | None:
 
     None if it has the files of one step, or is untrusted: a run has no guard.
     """
+    path = options.file
+    if options.untrusted or Path(path).is_file():
+        return None
     from rounddiag.loaders.paths import is_url
     from rounddiag.runs import open_run
 
-    path = options.file
-    is_folder = Path(path).is_dir() or has_magic(path)
-    if options.untrusted or not (is_folder or is_url(path)):
+    if not (Path(path).is_dir() or has_magic(path) or is_url(path)):
         return None
     try:
         run = open_run(path, tokenizer=options.tokenizer)
@@ -226,20 +238,24 @@ def _positive(text: str) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from rounddiag.cli.check import run_check
-    from rounddiag.cli.watch import judge_steps
-
     run, file = _open_run(options), str(options.file)
     if run is not None and (options.all or options.last > 1):
+        from rounddiag.cli.watch import judge_steps
+
         steps = run.steps if options.all else run.steps[-options.last :]
         return judge_steps(
             run, steps, options.fail_on, as_json=options.json, write=print_text
         )
-    if run is None:
-        batch = _load(options)
-    else:
-        batch, file = run.batch(run.steps[-1]), f"{file}, step {run.steps[-1]}"
-    text, failed = run_check(batch, file, fail_on=options.fail_on, as_json=options.json)
+    with announced(f"judging {file} ..."):
+        if run is None:
+            batch = _load(options)
+        else:
+            batch, file = run.batch(run.steps[-1]), f"{file}, step {run.steps[-1]}"
+        from rounddiag.cli.check import run_check
+
+        text, failed = run_check(
+            batch, file, fail_on=options.fail_on, as_json=options.json
+        )
     print_text(text)
     return int(failed)
 
@@ -261,7 +277,7 @@ def _add_watch(commands: Commands) -> None:
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="between two looks for new steps; default: 30",
+        help="between two checks for new steps; default: 30",
     )
     command.add_argument(
         "--json", action="store_true", help="print one JSON object per step"

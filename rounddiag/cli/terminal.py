@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rounddiag.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The first word of a line -> its sign and style on a terminal.
 _GOOD, _UNSURE, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "bold red")
@@ -30,6 +35,19 @@ def print_text(text: str) -> None:
         _print_styled(lines)
     else:
         print("\n".join(lines), flush=True)
+
+
+@contextmanager
+def announced(text: str) -> Iterator[None]:
+    """Show a line on a terminal while something takes long, and remove it."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        print(printable(text), end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _print_styled(lines: list[str]) -> None:

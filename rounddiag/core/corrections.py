@@ -11,7 +11,7 @@ from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.scores import tag_as
 from rounddiag.core.weights import Ratios
-from rounddiag.schema import CORRECTIONS, find_correction
+from rounddiag.schema import CORRECTIONS, Correction, find_correction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.schema import Correction
 
 
 def corrections(

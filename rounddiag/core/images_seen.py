@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import register
+from rounddiag.columns import Source, register_column
 from rounddiag.core.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
     from rounddiag.vision import Screenshot
 
 
@@ -120,4 +119,4 @@ def _before_rounds(batch: Batch) -> Source | None:
     return None if found is None else lambda: found
 
 
-register("num_images", "round", "number", _before_rounds)
+register_column("num_images", "round", "number", _before_rounds)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
-from rounddiag.core.divergence import MEASURES
+from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.sums import take_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.divergence import TokenMetric
 
 
 # The means that round frames have.
@@ -79,9 +78,10 @@ def _summarize_block(
     added = {
         name: np.add.reduceat(runs[name], first)
         for name in ("num_tokens", "num_nonfinite", "num_finite", *MEANS)
+        if name in runs
     }
     num_finite = added.pop("num_finite")
-    taken = _finite_tokens(runs, tokens)
+    taken = _finite_tokens(runs, tokens, measure.gate)
     values = measure.values(taken[measure.source_column])
     totals = (
         runs[measure.round_column]
@@ -92,7 +92,7 @@ def _summarize_block(
         "num_samples": _num_distinct(part, runs["sample"]),
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
-        **{name: means_of_sums(added[name], num_finite) for name in MEANS},
+        **{n: means_of_sums(added[n], num_finite) for n in MEANS if n in added},
         **_distribution(values, num_finite),
     }
     for other in _SUMMARY_MEASURES:
@@ -110,14 +110,14 @@ def _num_distinct(part: Array, sample: Array) -> Array:
 
 
 def _finite_tokens(
-    runs: Mapping[str, Array], tokens: Mapping[str, Array]
+    runs: Mapping[str, Array], tokens: Mapping[str, Array], gate: str
 ) -> dict[str, Array]:
-    """Copy the tokens of the runs whose diff is finite."""
+    """Copy the tokens of the runs at which the column `gate` is finite."""
     place = runs["begin"], runs["num_tokens"]
     taken = {name: take_runs(values, *place) for name, values in tokens.items()}
     if not runs["num_nonfinite"].any():
         return taken
-    finite = np.isfinite(taken["diff"])
+    finite = np.isfinite(taken[gate])
     return {name: values[finite] for name, values in taken.items()}
 
 

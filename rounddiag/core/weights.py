@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import register
+from rounddiag.columns import Source, register_column
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.schema import CORRECTIONS, Pair, find_correction, weight_column
+from rounddiag.schema import (
+    CORRECTIONS,
+    Correction,
+    Pair,
+    find_correction,
+    weight_column,
+)
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.columns import Source
-    from rounddiag.schema import Correction
 
 _BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
 _EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
@@ -177,7 +181,7 @@ def _register(correction: Correction) -> None:
             return None
         return lambda: token_weights(batch, correction)
 
-    register(weight_column(correction), "token", "number", make)
+    register_column(weight_column(correction), "token", "number", make)
 
 
 for _correction in CORRECTIONS.values():

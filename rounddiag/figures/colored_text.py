@@ -28,7 +28,7 @@ from rounddiag.figures._parts.data import (
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.schema import DIFF, Pair
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.text import visible
 from rounddiag.wording import pluralize
 
@@ -335,7 +335,7 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data = measure(batch, a, b)
+    data = open_measured(batch, a, b)
     batch, pair = data.require_batch(), short_pair(data.pair)
     sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)

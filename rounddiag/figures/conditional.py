@@ -36,9 +36,9 @@ from rounddiag.figures._parts.lines import (
     thin_rounds,
 )
 from rounddiag.figures._parts.means import (
-    HOVER,
-    MeanSeries,
+    add_counts,
     add_heading,
+    add_means,
     axis_title,
     count_ticks,
     explain_marks,
@@ -201,31 +201,21 @@ def _add_group(
     means, places = line.rows, _places(line.rows)
     group = f"{shorten_value('round' if by is None else by)} {line.name}"
     ends = zip(means["prob_low"], means["prob_high"], strict=True)
-    series = MeanSeries(
-        means=means,
-        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
-        metric=inputs.metric,
-        color=line.color,
-    )
-    series.add_to(
+    hover = add_means(
         figure,
+        line,
+        inputs.metric,
         inputs.theme,
-        places + _SPREAD * line.shift,
-        axis.place(means["mean"]).to_numpy(),
+        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
+        places=places + _SPREAD * line.shift,
+        values=axis.place(means["mean"]).to_numpy(),
         floor=axis.low,
-        interval_color=line.color if inputs.layers["ci"] else None,
+        has_intervals=inputs.layers["ci"],
         line={"color": line.color, "width": 1},
-        marker={"size": 8, "symbol": line.symbol},
     )
-    figure.add_bar(
-        x=places,
-        y=means["num_tokens"],
-        yaxis="y2",
-        width=0.7,
-        marker={"color": line.color},
-        customdata=series.hover,
-        hovertemplate=HOVER,
-    )
+    panel = {"y2": "num_tokens"}
+    color = line.color
+    add_counts(figure, line, places, hover, width=0.7, color=color, panels=panel)
 
 
 def _places(means: pd.DataFrame) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.core.measured import Measured
@@ -23,11 +22,11 @@ from rounddiag.figures._parts.labels import (
     tick_step,
     wrap,
 )
+from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
-    COUNT_PANELS,
     HEIGHT,
-    MeanSeries,
     add_counts,
+    add_means,
     axis_title,
     explain_marks,
     set_panels,
@@ -91,7 +90,9 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     else:
         _add_means(figure, evidence, colors)
     if has_counts:
-        _add_counts(figure, evidence.frame, colors)
+        first, last = evidence.frame["x"].min(), evidence.frame["x"].max()
+        figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
+        set_panels(figure, evidence.frame, SUMMARY, colors)
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
         figure.layout.yaxis.title.text = pair.label(DIFF)
@@ -136,46 +137,28 @@ def _styles(theme: Theme) -> tuple[tuple[bool, str, str, str], ...]:
 
 
 def _add_means(figure: go.Figure, evidence: Exhibit, theme: Theme) -> None:
-    """Draw means with their intervals."""
+    """Draw means with their intervals, and the counts of rounds."""
     place = "position" if evidence.axis == "step" else evidence.axis
     for inside, name, color, symbol in _styles(theme):
         points = evidence.frame[evidence.frame["inside"] == inside]
         if points.empty:
             continue
-        series = MeanSeries(
-            means=points,
-            names=[f"{name}, {place} {x:,.0f}" for x in points["x"]],
-            metric="abs_diff",
-            color=color,
-        )
-        series.add_to(
+        line = RoundLine(name=name, rows=points, color=color, symbol=symbol)
+        hover = add_means(
             figure,
+            line,
+            "abs_diff",
             theme,
-            points["x"].to_numpy(),
-            points["y"].to_numpy(),
+            names=[f"{name}, {place} {x:,.0f}" for x in points["x"]],
+            places=points["x"].to_numpy(),
+            values=points["y"].to_numpy(),
             floor=0,
-            interval_color=color,
             mode="lines+markers" if evidence.axis == "step" else "markers",
             name=name,
-            line={"color": color, "width": 1},
-            marker={"size": 8, "symbol": symbol},
-            cliponaxis=False,
         )
-
-
-def _add_counts(figure: go.Figure, means: pd.DataFrame, theme: Theme) -> None:
-    """Draw how many samples and tokens each round has, and label the rounds."""
-    first, last = int(means["x"].min()), int(means["x"].max())
-    colors = np.where(means["inside"], theme.mark, theme.quiet).tolist()
-    width = 0.6 * min(1, len(means) / 15)  # thin also when they are few
-    for axis, name in COUNT_PANELS.items():
-        label = SUMMARY[name].label
-        bar = {"x": means["x"], "y": means[name], "width": width}
-        hover = f"<b>round %{{x}}</b><br>{label}: %{{y:,}}<extra></extra>"
-        bar |= {"marker_color": colors, "hovertemplate": hover}
-        add_counts(figure, axis, SUMMARY[name], [bar], theme)
-    figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
-    set_panels(figure, means)
+        if evidence.axis == "round":
+            width = 0.6 * min(1, len(evidence.frame) / 15)  # thin also when few
+            add_counts(figure, line, points["x"], hover, width=width, color=color)
 
 
 def _x_title(axis: Axis, pair: Pair) -> str:

@@ -264,16 +264,21 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
     has a row of its own.
     """
+    of = METRICS[metric].of if metric in METRICS else "pair"
+    needed = _COLUMNS if of == "pair" else _COLUMNS[:1]
     if metric == DIFFERENCE.name:
         known = () if data.frame is None else data.frame.columns
         PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
     if data.frame is not None:
         table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
-        table.require(data.frame.columns, *ROUNDS.keys, *_COLUMNS, metric)
+        table.require(data.frame.columns, *ROUNDS.keys, *needed, metric)
         return data.frame, data.num_samples
     num_rounds = int(data.rounds["round"].max()) + 1 if len(data.rounds) else 0
     is_alone = samples_per_row(data.num_samples, num_rounds) == 1
-    more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
+    more = [metric] if metric in EXTRA_COLUMNS else []
+    if of == "pair":
+        data.require_batch().require("old", "rollout")
+        more += [P95] if is_alone else []
     return cell_frame(data, more), data.num_samples
 
 

@@ -36,7 +36,7 @@ from rounddiag.figures._parts.labels import (
     shorten_value,
 )
 from rounddiag.schema import LEGS
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
@@ -87,7 +87,7 @@ def plot_legs(
     >>> figure.layout.xaxis.title.text
     'round'
     """
-    inputs = measure(data)
+    inputs = open_measured(data)
     frame = inputs.frame
     if frame is None:
         frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)

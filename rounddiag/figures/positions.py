@@ -10,17 +10,15 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
-from rounddiag.figures._parts.canvas import Theme, ThemeName, empty_figure, new_figure
+from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
 from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
 from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
 from rounddiag.figures._parts.means import (
-    COUNT_PANELS,
     HEIGHT,
     HEIGHT_WITHOUT_COUNTS,
-    HOVER,
-    MeanSeries,
-    add_heading,
+    add_counts,
+    add_means,
     axis_title,
     explain_marks,
     set_panels,
@@ -112,16 +110,17 @@ def plot_positions(
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(_TITLES[along], captions, inputs.theme, height=height)
     _set_axes(figure, bins, along, axis)
-    set_panels(
-        figure, means.groupby("place").sum(numeric_only=True) if has_counts else None
-    )
     figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
+    width = 0.6 * min(1, len(bins) / 15)  # thin also when they are few
     for line in lines:
-        series = _add_means(figure, line, along, inputs)
+        hover = _add_means(figure, line, along, inputs)
         if has_counts:
-            _add_counts(figure, series, line, len(bins), inputs.theme)
-    for panel, name in COUNT_PANELS.items() if has_counts else ():
-        add_heading(figure, panel, PLACE_MEANS[name].label, inputs.theme)
+            color = line.color if line.name else inputs.theme.quiet
+            place = line.rows["place"]
+            add_counts(figure, line, place, hover, width=width, color=color)
+    if has_counts:
+        counts = means.groupby("place").sum(numeric_only=True)
+        set_panels(figure, counts, PLACE_MEANS, inputs.theme)
     return figure
 
 
@@ -136,55 +135,31 @@ def _get_means(inputs: PlotInputs, along: Along, by: str | None) -> pd.DataFrame
 
 def _add_means(
     figure: go.Figure, line: RoundLine, along: Along, inputs: PlotInputs
-) -> MeanSeries:
+) -> list[list[str]]:
     """Draw a line of means, each named by the first and last place of its bin."""
     means, theme = line.rows, inputs.theme
     extra = f", {line.name}" if line.name else ""
-    color = line.color if line.name else theme.muted
-    series = MeanSeries(
-        means=means,
+    return add_means(
+        figure,
+        line,
+        inputs.metric,
+        theme,
         names=[
             f"{PLACES[along].meaning}: {_name_bin(low, high)}{extra}"
             for low, high in zip(means["low"], means["high"], strict=True)
         ],
-        metric=inputs.metric,
-        color=line.color,
-    )
-    series.add_to(
-        figure,
-        theme,
-        (means["place"] + line.shift).to_numpy(),
-        means["mean"].to_numpy(),
+        places=(means["place"] + line.shift).to_numpy(),
+        values=means["mean"].to_numpy(),
         floor=0,
-        interval_color=color if inputs.layers["ci"] else None,
-        line={"color": color, "width": 1, "dash": line.dash},
-        marker={"size": 8, "symbol": line.symbol},
-        cliponaxis=False,
+        has_intervals=inputs.layers["ci"],
+        stroke=line.color if line.name else theme.muted,
     )
-    return series
 
 
 def _name_bin(low: float, high: float) -> str:
     if np.isnan(low):
         return _NO_SCREENSHOT
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
-
-
-def _add_counts(
-    figure: go.Figure, series: MeanSeries, line: RoundLine, num_bins: int, theme: Theme
-) -> None:
-    """Draw how many samples and tokens each bin has, lines stacked."""
-    for axis, name in COUNT_PANELS.items():
-        figure.add_bar(
-            x=line.rows["place"],
-            y=line.rows[name],
-            width=0.6 * min(1, num_bins / 15),  # thin also when they are few
-            marker={"color": line.color if line.name else theme.quiet},
-            marker_line_width=0,
-            customdata=series.hover,
-            hovertemplate=HOVER,
-            yaxis=axis,
-        )
 
 
 def _set_axes(

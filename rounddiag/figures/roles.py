@@ -18,7 +18,7 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
 from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
-from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
+from rounddiag.figures._parts.means import add_means, axis_title, explain_marks
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
 from rounddiag.stats.inputs import Data
@@ -156,21 +156,18 @@ def _add_means(
     """Draw a mean in each row."""
     means, theme = line.rows, inputs.theme
     extra = f", {line.name}" if line.name else ""
-    series = MeanSeries(
-        means=means,
-        names=[_escape(role) + extra for role in means["role"]],
-        metric=inputs.metric,
-        color=line.color,
-        is_horizontal=True,
-    )
-    color = line.color if line.name else theme.muted
-    series.add_to(
+    add_means(
         figure,
+        line,
+        inputs.metric,
         theme,
-        _places(line).to_numpy(),
-        axis.place(means["mean"]).to_numpy(),
+        names=[_escape(role) + extra for role in means["role"]],
+        places=_places(line).to_numpy(),
+        values=axis.place(means["mean"]).to_numpy(),
         floor=axis.low,
-        interval_color=color if inputs.layers["ci"] else None,
+        has_intervals=inputs.layers["ci"],
+        stroke=line.color if line.name else theme.muted,
+        is_horizontal=True,
         mode="markers",
         marker={"size": 9, "symbol": _symbols(line)},
     )

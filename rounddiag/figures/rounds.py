@@ -28,14 +28,13 @@ from rounddiag.figures._parts.round_layers import (
     RoundScene,
     add_floor,
     add_guide,
-    add_means,
     add_ribbons,
-    add_round_counts,
+    add_round_means,
     add_survivors,
     explain_rounds,
 )
 from rounddiag.findings import Onset
-from rounddiag.schema import ROUND, SUMMARY, Pair, mean_column
+from rounddiag.schema import ROUND, SUMMARY, mean_column
 from rounddiag.stats import round_summary, survivors, worst_round
 from rounddiag.stats.inputs import Data
 
@@ -129,7 +128,10 @@ class RoundOptions:
         column = mean_column(self.metric)
         is_plain = self.weighting == "token" and column in summary
         repeated = summary.duplicated(keys).any()
-        if repeated or (is_plain and not _alike(summary["mean"], summary[column])):
+        is_other = is_plain and not np.allclose(
+            summary["mean"], summary[column], rtol=1e-6, atol=0, equal_nan=True
+        )
+        if repeated or is_other:
             raise FrameError.build(
                 expected=f"a round summary that was made with {self}",
                 found="several rows of one round" if repeated else "another `mean`",
@@ -145,10 +147,6 @@ class RoundOptions:
 
 def _is_summary(data: Measured) -> bool:
     return data.frame is not None and "diff" not in data.frame
-
-
-def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
-    return bool(np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
 # What `last_aligned` counts.
@@ -265,28 +263,12 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     lines += note
     height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(title, lines, inputs.theme, height=height)
-    _set_axes(figure, summary, scene, has_counts=drawn["counts"])
-    figure.layout.yaxis.title.text = _axis_title(
-        options, inputs.pair, is_mean=drawn["mean"] or drawn["ci"]
+    _set_axes(figure, summary, scene)
+    is_mean = drawn["mean"] or drawn["ci"]
+    extra = f", {options.weighting}-weighted" if is_mean else ", tokens"
+    figure.layout.yaxis.title.text = axis_title(
+        inputs.metric, inputs.pair, note=extra, is_mean=is_mean, width=_TITLE_WIDTH
     )
-    _add_layers(figure, scene, left, drawn)
-    return figure
-
-
-def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:
-    """Name what the y axis shows: weighted means, or tokens."""
-    note = f", {options.weighting}-weighted" if is_mean else ", tokens"
-    return axis_title(
-        options.metric, pair, note=note, is_mean=is_mean, width=_TITLE_WIDTH
-    )
-
-
-def _add_layers(
-    figure: go.Figure,
-    scene: RoundScene,
-    left: pd.DataFrame | None,
-    drawn: Mapping[str, bool],
-) -> None:
     add_guide(figure, scene)
     if scene.axis.has_floor:
         add_floor(figure, scene)
@@ -294,14 +276,14 @@ def _add_layers(
         add_ribbons(figure, scene)
     if left is not None:
         add_survivors(figure, left, scene)
-    add_means(figure, scene, has_means=drawn["mean"], has_intervals=drawn["ci"])
+    add_round_means(figure, scene, drawn)
     if drawn["counts"]:
-        add_round_counts(figure, scene)
+        counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
+        set_panels(figure, counts, SUMMARY, inputs.theme)
+    return figure
 
 
-def _set_axes(
-    figure: go.Figure, summary: pd.DataFrame, scene: RoundScene, *, has_counts: bool
-) -> None:
+def _set_axes(figure: go.Figure, summary: pd.DataFrame, scene: RoundScene) -> None:
     is_aligned = bool((summary["round"] < 0).any())
     first, last = int(min(summary["round"].min(), 0)), int(summary["round"].max())
     figure.update_layout(
@@ -315,5 +297,3 @@ def _set_axes(
         },
         yaxis=scene.axis.layout(),
     )
-    names = [*COUNT_PANELS.values()]
-    set_panels(figure, summary.groupby("round")[names].sum() if has_counts else None)

@@ -30,7 +30,7 @@ where tokens differ, and judges the level by the range of the batch's kind:
 
 from rounddiag.findings import detectors as detectors
 from rounddiag.findings.causes import CAUSES, Candidate, Cause
-from rounddiag.findings.diagnosis import Diagnosis, diagnose
+from rounddiag.findings.diagnosis import Diagnosis, diagnose, known_diagnosis
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset, round_onset
@@ -55,6 +55,7 @@ __all__ = [
     "Range",
     "View",
     "diagnose",
+    "known_diagnosis",
     "places",
     "register",
     "round_onset",

@@ -26,7 +26,7 @@ from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.equal_start import describe_equal_start
 from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
-from rounddiag.findings.kept import keep_on
+from rounddiag.findings.kept import find_kept, keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
@@ -37,10 +37,15 @@ from rounddiag.findings.reference import (
     named_range,
     relative_to,
 )
-from rounddiag.findings.sentence import describe_place, write_advice, write_headline
+from rounddiag.findings.sentence import (
+    describe_mass,
+    describe_place,
+    write_advice,
+    write_headline,
+)
 from rounddiag.findings.verdict import Verdict, judge
-from rounddiag.findings.view import View
-from rounddiag.stats.inputs import measure
+from rounddiag.findings.view import View, lacks_engine
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -85,6 +90,8 @@ class Diagnosis(Sequence[Finding]):
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
+    mass : str
+        That the mean of exp(old - rollout) is above 1, where it must be 1; else empty.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
     consequence : str
@@ -103,6 +110,7 @@ class Diagnosis(Sequence[Finding]):
     is_thinned: bool = field(default=False)
     caveat: str = ""
     equal_start: str = ""
+    mass: str = ""
     consequence: str = ""
 
     @overload
@@ -297,15 +305,36 @@ def diagnose(
     """
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
-    batch = measure(batch).require_batch()
-    if kind is None and {a, b} == {"current", "old"}:
-        kind = "update"
+    batch = open_measured(batch).require_batch()
+    kind = kind or _kind_of_pair(a, b)
     if kind is not None:
         named_range(kind)
     if healthy is not None:
-        healthy = measure(healthy).require_batch()
+        healthy = open_measured(healthy).require_batch()
     make = partial(_diagnose, batch, healthy, kind, a, b)
     return keep_on(batch, (kind, a, b), make, healthy)
+
+
+def known_diagnosis(
+    batch: Batch, a: str = "old", b: str = "rollout"
+) -> Diagnosis | None:
+    """Return what `diagnose` has found of a batch before; None if nobody asked.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> known_diagnosis(batch) is None
+    True
+    >>> found = rd.diagnose(batch)
+    >>> known_diagnosis(batch) is found
+    True
+    """
+    return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)
+
+
+def _kind_of_pair(a: str, b: str) -> str | None:
+    return "update" if {a, b} == {"current", "old"} else None
 
 
 def _diagnose(
@@ -332,11 +361,12 @@ def _diagnose(
         caveat=_caveat(view),
     )
     view.facts.memo["checks"] = checks
-    view.facts.memo["kind_is_stated"] = is_known
+    view.facts.memo["stated_kind"] = kind if is_known else ""
     if result.reason:
         updates = tuple(_finding(one, view) for one in explain_updates(view))
         return replace(result, findings=updates)
-    result = replace(result, equal_start=describe_equal_start(batch, a, b))
+    start = describe_equal_start(batch, a, b)
+    result = replace(result, equal_start=start, mass=describe_mass(view))
     explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
@@ -405,6 +435,8 @@ def _finding(one: Explained, view: View) -> Finding:
 
 def _not_measurable(view: View) -> str:
     """Return why there is nothing to compare; empty if there is something."""
+    if missing := lacks_engine(view.batch, view.a, view.b):
+        return missing.removesuffix(".")
     if len(view) == 0:
         if view.num_nonfinite:
             return (

@@ -32,18 +32,31 @@ def keep_on(
     It is an attribute: `replace` and pickle leave it out, and the garbage collector
     frees it with the batch, to which it refers.
     """
-    tables = tuple(tuple(one.items()) for one in (REFERENCE, DETECTORS, CAUSES))
-    state = (_state(batch), healthy is not None and _state(healthy))
-    kept: list[tuple[Key, Batch | None, Diagnosis]]
-    kept = batch.__dict__.setdefault(_NAME, [])
-    key = (others, tables, state)
-    for known, other, diagnosis in kept:
-        if other is healthy and known == key:
-            return diagnosis
+    known = find_kept(batch, others, healthy)
+    if known is not None:
+        return known
+    key = _key(batch, others, healthy)
     diagnosis = make()
+    kept = batch.__dict__.setdefault(_NAME, [])
     kept.append((key, healthy, diagnosis))
     del kept[:-_MOST]
     return diagnosis
+
+
+def find_kept(batch: Batch, others: Key, healthy: Batch | None) -> Diagnosis | None:
+    """Return the diagnosis that a batch has for a key, if it has one."""
+    kept: list[tuple[Key, Batch | None, Diagnosis]]
+    kept = batch.__dict__.get(_NAME, [])
+    if not kept:
+        return None
+    key = _key(batch, others, healthy)
+    found = (one for known, other, one in kept if other is healthy and known == key)
+    return next(found, None)
+
+
+def _key(batch: Batch, others: Key, healthy: Batch | None) -> Key:
+    tables = tuple(tuple(one.items()) for one in (REFERENCE, DETECTORS, CAUSES))
+    return (others, tables, _state(batch), healthy is not None and _state(healthy))
 
 
 def _state(batch: Batch) -> Key:

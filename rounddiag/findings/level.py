@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from rounddiag.core.divergence import get_measure
 
@@ -77,7 +77,7 @@ class Level:
         reach = nan
         if num_samples >= MIN_SAMPLES:
             num = int((np.bincount(cluster) > 0).sum())
-            reach = float(stats.t.ppf(0.975, num - 1)) * error
+            reach = float(stdtrit(num - 1, 0.975)) * error
         p, q = (
             np.exp(np.minimum(view.log_prob_a, 0)),
             np.exp(np.minimum(view.log_prob_b, 0)),

@@ -208,6 +208,9 @@ REFERENCE |= {
     if not one.is_drift
 }
 
+# Kinds in which only rounding lies between two sound engines.
+DENSE = frozenset({"same_engine", "fp32", "dense", "vlm", "lora"})
+
 # The distilled models of DeepSeek R1, and other models of the company, are dense.
 _DEEPSEEK = r"deepseek (coder )?(v[23][\w.]*|r1(?!( \d+)? (distill|qwen)))"
 # Words that name a kind, in the facts that describe the model and its numbers.

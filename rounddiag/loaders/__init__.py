@@ -5,6 +5,7 @@
 `paths`             the files of a path, folder or glob; a file inside a folder
 `json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
+`signatures`        what a file is by its first bytes, without torch
 `containers`        the content of a file: torch, pickle, npz, safetensors, and others
 `detection`         the list of formats, and the one that a file has
 `column_mapping`    the `columns` argument: columns under the user's own names
@@ -31,18 +32,24 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.detection import formats
-from rounddiag.loaders.open import load
-from rounddiag.loaders.sample import demo
-
 if TYPE_CHECKING:
+    from rounddiag.loaders.detection import formats
+    from rounddiag.loaders.open import load
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.rescoring import attach, export_rescore
+    from rounddiag.loaders.sample import demo
 
 __all__ = ["attach", "demo", "export_rescore", "formats", "load", "save"]
 
-# Imported on first use, because they import pyarrow or pandas.
-_LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"}
+# Imported on first use, because they import torch, pyarrow or pandas.
+_LAZY = {
+    "attach": "rescoring",
+    "demo": "sample",
+    "export_rescore": "rescoring",
+    "formats": "detection",
+    "load": "open",
+    "save": "parquet",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
-import re
-from dataclasses import dataclass
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.loaders.json_lines import ZSTD, JsonLines
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.pickle.unpickler import PickleMachine
+from rounddiag.loaders.signatures import UnknownContent, read_kind
 from rounddiag.loaders.source import format_names
 from rounddiag.loaders.stored import (
     DTYPES,
@@ -33,88 +31,10 @@ if TYPE_CHECKING:
     from rounddiag.loaders.stored import StoredJagged
 
 
-_START = 1 << 16  # bytes of a file that are searched for names and signatures
-_FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
-_SIGNATURES = (
-    (b"<", "HTML or XML text"),
-    (b"\x1f\x8b", "a gzip file"),
-    (ZSTD, "a zstd file"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x89PNG", "a PNG picture"),
-    (b"\x93NUMPY", "a single numpy array"),
-    (b"%PDF", "a PDF"),
-)
-_CSV = re.compile(rb"[\x20-\x5a\x5c-\x7e]+,[^\r\n\0]*\r?\n[^\r\n\0]*,")
-_NO_CSV = (
-    "Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt` or"
-    " `.pkl`. "
-)
-JSON_LINES = (
-    "Write JSON lines, with one row per line, or pass what `json.load` makes of the"
-    " file. "
-)
-
-
-@dataclass(frozen=True)
-class UnknownContent:
-    """Content that no loader reads.
-
-    Attributes
-    ----------
-    description: What it looks like.
-    names: Its first keys, where it has any.
-    advice: What to do about it.
-    """
-
-    description: str
-    names: tuple[str, ...] = ()
-    advice: str = ""
-
-
 def open_container(source: Source) -> object:
     """Open the content of a file; large tensors stay in the file."""
-    head = source.whole().part(0, min(16, source.size)).read()
-    # safetensors goes first: a file of it starts with a length, which can be any bytes.
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
-        return _safetensors(source)
-    for signature, read in _READERS:
-        if head.startswith(signature):
-            return read(source)
-    if head.startswith(ZSTD) and ".jsonl" in source.path.suffixes:
-        return JsonLines(source)
-    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return _json_document(source) or JsonLines(source)
-    return _describe_unknown(source)
-
-
-def _json_document(source: Source) -> UnknownContent | None:
-    """Return the first keys of one JSON document over many lines; else None."""
-    start = source.whole().part(0, min(_START, source.size)).read()
-    first = _FIRST_KEY.match(start)
-    if first is None:
-        return None
-    key = rb'^%s"([^"\\]{1,80})"\s*:' % first[1]
-    keys = re.findall(key, start, re.MULTILINE)
-    names = tuple(name.decode(errors="replace") for name in keys)
-    return UnknownContent(
-        f"one JSON object of {format_names(names)}", names, JSON_LINES
-    )
-
-
-def _describe_unknown(source: Source) -> UnknownContent:
-    """Describe content by its first bytes."""
-    start = source.whole().part(0, min(_START, source.size)).read()
-    for signature, kind in _SIGNATURES:
-        if start.startswith(signature):
-            is_packed = kind in {"a gzip file", "a zstd file"}
-            return UnknownContent(kind, advice="Unpack it first. " * is_packed)
-    if _CSV.match(start):
-        return UnknownContent("text with commas, as in a CSV file", advice=_NO_CSV)
-    if start.lstrip().startswith(b"["):
-        return UnknownContent("one JSON list", advice=JSON_LINES)
-    if not start:
-        return UnknownContent("an empty file")
-    return UnknownContent(f"bytes that start with {start[:8]!r}")
+    kind = read_kind(source)
+    return kind if isinstance(kind, UnknownContent) else _READERS[kind](source)
 
 
 def _parquet(source: Source) -> object:
@@ -156,15 +76,6 @@ def _fields_or_columns(root: object, source: Source) -> object:
     """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
     fields = read_tensordict(root, source)
     return columns_from_records(root) if fields is None else fields
-
-
-_READERS = (
-    (b"PK\x03\x04", _zip),
-    (b"\x80", _pickle),
-    (b"PAR1", _parquet),
-    (b"ARROW1", _arrow),
-    (b"\xff\xff\xff\xff", _arrow),  # the stream form
-)
 
 
 # What numpy raises for a header that is no Python literal.
@@ -245,3 +156,13 @@ def _safetensor(entry: object, data: Span) -> StoredArray:
     raise data.source.damage_error(
         found="a tensor of an unknown kind in a safetensors header"
     )
+
+
+_READERS = {
+    "safetensors": _safetensors,
+    "zip": _zip,
+    "pickle": _pickle,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "json": JsonLines,
+}

@@ -24,10 +24,10 @@ import numpy as np
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
-from rounddiag.loaders.containers import JSON_LINES, UnknownContent
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
+from rounddiag.loaders.signatures import JSON_LINES, UnknownContent
 from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
 

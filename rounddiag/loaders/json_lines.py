@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.signatures import ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
 _MAX_ROWS = 16  # a list of more lists is not a field per token
-ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of a file that zstd packed
 
 
 def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON

@@ -36,7 +36,7 @@ from rounddiag.loaders.column_mapping import (
     rename_columns,
     response_column,
 )
-from rounddiag.loaders.containers import UnknownContent, open_container
+from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import (
     columns_in_one_line,
     content_names,
@@ -48,6 +48,7 @@ from rounddiag.loaders.detection import (
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.paths import resolve_paths
+from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.untrusted import Limits, load_untrusted
@@ -193,17 +194,16 @@ def _require_rows(root: object, source: Source) -> None:
 def _unknown_error(source: Source, root: object) -> LoadError:
     """Return the error for content of no known format."""
     advice = root.advice if isinstance(root, UnknownContent) else ""
-    advice += "`rounddiag.formats()` lists what can be opened."
-    found = describe_content(root)
+    found, more = describe_content(root), ""
     if isinstance(root, Table | JsonLines) and not _has_numbers(root):
         found += ": texts without token ids or log-probs"
-        advice += " Rows of `messages`, or of `prompt` and `completion`, open as turns."
+        more = " Rows of `messages`, or of `prompt` and `completion`, open as turns."
     elif content_names(root) and (
         isinstance(root, Table | JsonLines)
         or (isinstance(root, Mapping) and not is_weights(root))
     ):
-        advice += f" {columns_example(content_names(root))}"
-    return source.error("a saved batch", found, advice)
+        more = f" {columns_example(content_names(root))}"
+    return unknown_error(source, found, advice, more)
 
 
 def _has_numbers(root: Table | JsonLines) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from rounddiag.action_grammar import (
     TOOL_CALL,
@@ -17,14 +17,17 @@ from rounddiag.action_grammar import (
     xml_calls,
 )
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, read_call
-
-if TYPE_CHECKING:
-    from rounddiag.vision.actions import Kind
-
+from rounddiag.vision.actions import (
+    NAMES,
+    POINTS,
+    Action,
+    ActionKind,
+    Coordinates,
+    read_call,
+)
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
-_CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
+_CODES: dict[str, ActionKind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
 _RELATIVE = ("drag", "move")  # arguments are distances from the mouse pointer

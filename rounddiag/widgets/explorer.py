@@ -12,8 +12,8 @@ from weakref import WeakSet
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
-from rounddiag.runs import Run
-from rounddiag.stats.inputs import measure
+from rounddiag.runs import Run, run_in
+from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
@@ -42,10 +42,11 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     Parameters
     ----------
     batch : Batch or path-like, or two of them, or Run or Proof
-        A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
-        name, are compared: the second with the first. Of a run, a line of its steps is
-        above the views. Of a proof, the samples that were scored: the best hypothesis
-        against the engine that it explains.
+        A folder of step files is opened as a run, any other path with
+        `rounddiag.load`. Two, in a list or in a dictionary by name, are compared: the
+        second with the first. Of a run, a line of its steps is above the views. Of a
+        proof, the samples that were scored: the best hypothesis against the engine that
+        it explains.
     **state
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
         `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
@@ -72,10 +73,12 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
 
     Notes
     -----
-    It opens at the evidence of the diagnosis's first finding; without one, at the
-    sample and round with the highest mean |diff|, by a lower confidence bound that is
-    shrunk where there are few tokens. Python, asked for a place, waits for the
-    diagnosis. Keys work after a click into the explorer; `?` lists them.
+    It opens at the evidence of the diagnosis's first finding if `rounddiag.diagnose`
+    was called before; else at the sample and round with the highest mean |diff|, by a
+    lower confidence bound that is shrunk where there are few tokens. The page asks for
+    the diagnosis after its first paint, and offers to go to the evidence. Python, asked
+    for a place of an explorer that is not displayed, waits for the diagnosis. Keys work
+    after a click into the explorer; `?` lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of
@@ -96,6 +99,8 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     True
     >>> explorer.close()
     """
+    if isinstance(batch, str | os.PathLike):
+        batch = run_in(batch) or batch
     if isinstance(batch, Run):
         steps = StepLine(batch, state.pop("step", None))
         one = batch.batch(steps.step)
@@ -301,12 +306,14 @@ class Explorer:
 
     @property
     def _placed_session(self) -> Session:
-        """The session at the place that the page shows, or will show.
+        """The session at the place that the page shows, or would show.
 
-        Where the diagnosis decides it, Python waits for it; without a diagnosis the
-        place stays what it is.
+        Without a page the diagnosis decides it, and Python waits for it; without a
+        diagnosis the place stays what it is.
         """
         session = self._session
+        if self._view is not None:
+            return session
         try:
             is_moved = session.open_at_evidence()
         except Exception as error:  # noqa: BLE001 the page says why there is none
@@ -379,12 +386,15 @@ def open_batches(source: Source) -> dict[str, Batch]:
     """
     if isinstance(source, Mapping):
         _check_two(len(source))
-        return {str(name): measure(one).require_batch() for name, one in source.items()}
+        return {
+            str(name): open_measured(one).require_batch()
+            for name, one in source.items()
+        }
     if not isinstance(source, list | tuple):
-        batch = measure(cast("BatchLike", source)).require_batch()
+        batch = open_measured(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [measure(one).require_batch() for one in source]
+    batches = [open_measured(one).require_batch() for one in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]

@@ -257,12 +257,12 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return plot_positions(
             filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
-    by = filtered.by
+    by, found = filtered.by, session.known_diagnosis
     figure = plot_rounds(
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
-        onset=session.onset if filtered.is_all and by is None else None,
+        onset=found.onset if found and filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
     )

@@ -20,12 +20,13 @@ from rounddiag.widgets.figures import (
     empty_reason,
     filter_note,
     overview_figures,
+    rounds_pane,
     token_axes,
 )
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
-from rounddiag.widgets.session import first_with_tokens
+from rounddiag.widgets.session import CHOSEN, first_with_tokens
 from rounddiag.widgets.state import parse_cells
 from rounddiag.widgets.value_means import value_means
 from rounddiag.wording import pluralize
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from rounddiag.widgets.session import Session
 
 
-# Entries of the state that are a selection.
-_CHOSEN = {"current", "cells", "finding"}
 _NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
 _SLOW_LISTS = ("findings", "common", "hits")
@@ -81,6 +80,7 @@ class RequestHandler:
             "thumbnails": self._thumbnails,
             "image": self._image,
             "diagnosis": lambda: self._diagnosis,
+            "rounds": lambda theme: {"figure": rounds_pane(self._session, theme)},
             "list": self._list,
             "marks": self._marks,
             "kept": self._kept,
@@ -105,7 +105,9 @@ class RequestHandler:
         session, state = self._session, self._session.state
         pair, filtered = session.pair, session.filtered_batch
         shown = state.as_dict()
-        drawn = {key: shown[key] for key in shown.keys() - _CHOSEN - {"layout"}}
+        drawn = {key: shown[key] for key in shown.keys() - CHOSEN - {"layout"}}
+        known = session.known_diagnosis
+        drawn["has_onset"] = has_onset = bool(known and known.onset)
         return {
             "head": describe_batch(session.batch, session.whole_batch.tokens),
             "pair": pair and {"names": pair.names, "description": pair.description},
@@ -115,6 +117,7 @@ class RequestHandler:
             },
             "state": shown,
             "figures": self._draw(json.dumps(drawn, sort_keys=True), theme),
+            "has_onset": has_onset,
             "note": filter_note(state) if len(filtered.tokens) else "",
             "groups": None
             if pair or state.by is None
@@ -143,7 +146,7 @@ class RequestHandler:
         if changes.get("cells"):
             place = self._session.worst_token(self._session.selected_cells)
             self._session.change({"current": place})
-        if _CHOSEN & set(changes):
+        if CHOSEN & set(changes):
             self._on_select()
         return {"state": self._session.state.as_dict(), **self._count_selected()}
 
@@ -167,6 +170,7 @@ class RequestHandler:
             "text": found.text,
             "num_findings": len(found),
             "usual": found.reference.usual,
+            "has_onset": found.onset is not None,
             "opens": opens,
         }
 

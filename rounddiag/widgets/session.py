@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import token_frame
-from rounddiag.core.measured import Measured
+from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.errors import FrameError
-from rounddiag.findings import View, diagnose, round_onset
+from rounddiag.findings import View, diagnose, known_diagnosis
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import filter_batch, nothing_kept
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis, Finding, Onset, Range
+    from rounddiag.findings import Diagnosis, Finding, Range
     from rounddiag.schema import Correction
     from rounddiag.widgets.filters import FilteredBatch
 
 
 # For each batch: all of it, what is kept of all rounds, and of some.
 _CACHED_PER_BATCH = 3
+# Entries of the state that are a place which somebody has chosen.
+CHOSEN = {"current", "cells", "finding"}
 
 
 class Session:
@@ -78,21 +81,23 @@ class Session:
         # Without a reference to the session: nothing has to wait for a collector.
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
-        self._diagnose = lru_cache(partial(_diagnose, self.batches))
         self._read_view = lru_cache(partial(_read_view, self.batches))
-        self._find_onset = lru_cache(partial(_find_onset, self.batches))
         self._find_fates = lru_cache(partial(_find_fates, self.batches))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
-        initial = {} if self.pair is None else self.pair.initial_state
+        # Without a pair of log-probs the overview shows what there is.
+        metric = self.options[0]["metric"][0][0]
+        initial = {"metric": metric} if self.pair is None else self.pair.initial_state
         state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
-        self.is_placed = "current" in state or self.pair is not None
+        self.is_placed = bool(CHOSEN & set(state)) or self.pair is not None
         if "current" not in state:
             self.state = replace(self.state, current=self._worst_place())
+        if self.known_diagnosis is not None:
+            self.open_at_evidence()
 
     @property
     def full_batch(self) -> Batch:
@@ -110,7 +115,7 @@ class Session:
         A change of `batch` keeps to the partners of the samples, as far as there are; a
         change of `finding` goes to its evidence.
         """
-        self.is_placed |= bool({"current", "cells", "finding"} & set(changes))
+        self.is_placed |= bool(CHOSEN & set(changes))
         batch = changes.get("batch", self.state.batch)
         changes = self._number_sample(changes, batch)
         if self.pair is None or batch == self.state.batch:
@@ -136,9 +141,7 @@ class Session:
     def clear_cache(self) -> None:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
-        self._diagnose.cache_clear()
         self._read_view.cache_clear()
-        self._find_onset.cache_clear()
         self._find_fates.cache_clear()
 
     @property
@@ -155,9 +158,9 @@ class Session:
         return self._read_view(state.batch, state.a, state.b, found.reference)
 
     @property
-    def onset(self) -> Onset | None:
-        """The round from which on the active batch differs, if there is one."""
-        return self._find_onset(self.state.batch, self.state.a, self.state.b)
+    def known_diagnosis(self) -> Diagnosis | None:
+        """The diagnosis, if somebody has asked for it before: it takes long."""
+        return known_diagnosis(self.full_batch, self.state.a, self.state.b)
 
     @property
     def fates(self) -> Array | None:
@@ -201,7 +204,7 @@ class Session:
 
     def _diagnosis_for(self, state: State) -> Diagnosis:
         with self._diagnosing:
-            found = self._diagnose(state.batch, state.a, state.b)
+            found = diagnose(self.batches[state.batch], a=state.a, b=state.b)
         if len(found) and (roles := found[0].view.facts.memo.get("roles")) is not None:
             self.columns[state.batch].use_roles(roles)
         return found
@@ -352,8 +355,11 @@ class Session:
         """Raise if a batch, or one of two, lacks what the state refers to."""
         for batch in self.batches:
             for score in (state.a, state.b):
-                batch.log_probs(score)
+                if score not in ("old", "rollout"):
+                    batch.log_probs(score)
         index = min(state.batch, len(self.batches) - 1)
+        if state.metric not in metrics_of(self.batches[index]):
+            Measured.of(self.batches[index]).values(get_measure(state.metric))  # raises
         check_options(state, self.options[index], self.batches[index].num_samples)
         self._check_place(state.current, index)
         self.filter_for(state)  # raises if the filter is not valid
@@ -390,18 +396,10 @@ def _filter_batch(
     return filter_batch(columns[batch], json.loads(keep), a, b, by)
 
 
-def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis:
-    return diagnose(batches[batch], a=a, b=b)
-
-
 def _read_view(
     batches: Sequence[Batch], batch: int, a: str, b: str, usual: Range
 ) -> View:
     return View.from_batch(batches[batch], a, b, usual)
-
-
-def _find_onset(batches: Sequence[Batch], batch: int, a: str, b: str) -> Onset | None:
-    return round_onset(batches[batch], a, b)
 
 
 def _find_fates(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import logging
+import sys
+from contextlib import contextmanager
 from functools import partial
 from html import escape
 from threading import Thread
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -17,7 +20,7 @@ from rounddiag.widgets.requests import batch_name
 from rounddiag.widgets.serialization import serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rounddiag.widgets.session import Session
     from rounddiag.widgets.state import State
@@ -76,14 +79,15 @@ class PageWidget(anywidget.AnyWidget):
         self, key: int, name: str, args: dict[str, Any], buffers: list[bytes]
     ) -> None:
         if self._handler is not None:
-            self._answer(key, name, partial(self._handler, name, args, buffers))
+            with _TURNS.answering():
+                self._answer(key, name, partial(self._handler, name, args, buffers))
 
     def _answer(self, key: int, name: str, work: Callable[[], object]) -> None:
         """Send the result of some work; if it is a function, run that in a thread."""
         try:
             result = work()
             if callable(result):
-                later = (key, name, result)
+                later = (key, name, partial(_TURNS.run, result))
                 Thread(target=self._answer, args=later, daemon=True).start()
                 return
             reply: dict[str, object] = {"result": result}
@@ -94,6 +98,51 @@ class PageWidget(anywidget.AnyWidget):
         plain, buffers = serialize({"kind": "reply", "id": key, **reply})
         if self._handler is not None:  # not closed meanwhile
             self.send(plain, buffers)
+
+
+class _Turns:
+    """Whose turn it is: work in threads waits while the page gets an answer.
+
+    Python runs one thread at a time, and a thread that computes would double the time
+    of each answer.
+    """
+
+    # Seconds that work waits for one answer at most: the answer may wait for the work.
+    _PATIENCE = 0.25
+    # Seconds after an answer: another thread sends it, and the page asks again.
+    _AFTER = 0.02
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let work in threads wait."""
+        self._until = perf_counter() + self._PATIENCE
+        try:
+            yield
+        finally:
+            self._until = perf_counter() + self._AFTER
+
+    def run(self, work: Callable[[], object]) -> object:
+        """Do some work in this thread that waits for its turn at each call in it."""
+        before = sys.getprofile()
+        sys.setprofile(self._wait)
+        try:
+            return work()
+        finally:
+            sys.setprofile(before)
+
+    def _wait(self, *_: object) -> None:
+        while self._until:
+            left = self._until - perf_counter()
+            if left <= 0:
+                self._until = 0.0
+            else:
+                sleep(min(left, 0.002))
+
+
+_TURNS = _Turns()
 
 
 def error_payload(error: Exception) -> dict[str, str]:

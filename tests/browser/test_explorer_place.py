@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import pytest
+from playwright.sync_api import expect
+
+import rounddiag
 from rounddiag import explore, open_run
+from rounddiag.widgets.session import evidence_place
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
+from tests.browser.explorers import waits_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,16 +35,35 @@ def test_the_page_shows_the_place_that_python_says(chromium: Browser) -> None:
     opened.close()
 
 
-def test_the_page_goes_where_python_has_gone_meanwhile(chromium: Browser) -> None:
+@pytest.mark.parametrize("pause", [0, 1], ids=["unread", "read"])
+def test_the_page_goes_to_the_evidence_only_while_nobody_reads(
+    chromium: Browser, monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
     explorer = explore(IMAGE_WINDOW)
-    session = explorer._session
-    guess = session.state.current
-    opened = DirectPage(chromium, explorer)  # it has asked for the diagnosis, too
-    now = explorer.current
-    assert now != vars(guess)
-    assert opened.text(".rdx-title").startswith(f"Sample {now['sample']} ·")
+    guess = explorer._session.state.current
+    batch = explorer.batch
+    found = rounddiag.diagnose(batch if not pause else replace(batch))
+    evidence = evidence_place(found[0])
+    assert evidence is not None
+    assert evidence != guess
+
+    def late(*args: Any, **options: Any) -> Any:
+        time.sleep(pause)
+        return rounddiag.diagnose(*args, **options)
+
+    monkeypatch.setattr("rounddiag.widgets.session.diagnose", late)
+    opened = DirectPage(chromium, explorer)
+    button = opened.node.get_by_role("button", name="Go to the evidence", exact=True)
+    if pause:  # it has been painted for longer than half a second
+        expect(button).to_be_visible()
+        assert explorer.current == vars(guess)
+        assert "onset: round 2" in opened.find(".rdx-figure").first.inner_html()
+        button.click()
+    waits_until(lambda: explorer.current == vars(evidence))
+    expect(button).to_be_hidden()
+    assert opened.text(".rdx-title").startswith(f"Sample {evidence.sample} ·")
     shown = opened.find(".rdx-focus dd").all_text_contents()
-    assert f"{now['round']}, token {now['token']}" in shown
+    assert f"{evidence.round}, token {evidence.token}" in shown
     opened.close()
 
 

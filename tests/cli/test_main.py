@@ -83,9 +83,20 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"rounddiag {rounddiag.__version__}\n"
 
 
-def test_a_missing_path_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("file", "wrong"),
+    [
+        ("missing.pkl", "a file, a folder or a glob; found nothing. Check the path."),
+        (
+            "README.md",
+            "a saved batch; found bytes that start with b'# roundd'."
+            " `rounddiag.formats()` lists what can be opened.",
+        ),
+    ],
+)
+def test_a_wrong_path_or_file_imports_nothing_heavy(file: str, wrong: str) -> None:
     code = (
-        "import sys; from rounddiag.cli import main; main(['summary', 'missing.pkl']);"
+        f"import sys; from rounddiag.cli import main; main(['summary', {file!r}]);"
         " sys.exit(bool({'torch', 'numpy', 'pandas', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -93,8 +104,7 @@ def test_a_missing_path_imports_nothing_heavy() -> None:
     )
     assert (done.returncode, done.stderr) == (
         0,
-        "rounddiag: missing.pkl: expected a file, a folder or a glob; found nothing."
-        " Check the path.\n",
+        f"rounddiag: {file}: expected {wrong}\n",
     )
 
 

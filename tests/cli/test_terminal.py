@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from rounddiag.cli.terminal import _WORDS, print_text
+import pytest
+
+from rounddiag.cli.terminal import _WORDS, announced, print_text
 from rounddiag.findings.verdict import Verdict
-
-if TYPE_CHECKING:
-    import pytest
 
 TEXT = (
     "broken: 74 tokens differ.\n"
@@ -51,6 +50,19 @@ def test_a_terminal_gets_signs_and_wrapped_lines(
         "                  on, in 26 of 64 samples\n"
         "\x1b[1;31m✗ failed\x1b[0m: a\\x1b[1mb\n"
     )
+
+
+def test_a_line_is_there_while_something_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with announced("judging a\x1bb ..."):
+        pass
+    assert capsys.readouterr().err == ""  # a pipe gets nothing
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with announced("judging a\x1bb ..."):
+        assert terminal.getvalue() == r"judging a\x1bb ..."
+    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
 def test_signs_need_no_colour(

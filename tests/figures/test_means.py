@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from rounddiag import (
@@ -18,14 +20,10 @@ from rounddiag import (
 )
 from rounddiag.figures._parts.canvas import LIGHT, new_figure
 from rounddiag.figures._parts.labels import CROSS
-from rounddiag.figures._parts.means import MeanSeries, explain_marks
+from rounddiag.figures._parts.lines import RoundLine
+from rounddiag.figures._parts.means import add_means, explain_marks, hover_texts
 from tests.batches import padded
 from tests.figures.plots import captions, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import plotly.graph_objects as go
 
 NAN = math.nan
 # Sample 0 has a token in each of two rounds; the second one has no finite value. Bins
@@ -108,24 +106,21 @@ def test_intervals_can_be_left_out(name: str) -> None:
     assert set(bars(layers={"ci": False})) == {False}
 
 
-def series(**options: Any) -> MeanSeries:
-    means = pd.DataFrame(
-        {
-            "num_samples": [64, 9, 12],
-            "num_tokens": [1000, 400, 1],
-            "num_nonfinite": [0, 3, 1],
-            "mean": [0.01, 0.02, NAN],
-            "ci_low": [0.008, 0.01, NAN],
-            "ci_high": [0.015, 0.05, NAN],
-        }
-    )
-    names = ["one", "two", "three"]
-    known = {"means": means, "names": names, "metric": "abs_diff", "color": "#123456"}
-    return MeanSeries(**{**known, **options})
+NAMES = ["one", "two", "three"]
+MEANS = pd.DataFrame(
+    {
+        "num_samples": [64, 9, 12],
+        "num_tokens": [1000, 400, 1],
+        "num_nonfinite": [0, 3, 1],
+        "mean": [0.01, 0.02, NAN],
+        "ci_low": [0.008, 0.01, NAN],
+        "ci_high": [0.015, 0.05, NAN],
+    }
+)
 
 
 def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
-    assert series().hover == [
+    assert hover_texts(MEANS, NAMES, "abs_diff") == [
         [
             "one",
             "mean 0.01 nat<br>95 % interval 0.008 to 0.015<br>64 samples, 1,000 tokens",
@@ -142,7 +137,7 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
             "<br>12 samples, 1 token<br>left out: 1 token whose diff is not finite",
         ],
     ]
-    (_, text), *_ = series(metric="beyond", details=[["median 1"], [], []]).hover
+    (_, text), *_ = hover_texts(MEANS, NAMES, "beyond", [["median 1"], [], []])
     assert text == (
         "mean 0.01<br>95 % interval 0.008 to 0.015<br>median 1"
         "<br>64 samples, 1,000 tokens"
@@ -154,23 +149,28 @@ def test_points_intervals_and_crosses_are_where_they_should_be(
     is_horizontal: bool,
 ) -> None:
     figure = new_figure("title", [], LIGHT, height=300)
-    series(is_horizontal=is_horizontal).add_to(
+    hover = add_means(
         figure,
+        RoundLine(name="", rows=MEANS, color="#123456"),
+        "abs_diff",
         LIGHT,
-        np.array([3, 4, 5]),
-        np.array([0.01, 0.02, NAN]),
+        names=NAMES,
+        places=np.array([3, 4, 5]),
+        values=np.array([0.01, 0.02, NAN]),
         floor=0.5,
-        interval_color="#abcdef",
+        stroke="#abcdef",
+        is_horizontal=is_horizontal,
         marker={"size": 7},
     )
     points, crosses = figure.data
+    assert hover == [list(texts) for texts in points.customdata]
     along, across = ("y", "x") if is_horizontal else ("x", "y")
     assert list(points[along]) == [3, 4, 5]
     assert list(points[across][:2]) == [0.01, 0.02]
     bars = points[f"error_{across}"]
     assert bars.array[:2] == pytest.approx([0.005, 0.03])
     assert bars.arrayminus[:2] == pytest.approx([0.002, 0.01])
-    assert bars.color == "#abcdef"
+    assert (bars.color, points.line.color) == ("#abcdef", "#abcdef")
     assert points.marker.color == ("#123456", LIGHT.paper, "#123456")
     assert points.marker.size == 7
     assert (list(crosses[along]), list(crosses[across])) == ([5], [0.5])
@@ -181,11 +181,11 @@ def test_points_intervals_and_crosses_are_where_they_should_be(
     ("count", "kind"), [(9, "samples"), (64, "independent samples")]
 )
 def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
-    means = series().means.assign(num_samples=count, is_few=[True, False, False])
+    means = MEANS.assign(num_samples=count, is_few=[True, False, False])
     lines = explain_marks(means, num_nonfinite=0, few_note=", not ranked")
     assert lines == [
         f"○ hollow: fewer than 10 {kind}, not ranked",
         f"{CROSS} no finite value",
     ]
-    (_, text), *_ = series(means=means).hover
+    (_, text), *_ = hover_texts(means, NAMES, "abs_diff")
     assert text.endswith(f"<br>fewer than 10 {kind}: interpret with caution")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from math import comb
+
 import numpy as np
 import pytest
 
 import rounddiag as rd
 from rounddiag.findings import View
+from rounddiag.findings.place import chance_of_overlap
 from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
@@ -108,3 +113,24 @@ def test_whole_groups_that_turn_at_places_of_their_own() -> None:
 def test_decoding_steps_count_generated_tokens_of_the_sample() -> None:
     view = View.from_batch(made(arrays(2)))
     assert view.num_before.tolist() == [*range(4 * TOKENS)] * 2
+
+
+@pytest.mark.parametrize(
+    "case", [(2, 2, 2, 4), (1, 3, 5, 9), (0, 3, 5, 9), (40, 50, 60, 64), (7, 7, 9, 900)]
+)
+def test_the_chance_of_an_overlap_is_hypergeometric(
+    case: tuple[int, int, int, int],
+) -> None:
+    least, one, other, num = case
+    exact = sum(
+        comb(one, k) * comb(num - one, other - k) for k in range(least, one + 1)
+    )
+    assert chance_of_overlap(*case) == pytest.approx(exact / comb(num, other), rel=1e-9)
+
+
+def test_a_diagnosis_imports_no_statistics_of_scipy() -> None:
+    code = (
+        "import sys, rounddiag as rd; rd.diagnose('sample_data/image_window.parquet');"
+        " sys.exit('scipy.stats' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

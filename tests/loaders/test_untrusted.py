@@ -306,7 +306,7 @@ def test_the_command_line_has_it(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a.pkl"
-    file.touch()
+    file.write_bytes(b"\x80\x04N.")
     options = []
 
     def record(*_: object, **chosen: object) -> Any:

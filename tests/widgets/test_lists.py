@@ -84,7 +84,7 @@ def test_without_a_finding_the_list_says_what_the_diagnosis_says() -> None:
 
 
 def test_a_finding_leads_to_its_evidence(window: rd.Batch) -> None:
-    looked_at = session(window)
+    looked_at = session(replace(window))  # a copy, which nobody has diagnosed
     assert not looked_at.is_placed
     looked_at.change({"finding": 0})
     assert looked_at.is_placed
@@ -92,6 +92,11 @@ def test_a_finding_leads_to_its_evidence(window: rd.Batch) -> None:
     assert vars(looked_at.state.current) == place
     with pytest.raises(rd.errors.FrameError, match="number of one of 1 findings"):
         looked_at.change({"finding": 1})
+    again = session(looked_at.full_batch)  # it has been diagnosed, and opens there
+    assert (again.is_placed, again.state.finding) == (True, 0)
+    assert vars(again.state.current) == place
+    elsewhere = session(looked_at.full_batch, current={"sample": 3})
+    assert (elsewhere.state.current.sample, elsewhere.state.finding) == (3, None)
 
 
 def test_tokens_come_with_the_text_around_them(window: rd.Batch) -> None:

@@ -20,7 +20,7 @@ from tests.batches import hand_batch
 
 OVERVIEW = {
     *("head", "pair", "options", "state", "figures", "note", "counts"),
-    *("groups", "corrected"),
+    *("groups", "has_onset", "corrected"),
     *("num_tokens", "num_rounds"),
 }
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,9 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import CROSS, count_nonfinite, format_number, wrap
-from rounddiag.schema import METRICS, Column, Pair
+from rounddiag.figures._parts.lines import RoundLine
+from rounddiag.schema import METRICS, Pair
+from rounddiag.schema.tables import TableSchema
 from rounddiag.stats import FEW_SAMPLES, few_rows
 from rounddiag.wording import pluralize
 
@@ -35,80 +35,79 @@ _HOVER_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanSeries:
-    """Means that are drawn as points with intervals.
+def add_means(  # noqa: PLR0913 all but the first four are keywords
+    figure: go.Figure,
+    series: RoundLine,
+    metric: str,
+    theme: Theme,
+    *,
+    names: Sequence[str],
+    places: Array,
+    values: Array,
+    floor: float,
+    has_intervals: bool = True,
+    stroke: str | None = None,
+    colors: Sequence[str] | None = None,
+    details: Sequence[Sequence[str]] = (),
+    is_horizontal: bool = False,
+    mode: str = "lines+markers",
+    **trace: Any,  # noqa: ANN401 what plotly takes
+) -> list[list[str]]:
+    """Draw a series of means as points with intervals; return their hover texts.
 
-    Attributes
-    ----------
-    means: With `num_samples`, `num_tokens`, `num_nonfinite`, `mean`, `ci_low` and
-        `ci_high`, and `is_few` if it is known.
-    names: The heading of each point's hover text, safe in plotly's pseudo HTML.
-    metric: What is averaged.
-    color: The colour of all points, or of each.
-    details: More lines of each point's hover text; they follow its interval.
-    is_horizontal: Whether the means are on the x axis.
+    `values` are on the axis of the means and `places` on the other one. A mean that is
+    undefined is a cross at `floor`. `names` head the hover texts, and `details` follow
+    the interval there. `stroke` is the colour of the line and of intervals, `colors`
+    are those of the points: that of the series where they are left out.
     """
+    means, stroke = series.rows, stroke or series.color
+    hover = hover_texts(means, names, metric, details)
+    across, along = ("x", "y") if is_horizontal else ("y", "x")
+    color = colors or series.color
+    marker = {
+        "color": fill_colors(means, color, theme.paper),
+        "line": {"color": color, "width": 1.5},
+        "symbol": series.symbol,
+        "size": 8,
+        **trace.pop("marker", {}),
+    }
+    if "lines" in mode:
+        trace = {"line": {"color": stroke, "width": 1, "dash": series.dash}, **trace}
+    figure.add_scatter(
+        **{along: places, across: values},
+        **{f"error_{across}": interval_bars(means, stroke) if has_intervals else None},
+        mode=mode,
+        marker=marker,
+        customdata=hover,
+        hovertemplate=HOVER,
+        cliponaxis=False,
+        **trace,
+    )
+    rows = np.flatnonzero(means["mean"].isna())
+    figure.add_scatter(
+        **{along: places[rows], across: np.full(len(rows), floor)},
+        mode="markers",
+        marker=cross(theme),
+        customdata=[hover[row] for row in rows],
+        hovertemplate=HOVER,
+        cliponaxis=False,
+    )
+    return hover
 
-    means: pd.DataFrame
-    names: Sequence[str]
-    metric: str
-    color: str | Sequence[str]
-    details: Sequence[Sequence[str]] = ()
-    is_horizontal: bool = False
 
-    @cached_property
-    def hover(self) -> list[list[str]]:
-        """The two strings that `HOVER` shows, for each point."""
-        unit = unit_suffix(self.metric)
-        means = self.means[[*_HOVER_COLUMNS]].assign(is_few=few_rows(self.means))
-        details = self.details or [()] * len(means)
-        return [
-            [name, _hover_text(row, unit, more)]
-            for name, row, more in zip(
-                self.names, means.itertuples(index=False), details, strict=True
-            )
-        ]
-
-    def add_to(
-        self,
-        figure: go.Figure,
-        theme: Theme,
-        places: Array,
-        values: Array,
-        *,
-        floor: float,
-        interval_color: str | None,
-        **trace: Any,  # noqa: ANN401 what plotly takes
-    ) -> None:
-        """Draw the points, and a cross at `floor` for each mean that is undefined.
-
-        `values` are on the axis of the means and `places` on the other one. Without
-        `interval_color` there are no intervals. `trace` has more options of plotly.
-        """
-        across, along = ("x", "y") if self.is_horizontal else ("y", "x")
-        has_bars = interval_color is not None
-        bars = interval_bars(self.means, interval_color) if has_bars else None
-        marker = {
-            "color": fill_colors(self.means, self.color, theme.paper),
-            "line": {"color": self.color, "width": 1.5},
-            **trace.pop("marker", {}),
-        }
-        figure.add_scatter(
-            **{along: places, across: values, f"error_{across}": bars},
-            **{"mode": "lines+markers", "marker": marker, **trace},
-            customdata=self.hover,
-            hovertemplate=HOVER,
-        )
-        rows = np.flatnonzero(self.means["mean"].isna())
-        figure.add_scatter(
-            **{along: places[rows], across: np.full(len(rows), floor)},
-            mode="markers",
-            marker=cross(theme),
-            customdata=[self.hover[row] for row in rows],
-            hovertemplate=HOVER,
-            cliponaxis=False,
-        )
+def hover_texts(
+    means: pd.DataFrame,
+    names: Sequence[str],
+    metric: str,
+    details: Sequence[Sequence[str]] = (),
+) -> list[list[str]]:
+    """Return the two strings that `HOVER` shows, for each mean."""
+    unit = unit_suffix(metric)
+    means = means[[*_HOVER_COLUMNS]].assign(is_few=few_rows(means))
+    rows = zip(
+        names, means.itertuples(index=False), details or [()] * len(means), strict=True
+    )
+    return [[name, _hover_text(row, unit, more)] for name, row, more in rows]
 
 
 def _hover_text(row: Any, unit: str, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
@@ -218,7 +217,7 @@ def note_left_out(num_nonfinite: int) -> list[str]:
 
 
 def interval_bars(
-    means: pd.DataFrame, color: str | None, column: str = "mean"
+    means: pd.DataFrame, color: str, column: str = "mean"
 ) -> dict[str, Any]:
     """Return plotly's error bars around a column, for either direction."""
     middle = means[column]
@@ -243,15 +242,26 @@ def fill_colors(
 
 def add_counts(
     figure: go.Figure,
-    axis: str,
-    column: Column,
-    bars: Iterable[Mapping[str, Any]],
-    theme: Theme,
+    line: RoundLine,
+    places: Array | pd.Series[Any],
+    hover: list[list[str]],
+    *,
+    width: float,
+    color: str | Sequence[str],
+    panels: Mapping[str, str] = COUNT_PANELS,
 ) -> None:
-    """Draw counts as bars in the lower panel of an axis, with its heading."""
-    for bar in bars:
-        figure.add_bar(**bar, yaxis=axis, marker_line_width=0)
-    add_heading(figure, axis, column.label, theme)
+    """Draw the samples and tokens of each mean as bars in the panels; lines stack."""
+    for axis, name in panels.items():
+        figure.add_bar(
+            x=places,
+            y=line.rows[name],
+            yaxis=axis,
+            width=width,
+            marker={"color": color},
+            marker_line_width=0,
+            customdata=hover,
+            hovertemplate=HOVER,
+        )
 
 
 def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
@@ -271,19 +281,18 @@ def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
     )
 
 
-def set_panels(figure: go.Figure, counts: pd.DataFrame | None) -> None:
-    """Divide the plot into panels of means, samples and tokens.
+def set_panels(
+    figure: go.Figure, counts: pd.DataFrame, table: TableSchema, theme: Theme
+) -> None:
+    """Divide the plot into panels of means, samples and tokens, with their headings.
 
-    `counts` has the `num_samples` and `num_tokens` of each place on the x axis; without
-    it, the means take all of the plot.
+    `counts` has the `num_samples` and `num_tokens` of each place on the x axis.
     """
-    if counts is None:
-        figure.update_layout(xaxis={"anchor": "y"}, yaxis={"domain": (0, 1)})
-        return
     figure.update_layout(xaxis={"anchor": "y3"}, yaxis={"domain": _MEANS})
     for axis, column in COUNT_PANELS.items():
         ticks = count_ticks(int(counts[column].max()))
         figure.layout[f"yaxis{axis[1:]}"] = {"domain": _COUNTS[axis], **ticks}
+        add_heading(figure, axis, table[column].label, theme)
 
 
 def count_ticks(highest: int) -> dict[str, Any]:

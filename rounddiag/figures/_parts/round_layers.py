@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,13 @@ from rounddiag.figures._parts.canvas import Theme, colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
-    COUNT_PANELS,
-    MeanSeries,
     add_counts,
+    add_means,
     describe_interval,
     explain_marks,
     unit_suffix,
 )
 from rounddiag.findings import Onset
-from rounddiag.schema import SUMMARY
 from rounddiag.stats import few_rows
 from rounddiag.wording import pluralize
 
@@ -159,7 +157,6 @@ class RoundScene:
 _PLOT_WIDTH = 300
 # From one quantile to the next, and the strength of the bar's colour.
 RIBBONS = (("p50", "p90", 0.85), ("p90", "p99", 0.5), ("p99", "max", 0.25))
-_COUNT_HOVER = "<b>round %{{x}}%{{meta}}</b><br>{}: %{{y:,}}<extra></extra>"
 
 
 def add_guide(figure: go.Figure, scene: RoundScene) -> None:
@@ -236,37 +233,35 @@ def add_survivors(figure: go.Figure, left: pd.DataFrame, scene: RoundScene) -> N
     )
 
 
-def add_means(
-    figure: go.Figure, scene: RoundScene, *, has_means: bool, has_intervals: bool
+def add_round_means(
+    figure: go.Figure, scene: RoundScene, drawn: Mapping[str, bool]
 ) -> None:
-    """Draw each line's means and intervals; either of them has the hover texts."""
+    """Draw each line's means, intervals and counts; all of them have hover texts."""
     size = min(8, max(4, _PLOT_WIDTH / scene.num_rounds))
     for line in scene.lines:
-        stroke = scene.theme.muted if len(scene.lines) == 1 else line.color
+        is_alone = len(scene.lines) == 1
         name = f", {line.name}" if line.name else ""
-        series = MeanSeries(
-            means=line.rows,
-            names=[f"round {index}{name}" for index in line.rows["round"]],
-            metric=scene.metric,
-            color=scene.colors(line, line.color),
-            details=[_details(row) for _, row in line.rows.iterrows()],
-        )
-        series.add_to(
+        hover = add_means(
             figure,
+            line,
+            scene.metric,
             scene.theme,
-            (line.rows["round"] + line.shift).to_numpy(),
-            scene.axis.place(line.rows["mean"]).to_numpy(),
+            names=[f"round {index}{name}" for index in line.rows["round"]],
+            places=(line.rows["round"] + line.shift).to_numpy(),
+            values=scene.axis.place(line.rows["mean"]).to_numpy(),
             floor=scene.axis.bottom,
-            interval_color=stroke if has_intervals else None,
-            mode="lines+markers" if has_means else "markers",
-            line={"color": stroke, "width": 1, "dash": line.dash},
-            marker={
-                "symbol": line.symbol,
-                "size": size,
-                "opacity": 1 if has_means else 0,
-            },
-            cliponaxis=False,
+            has_intervals=drawn["ci"],
+            stroke=scene.theme.muted if is_alone else line.color,
+            colors=scene.colors(line, line.color),
+            details=[_details(row) for _, row in line.rows.iterrows()],
+            mode="lines+markers" if drawn["mean"] else "markers",
+            marker={"size": size, "opacity": 1 if drawn["mean"] else 0},
         )
+        if drawn["counts"]:
+            usual = scene.theme.quiet if is_alone else line.color
+            colors = scene.colors(line, usual)
+            rounds = line.rows["round"]
+            add_counts(figure, line, rounds, hover, width=scene.bar, color=colors)
 
 
 def _details(row: pd.Series[Any]) -> list[str]:
@@ -276,26 +271,6 @@ def _details(row: pd.Series[Any]) -> list[str]:
     if row["share_zero"] > 0:
         lines.append(f"exactly 0: {format_percent(row['share_zero'])} of tokens")
     return lines
-
-
-def add_round_counts(figure: go.Figure, scene: RoundScene) -> None:
-    """Draw how many samples and tokens each round has, lines stacked."""
-    for axis, name in COUNT_PANELS.items():
-        column = SUMMARY[name]
-        bars = [
-            {
-                "x": line.rows["round"],
-                "y": line.rows[name],
-                "width": scene.bar,
-                "marker_color": scene.colors(
-                    line, scene.theme.quiet if len(scene.lines) == 1 else line.color
-                ),
-                "meta": f", {line.name}" if line.name else "",
-                "hovertemplate": _COUNT_HOVER.format(column.label),
-            }
-            for line in scene.lines
-        ]
-        add_counts(figure, axis, column, bars, scene.theme)
 
 
 def explain_rounds(

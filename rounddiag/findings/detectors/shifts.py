@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
-from rounddiag.findings.noise import Noise
+from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus
 
@@ -65,14 +65,17 @@ def _shifted_ends(view: View) -> list[Evidence]:
     size = np.bincount(segment, weights=view.abs_diff)
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
-    known, num = np.unique(lags[tokens], return_counts=True)
+    fit = fitting_half(view, tokens)
+    if not (tokens & fit).any() or not (tokens & ~fit).any():  # one round alone
+        fit = (np.cumsum(tokens) % 2 == 0) & tokens
+    known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
     more = _stretches(view, (lag,), MIN_TOKENS_SAME_LAG, MIN_GAIN_SAME_LAG)
     new = more[0] & (starts < 0)[segment]
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs_diff[tokens].mean())
-    rest, likely = _shifted_rest(view, tokens, lags)
+    rest, likely = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
     left = float(rest.mean()) if len(rest) else here
     noise = Noise(view=view, sound=~np.isin(view.segment, view.segment[tokens]))
     if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:

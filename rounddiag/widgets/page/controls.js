@@ -71,7 +71,9 @@ function headLine(buttons, onFindings) {
   failed.summary.classList.add("rdx-warn");
   const facts = element("ul", { class: "rdx-chips", "aria-label": "About the batch" });
   const about = dropdown({ label: "i", name: "About the batch", side: "right" }, facts);
-  const node = element("header", { class: "rdx-head" }, name, verdict.node, failed.node, about.node, ...buttons);
+  const evidence = pushButton({ class: "rdx-button", hidden: true }, () => goThere(), "Go to the evidence");
+  const node = element("header", { class: "rdx-head" }, name, verdict.node, evidence, failed.node, about.node, ...buttons);
+  let goThere;
   let overall = {};
 
   function show(head) {
@@ -108,7 +110,12 @@ function headLine(buttons, onFindings) {
     fill(verdict.node.lastChild, lines.map((one) => element("p", {}, ...prose(one))), word && element("p", { class: "rdx-note" }, overall.value), label);
   }
 
-  return { node, show, diagnose };
+  /** Offer to go to the evidence; null takes the offer back. */
+  function offer(go) {
+    [goThere, evidence.hidden] = [go, !go];
+  }
+
+  return { node, show, diagnose, offer };
 }
 
 // What differs and where; and the cause, or what is possible and what decides.
@@ -298,7 +305,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     limit(limits ?? {}, state);
   }
 
-  return { node, show, showError: filter.showError, diagnose: head.diagnose };
+  return { node, show, showError: filter.showError, diagnose: head.diagnose, offer: head.offer };
 }
 
 // What a group of choices is about, above it.

@@ -250,6 +250,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   return {
     node,
     show,
+    showRounds: (figure) => rounds.draw(parseJson(figure)),
     mark,
     samples,
     markFile: cells.markFile,

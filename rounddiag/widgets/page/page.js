@@ -1,6 +1,7 @@
 // @ts-check
 // The explorer: it connects the panes, and keeps the state in step with Python.
 const SELECT_DELAY = 60;
+const UNREAD = 500; // milliseconds in which nobody has read anything
 
 class ExplorerPage {
   numMoves = 0; // made by hand
@@ -234,12 +235,13 @@ class ExplorerPage {
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
+    this.paintedAt ??= performance.now();
     this.diagnose(result);
     this.snapshot.later();
   }
 
   // After the figures, and once for each batch and pair of scores.
-  async diagnose({ state: { batch, a, b }, head }) {
+  async diagnose({ state: { batch, a, b }, head, has_onset: hasOnset }) {
     const key = `${batch} ${a} ${b}`;
     if (this.diagnosed?.key !== key) {
       this.controls.diagnose(undefined, head.num_tokens ? "diagnosing…" : "");
@@ -254,8 +256,18 @@ class ExplorerPage {
     this.steps.judge(found.verdict);
     this.numFindings = found.num_findings;
     this.showDrawer();
-    if (found.opens !== null && !this.numMoves) await this.goToRow({ finding: found.opens });
-    found.opens = null;
+    if (found.has_onset && !hasOnset) this.drawOnset();
+    if (found.opens === null || this.numMoves) return;
+    const goThere = () => this.goToRow({ finding: found.opens });
+    if (performance.now() - this.paintedAt < UNREAD) await goThere();
+    else this.controls.offer(goThere);
+  }
+
+  // The figure of the rounds as the diagnosis marks them.
+  async drawOnset() {
+    const theme = this.theme.now();
+    const reply = await this.kernel.latest("overview", this.kernel.request("rounds", { theme })).catch(ignore);
+    if (reply) await this.overview.showRounds(reply.figure).catch((error) => this.showPageError(error));
   }
 
   // Notes are in the state; all other lists are Python's.
@@ -306,6 +318,7 @@ class ExplorerPage {
   }
 
   showChoice() {
+    if (this.state.finding !== null) this.controls.offer(null);
     this.sample.setState(this.state);
     this.selectionLine.textContent = selectionText(this.selection);
     this.overview.mark(this.state);
