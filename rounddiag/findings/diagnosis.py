@@ -44,7 +44,7 @@ from rounddiag.findings.sentence import (
     write_headline,
 )
 from rounddiag.findings.verdict import Verdict, judge
-from rounddiag.findings.view import View
+from rounddiag.findings.view import View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
@@ -91,7 +91,7 @@ class Diagnosis(Sequence[Finding]):
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
     mass : str
-        That the mean of exp(old - rollout) is not 1, where it must be; else empty.
+        That the mean of exp(old - rollout) is above 1, where it must be 1; else empty.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
     consequence : str
@@ -435,6 +435,8 @@ def _finding(one: Explained, view: View) -> Finding:
 
 def _not_measurable(view: View) -> str:
     """Return why there is nothing to compare; empty if there is something."""
+    if missing := lacks_engine(view.batch, view.a, view.b):
+        return missing.removesuffix(".")
     if len(view) == 0:
         if view.num_nonfinite:
             return (
