@@ -139,12 +139,6 @@ class Place:
         return bool(names & {"role", "token_id", "application"} or is_part)
 
     @property
-    def is_of_text(self) -> bool:
-        """Whether all conditions are about what was written."""
-        names = {one.column for one in self.conditions}
-        return names <= {"role", "token_id", "application"}
-
-    @property
     def is_of_rounds(self) -> bool:
         """Whether all conditions are about rounds."""
         return {one.column for one in self.conditions} <= {"round"}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
 # of each round are, and the diagnosis says so.
-MAX_TOKENS = 1_200_000
+MAX_TOKENS = 2_000_000
 _BLOCK = 256
 _SURE = -1e-3  # nats: 99.9 % likely
 

@@ -75,13 +75,14 @@ def _shifted_ends(view: View) -> list[Evidence]:
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs_diff[tokens].mean())
-    rest, likely = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
+    rest, _ = _shifted_rest(view, tokens, lags)
     left = float(rest.mean()) if len(rest) else here
+    judged = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
     noise = Noise(view=view, sound=~np.isin(view.segment, view.segment[tokens]))
     if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
         return []
     shape = _Shape.from_starts(view, starts)
-    is_undone = noise.is_reached(rest, likely)
+    is_undone = noise.is_reached(*judged)
     # After other ids the trainer reads another context: a lag leaves more than noise.
     if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
         return []
