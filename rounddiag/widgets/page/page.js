@@ -13,6 +13,7 @@ class ExplorerPage {
   /** @type {Uint8Array | null} */
   kept = null; // tokens of the sample
   keptOf = null;
+  paintedAt = 0;
 
   /** `connect` gets listeners, and returns who answers requests. */
   constructor(connect) {
