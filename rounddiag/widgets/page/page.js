@@ -5,6 +5,8 @@ const UNREAD = 500; // milliseconds in which nobody has read anything
 
 class ExplorerPage {
   numMoves = 0; // made by hand
+  /** @type {number | undefined} */
+  paintedAt; // the first time
   /** @type {ReturnType<typeof trajectoryFilm>} */
   film;
   /** @type {string[]} */
