@@ -112,7 +112,10 @@ def _sample_fields(number: int, turns: Iterable[Sequence[Any]]) -> dict[str, Any
     marks = np.repeat(*np.array(sizes, dtype=np.int64).reshape(-1, 2).T)
     return {
         "turns": known,
-        "images": images,
+        "images": [
+            replace(shot, round=None) if shot.round == num_rounds else shot
+            for shot in images  # none follows the last
+        ],
         "response_mask": (marks > 0).astype(np.uint8),
         "pieces": np.array(ends[1:], dtype=np.int32),
         "round_ids": np.maximum.accumulate(marks).astype(np.int32),

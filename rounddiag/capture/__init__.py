@@ -10,8 +10,8 @@
 `snapshot`          the copy of a batch in host memory; several of one step, joined
 `sampling`          which samples keep their screenshots, and copies of those
 `step_file`         `save_batch`; builds the batch of a step and writes its file
-`judge`             the verdict on recorded steps, from a child process; `judging`
-                    is what runs in it
+`verdict_worker`    the verdict on recorded steps, from a child process;
+                    `verdict_child` is what runs in it
 `writer`            the background thread, which never raises into the trainer
 ==================  ================================================================
 """

@@ -31,12 +31,6 @@ _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
 class Options:
     """The validated options of a `Recorder`, which documents them.
 
-    Raises
-    ------
-    BatchError
-        If an option is out of range, `folder` is a URL and `fsspec` is missing, JSON
-        cannot represent the facts, or the path of the tokenizer does not exist.
-
     Examples
     --------
     >>> options = Options(folder="/data/diag", every=10)
@@ -145,12 +139,12 @@ def remove_stale_files(folder: str) -> None:
                     file.unlink()
 
 
-def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
+def checked_tokenizer(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
     """Return the path or name of a tokenizer.
 
     Examples
     --------
-    >>> tokenizer_name("Qwen/Qwen2.5-VL-7B-Instruct")
+    >>> checked_tokenizer("Qwen/Qwen2.5-VL-7B-Instruct")
     'Qwen/Qwen2.5-VL-7B-Instruct'
     """
     if tokenizer is None:

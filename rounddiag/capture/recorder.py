@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from rounddiag.capture.facts import why_nothing_to_record
-from rounddiag.capture.judge import Judge
 from rounddiag.capture.options import (
     Options,
     absolute_folder,
+    checked_tokenizer,
     make_folder,
     remove_stale_files,
-    tokenizer_name,
 )
 from rounddiag.capture.snapshot import (
     Snapshot,
@@ -34,6 +33,7 @@ from rounddiag.capture.trainer_batch import (
     fetch_queued_image_inputs,
     read_trainer_batch,
 )
+from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Recorder:
                 seed=seed,
                 rank=rank,
                 facts={} if facts is None else facts,
-                tokenizer=tokenizer_name(tokenizer),
+                tokenizer=checked_tokenizer(tokenizer),
                 diagnose=diagnose,
                 on_verdict=on_verdict,
             )
@@ -182,9 +182,9 @@ class Recorder:
         self._options = options
         remove_stale_files(options.folder)
         self._writer = Writer()
-        self._judge = Judge(options)
+        self._verdicts = VerdictWorker(options)
         # Not a method: a recorder that nobody holds any more can be deleted.
-        self._end = partial(_end, self._writer, self._judge)
+        self._end = partial(_end, self._writer, self._verdicts)
         self._process: int | None = None
         self._parts: list[Snapshot] = []
         self._outcome = Outcome(options=options, writer=self._writer)
@@ -199,7 +199,7 @@ class Recorder:
     @property
     def errors(self) -> int:
         """Number of errors so far."""
-        return self._writer.errors + self._judge.errors
+        return self._writer.errors + self._verdicts.errors
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the step that was judged last, for a trainer's logger.
@@ -223,7 +223,7 @@ class Recorder:
             `rounddiag/update_kl` (k3, in nats) and `rounddiag/update_clip_share`
             (importance ratios outside 0.8 to 1.2).
         """
-        return self._judge.take_metrics()
+        return self._verdicts.take_metrics()
 
     def step(self, step: int, batch: Any, *, entropy: Tensor | None = None) -> None:  # noqa: ANN401 verl's classes, which need not be installed
         """Record a step: after the old log-probabilities, before any rejection.
@@ -356,8 +356,8 @@ class Recorder:
             self._process = os.getpid()
             make_folder(self._options.folder)
             atexit.register(self._end)
-        self._judge.start()  # at the exit, where it gets its job, no thread starts
-        job = partial(save_step, tuple(parts), self._options, self._judge)
+        self._verdicts.start()  # at the exit, where it gets its job, no thread starts
+        job = partial(save_step, tuple(parts), self._options, self._verdicts)
         self._writer.put(f"step {parts[0].step}", job)
 
     def __enter__(self) -> Self:
@@ -367,11 +367,11 @@ class Recorder:
         self.close()
 
 
-def _end(writer: Writer, judge: Judge) -> None:
+def _end(writer: Writer, verdicts: VerdictWorker) -> None:
     """Write the files that wait, and judge them, in 30 s at most."""
     end = time.monotonic() + CLOSE_TIMEOUT
     writer.close()
-    judge.close(max(end - time.monotonic(), 0.0))
+    verdicts.close(max(end - time.monotonic(), 0.0))
 
 
 def _select(inputs: Sequence[Any], samples: Sequence[int]) -> list[Any]:

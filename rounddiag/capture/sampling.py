@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.core.sums import cpu_totals
 from rounddiag.loaders.assembly.images import ImagePlace, image_places, rows_in_memory
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, patch_screenshots
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.capture.trainer_batch import TrainerBatch
 
 Screenshots = tuple[PatchScreenshot, ...]
 RANDOM, WORST = "random", "worst"
@@ -84,7 +80,7 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
     return means
 
 
-def read_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
+def view_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
     """Return the screenshots of a sample, as views of the trainer's pixels."""
     pixels = _tensor(image_inputs, "pixel_values")
     grid = _tensor(image_inputs, "image_grid_thw")
@@ -101,7 +97,7 @@ def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
 
 def copy_screenshots(image_inputs: Any, max_bytes: int) -> Screenshots | None:  # noqa: ANN401 as above
     """Copy the screenshots of a sample, one frame of each in bfloat16."""
-    screenshots = read_screenshots(image_inputs)
+    screenshots = view_screenshots(image_inputs)
     if sum(map(num_copied_bytes, screenshots)) > max_bytes:
         return None
     return tuple(

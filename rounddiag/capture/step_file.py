@@ -18,7 +18,7 @@ from rounddiag.capture.sampling import (
     SampleOrder,
     encode_screenshots,
     order_samples,
-    read_screenshots,
+    view_screenshots,
 )
 from rounddiag.capture.snapshot import Snapshot, join_parts
 from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.capture.judge import Judge
+    from rounddiag.capture.verdict_worker import VerdictWorker
 
 
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
@@ -97,7 +97,7 @@ def save_batch(
     trainer_batch = read_trainer_batch(data)
     batch = build_batch(trainer_batch, step)
     inputs = trainer_batch.image_inputs[:images]
-    screenshots = dict(enumerate(map(read_screenshots, inputs)))
+    screenshots = dict(enumerate(map(view_screenshots, inputs)))
     batch = replace(batch, images=encode_screenshots(batch, screenshots))
     write_batch(batch, path)
 
@@ -124,7 +124,9 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     return batch
 
 
-def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None:
+def save_step(
+    parts: Sequence[Snapshot], options: Options, verdicts: VerdictWorker
+) -> None:
     """Write the file of a step under its final name once complete; have it judged."""
     snapshot = join_parts(parts)
     order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
@@ -133,11 +135,11 @@ def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None
     batch = _saved_samples(whole, order)
     save_in(options.folder, options.file_name(snapshot.step), batch)
     if "current" in whole.scores:
-        judge.add_metrics(snapshot.step, _update_metrics(whole))
-    if judge.is_due(snapshot.step, len(parts)):
+        verdicts.add_metrics(snapshot.step, _update_metrics(whole))
+    if verdicts.is_due(snapshot.step, len(parts)):
         is_whole = batch is whole and not is_url(options.folder)
         copy = None if is_whole else _temporary_copy(whole)
-        judge.put(snapshot.step, options.path(snapshot.step), copy)
+        verdicts.put(snapshot.step, options.path(snapshot.step), copy)
 
 
 def _update_metrics(batch: Batch) -> dict[str, float]:

@@ -306,7 +306,7 @@ def _add_watch(commands: Commands) -> None:
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="between two looks for new steps; default: 30",
+        help="between two checks for new steps; default: 30",
     )
     command.add_argument(
         "--json", action="store_true", help="print one JSON object per step"

@@ -58,7 +58,7 @@ def judge_steps(
     """Write a line for each step and each event; return the exit code for all.
 
     It ends with the last step; of a run that is watched, at the first that fails.
-    `every` seconds are then between two looks for a folder that is away.
+    `every` seconds are then between two tries to open a folder that is away.
     """
     codes = {PASSED}
     seen: dict[int, None] = {}

@@ -1,7 +1,7 @@
 """A named value per sample, round or token, of which some are unknown.
 
 ============  ======================================================================
-`catalogue`   `Catalogue`: the columns of a batch by name; `register` adds one
+`catalogue`   `Catalogue`: the columns of a batch by name; `register_column` adds one
 `column`      `Column`: values, what is known, codes; its scope and its kind
 `phrases`     a condition in words: "on rank 3", "from round 5 on"
 `predicates`  conditions on a column, and the rows that meet them
@@ -9,7 +9,7 @@
 ============  ======================================================================
 """
 
-from rounddiag.columns.catalogue import Catalogue, register
+from rounddiag.columns.catalogue import Catalogue, register_column
 from rounddiag.columns.column import Column, Kind, Scope, Source
 
-__all__ = ["Catalogue", "Column", "Kind", "Scope", "Source", "register"]
+__all__ = ["Catalogue", "Column", "Kind", "Scope", "Source", "register_column"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.columns.column import (
     Column,
     Kind,
@@ -20,9 +21,6 @@ from rounddiag.columns.column import (
 )
 from rounddiag.schema import TOKENS
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-
 AnyBatch: TypeAlias = Any  # a Batch: the layer above
 # Returns the source of a column, None for a batch that lacks it, and reads nothing.
 Make: TypeAlias = Callable[[AnyBatch], "Source | None"]
@@ -30,12 +28,12 @@ _made: dict[str, tuple[Scope, Kind, Make]] = {}
 _KEYS = ("sample", "round")  # of `round_columns`
 
 
-def register(name: str, scope: Scope, kind: Kind, make: Make) -> None:
+def register_column(name: str, scope: Scope, kind: Kind, make: Make) -> None:
     """Add a column that is made of a batch's fields.
 
     Examples
     --------
-    >>> register("length", "sample", "number", lambda batch: batch.lengths.numpy)
+    >>> register_column("length", "sample", "number", lambda batch: batch.lengths.numpy)
     >>> import rounddiag as rd
     >>> rd.load("sample_data/healthy.parquet").columns.made("length").values()[:3]
     array([60, 12, 59])
@@ -160,10 +158,10 @@ def _num_tokens(batch: AnyBatch) -> Source:
     return read
 
 
-register("sample_id", "sample", "text", lambda batch: _texts(batch.sample_ids))
-register("group_id", "sample", "text", lambda batch: _texts(batch.group_ids))
-register("reward", "sample", "number", _rewards)
-register("num_rounds", "sample", "number", _num_rounds)
-register("num_tokens", "sample", "number", _num_tokens)
-register("sample", "round", "name", lambda b: partial(_of_rounds, b, "sample"))
-register("round", "round", "number", lambda b: partial(_of_rounds, b, "round"))
+register_column("sample_id", "sample", "text", lambda batch: _texts(batch.sample_ids))
+register_column("group_id", "sample", "text", lambda batch: _texts(batch.group_ids))
+register_column("reward", "sample", "number", _rewards)
+register_column("num_rounds", "sample", "number", _num_rounds)
+register_column("num_tokens", "sample", "number", _num_tokens)
+register_column("sample", "round", "name", lambda b: partial(_of_rounds, b, "sample"))
+register_column("round", "round", "number", lambda b: partial(_of_rounds, b, "round"))

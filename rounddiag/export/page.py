@@ -29,7 +29,7 @@ from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
@@ -95,7 +95,7 @@ def report(
         name = PurePath(batch.path).name or batch.path
         html = sections_page(name, _run_sections(batch))
     else:
-        batch = measure(batch).require_batch()
+        batch = open_measured(batch).require_batch()
         state = {"a": a, "b": b, "notes": [*notes]}
         diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
         html = _explorer_page(_title(batch), diagnosis, replies)

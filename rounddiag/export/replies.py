@@ -49,7 +49,7 @@ def collect_replies(
     if len(found):
         first = first_with_tokens(found)
         session.change({"finding": first, "layout": {"list": "findings"}})
-    chosen = choose_samples(session, worst, samples)
+    chosen = samples_of_page(session, worst, samples)
     replies = _replies(session, chosen)
     total = 2 * len(_metrics(session)) + len(_groups(session)) + 10 + 3 * len(chosen)
     total += len(found) + sum(len((batch.images or {one: ()})[one]) for one in chosen)
@@ -57,7 +57,7 @@ def collect_replies(
     return found, iter(bar)
 
 
-def choose_samples(
+def samples_of_page(
     session: Session, worst: int, samples: int | Sequence[int | str]
 ) -> list[int]:
     """Return the samples of the evidence, the worst ones, and those drawn or named.

@@ -28,7 +28,7 @@ from rounddiag.figures._parts.data import (
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.schema import DIFF, Pair
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.text import visible
 from rounddiag.wording import pluralize
 
@@ -180,7 +180,13 @@ def text_by_round(part: pd.DataFrame, pair: Pair) -> dict[int, str]:
     is_start |= np.array([text != "" for text in texts], dtype=bool)
     starts = np.flatnonzero(is_start).tolist()
     parts = [values[start:stop] for start, stop in pairwise([*starts, len(texts)])]
-    strongest = [max((diff for diff, _, _ in one), key=_strength) for one in parts]
+    strongest = [
+        max(
+            (diff for diff, _, _ in one),
+            key=lambda diff: abs(diff) if np.isfinite(diff) else np.inf,
+        )
+        for one in parts
+    ]
     names = token_classes(np.array(strongest))
     found: defaultdict[int, list[str]] = defaultdict(list)
     for start, one, name in zip(starts, parts, names, strict=True):
@@ -200,10 +206,6 @@ def _span(
         for diff, rollout, old in values
     )
     return f'<span{style} title="{title}">{_escape_token(text)}</span>'
-
-
-def _strength(diff: float) -> float:
-    return abs(diff) if np.isfinite(diff) else np.inf
 
 
 def _escape_token(text: str) -> str:
@@ -335,7 +337,7 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data = measure(batch, a, b)
+    data = open_measured(batch, a, b)
     batch, pair = data.require_batch(), short_pair(data.pair)
     sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)

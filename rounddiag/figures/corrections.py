@@ -21,7 +21,7 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text, wrap
 from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS, Correction
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 _TITLE = "What corrections do to the update"
 _ROW, _BOTTOM = 24, 84  # pixels
@@ -66,7 +66,7 @@ def plot_corrections(
     >>> list(rd.plot_corrections(batch, ["none", "tis"]).data[0].x)
     [1.0, 1.0]
     """
-    inputs = measure(data, a, b)
+    inputs = open_measured(data, a, b)
     rows = _get_rows(inputs, names)
     colors = theme_of(theme)
     if not rows["num_tokens"].any():

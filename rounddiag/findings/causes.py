@@ -138,6 +138,10 @@ CAUSES: dict[str, Cause] = {
         incidents=2,
         scopes=_scopes("first last content"),
     ),
+    "mask_offset": Cause(
+        meaning="a mask that is moved against the generated tokens",
+        decides="Compare the mask with the template around each round.",
+    ),
     "mask_punched": Cause(
         meaning="holes that a rejection rule left in the mask",
         decides="Save the batch before the rejection.",

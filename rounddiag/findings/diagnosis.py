@@ -37,10 +37,15 @@ from rounddiag.findings.reference import (
     named_range,
     relative_to,
 )
-from rounddiag.findings.sentence import describe_place, write_advice, write_headline
+from rounddiag.findings.sentence import (
+    describe_mass,
+    describe_place,
+    write_advice,
+    write_headline,
+)
 from rounddiag.findings.verdict import Verdict, judge
-from rounddiag.findings.view import View
-from rounddiag.stats.inputs import measure
+from rounddiag.findings.view import View, lacks_engine
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -85,6 +90,8 @@ class Diagnosis(Sequence[Finding]):
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
         A warning about all numbers, such as that the rounds are unknown; empty if none.
+    mass : str
+        That the mean of exp(old - rollout) is above 1, where it must be 1; else empty.
     equal_start : str
         Where samples are bitwise equal up to a token and then differ; empty if none.
     consequence : str
@@ -103,6 +110,7 @@ class Diagnosis(Sequence[Finding]):
     is_thinned: bool = field(default=False)
     caveat: str = ""
     equal_start: str = ""
+    mass: str = ""
     consequence: str = ""
 
     @overload
@@ -305,12 +313,12 @@ def diagnose(
     """
     if isinstance(batch, Diagnosable):
         return batch.diagnose(kind=kind)
-    batch = measure(batch).require_batch()
+    batch = open_measured(batch).require_batch()
     kind = kind or _kind_of_pair(a, b)
     if kind is not None:
         named_range(kind)
     if healthy is not None:
-        healthy = measure(healthy).require_batch()
+        healthy = open_measured(healthy).require_batch()
     make = partial(_diagnose, batch, healthy, kind, a, b)
     return keep_on(batch, (kind, a, b), make, healthy)
 
@@ -361,11 +369,12 @@ def _diagnose(
         caveat=_caveat(view),
     )
     view.facts.memo["checks"] = checks
-    view.facts.memo["kind_is_stated"] = is_known
+    view.facts.memo["stated_kind"] = kind if is_known else ""
     if result.reason:
         updates = tuple(_finding(one, view) for one in explain_updates(view))
         return replace(result, findings=updates)
-    result = replace(result, equal_start=describe_equal_start(batch, a, b))
+    start = describe_equal_start(batch, a, b)
+    result = replace(result, equal_start=start, mass=describe_mass(view))
     explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
@@ -434,6 +443,8 @@ def _finding(one: Explained, view: View) -> Finding:
 
 def _not_measurable(view: View) -> str:
     """Return why there is nothing to compare; empty if there is something."""
+    if missing := lacks_engine(view.batch, view.a, view.b):
+        return missing.removesuffix(".")
     if len(view) == 0:
         if view.num_nonfinite:
             return (

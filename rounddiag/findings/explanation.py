@@ -14,14 +14,17 @@ from rounddiag.findings.causes import (
     name_candidates,
 )
 from rounddiag.findings.conditions import VERSIONS
+from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
+from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.situation import Situation
 from rounddiag.findings.verdict import BROKEN_KL
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -36,8 +39,11 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 6
 # A fitted effect must show outside of the first place too: this part of its slope.
 MIN_SLOPE, LARGE = 0.5, 5.0
+# Nats by which engines disagree on a token that one of them finds likely: martingale's
+# rule, found on a real run.
+FAR = 2.0
 # Zeros that another fact or reversal has explained are no fills.
-_OWN_ZEROS = frozenset({"mask_too_wide", "swapped_rows"})
+_OWN_ZEROS = frozenset({"mask_offset", "mask_too_wide", "swapped_rows"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,12 +88,15 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     for failed in failed_checks(view):
         take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
+        num = len(found)
         while len(found) < MAX_FINDINGS and len(left):
             known = {one.evidence.cause for one in found}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
                 break
             take(*best)
+        if formulas and len(found) == num:
+            break  # nothing was taken out of the other tokens
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
         found += [replace(one, indices=indices[one.indices]) for one in places]
@@ -95,9 +104,41 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
+    found += _confident(left, np.flatnonzero(np.isin(view.flat, left.flat)), total)
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left
+
+
+def _confident(view: View, indices: Array, total: float) -> list[Explained]:
+    """Return the tokens that one engine is sure of and the other is not, as a fact.
+
+    Rounding makes none in a dense model: the largest |diff| of the sound pair of
+    `reference.SHAPE` is 0.53 nat. A router can, and so can weights of few bits.
+    """
+    likely = np.maximum(view.log_prob_a, view.log_prob_b) >= np.log(0.5)
+    tokens = likely & (view.abs_diff > FAR)
+    if not tokens.any():
+        return []
+    num_clusters = len(np.unique(view.cluster[tokens]))
+    is_bug = view.facts.memo.get("stated_kind") in DENSE and num_clusters > 1
+    num = pluralize(int(tokens.sum()), "token")
+    evidence = Evidence(
+        cause="unknown",
+        severity="bug" if is_bug else "note",
+        tokens=tokens,
+        adds_mismatch=is_bug,
+        where={
+            "fact": f"{num} that one engine finds likely, and the other less likely by"
+            f" more than {FAR:g} nats"
+        },
+        shown=f"Rounding in a {view.usual.meaning} makes no such token."
+        if is_bug
+        else "Rounding in a dense model makes none; a router of experts can.",
+        next_step=NEXT_STEP,
+    )
+    one = _undo(view, "fact", evidence, total)[0]
+    return [replace(one, indices=indices[one.indices])]
 
 
 def explain_updates(view: View) -> list[Explained]:
@@ -197,6 +238,15 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         )
         cause = _older_weights(view, place)
         share = float(view.abs_diff[tokens].sum()) / total
+        constant = undo_bias(view, tokens)
+        if constant is not None:
+            yield Explained(
+                kind="reversal",
+                evidence=replace(constant, where=where),
+                indices=np.flatnonzero(tokens),
+                share=share,
+            )
+            continue
         if cause:
             evidence = replace(evidence, cause=cause, shown=_say_versions(place))
             yield Explained(

@@ -153,8 +153,7 @@ class Finding:
     @property
     def name(self) -> str:
         """Its cause in words for a table."""
-        is_named = self.kind in ("fact", "reversal")
-        return self.cause.replace("_", " ") if is_named else "not known"
+        return "not known" if self.cause == "unknown" else self.cause.replace("_", " ")
 
     @property
     def is_bug(self) -> bool:

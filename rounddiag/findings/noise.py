@@ -19,6 +19,24 @@ MOST = 2.0
 LARGE = 3.0  # nats: one token beyond it weighs no more
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _MIN_TOKENS = 200  # to tell the noise of 24 bins
+# Fewer clusters of samples are not divided: their rounds are.
+_MIN_CLUSTERS = 10
+
+
+def fitting_half(view: View, tokens: Array) -> Array:
+    """Return the tokens on which a reversal of some tokens is fitted; a bool array.
+
+    It is judged on the others. They are of other clusters, from ten clusters on; else
+    every second round, and of one round every second sample.
+    """
+    for parts, least in ((view.cluster, _MIN_CLUSTERS), (view.round, 2)):
+        known = np.unique(parts[tokens])
+        if len(known) >= least:
+            break
+    else:
+        parts, known = view.sample, np.unique(view.sample[tokens])
+    half: Array = np.searchsorted(known, parts) % 2 == 0
+    return half
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,6 +77,14 @@ class Noise:
             near = mean_by_bin(view.log_prob_b[self.sound], size, log_probs)
             return max(float(near.mean()), _LEAST)
         return max(float(usual.of_tokens(log_probs).mean()), _LEAST)
+
+    def is_undone(self, before: Array, after: Array, log_probs: Array) -> bool:
+        """Return whether |diff| falls to the noise, and loses most of its excess."""
+        if not self.is_reached(after, log_probs) or not len(before):
+            return False
+        here, left = (float(np.minimum(one, LARGE).mean()) for one in (before, after))
+        noise = self.of(log_probs)
+        return here > MOST * noise and left - noise <= (here - noise) / 2
 
     def is_reached(self, rest: Array, log_probs: Array) -> bool:
         """Return whether |diff| that is left is noise at tokens that are so likely."""

@@ -37,7 +37,7 @@ from rounddiag.findings.slices import (
     scan,
     select_cells,
 )
-from rounddiag.stats.inputs import measure
+from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -139,12 +139,6 @@ class Place:
         return bool(names & {"role", "token_id", "application"} or is_part)
 
     @property
-    def is_of_text(self) -> bool:
-        """Whether all conditions are about what was written."""
-        names = {one.column for one in self.conditions}
-        return names <= {"role", "token_id", "application"}
-
-    @property
     def is_of_rounds(self) -> bool:
         """Whether all conditions are about rounds."""
         return {one.column for one in self.conditions} <= {"round"}
@@ -198,7 +192,7 @@ def places(
 
     from rounddiag.findings.view import View
 
-    batch = measure(batch).require_batch()
+    batch = open_measured(batch).require_batch()
     usual = named_range(guess_kind(batch)[0])  # what `diagnose` judges by
     found = find_places(View.from_batch(batch, a, b, usual))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]

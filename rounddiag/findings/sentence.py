@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
     from rounddiag.findings.finding import Finding
@@ -138,7 +138,7 @@ def _describe_level(diagnosis: Diagnosis) -> str:
         )
         return f"{opening}: {mean}, and {number} cannot be compared with others."
     if level.kl > BROKEN_KL:
-        mean += f", and the k3 estimate of KL {level.kl:.2g}, above {BROKEN_KL:g}"
+        mean += f", and the k3 estimate of KL {level.kl:.3g}, above {BROKEN_KL:g}"
     if diagnosis.verdict == "healthy":
         return f"{opening}: {mean}, and no place stands out."
     return f"{opening}: {mean}; no place stands out."
@@ -150,7 +150,44 @@ def write_advice(diagnosis: Diagnosis) -> str:
         f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
         for one in diagnosis.updates
     ]
-    return " ".join(filter(None, [*updates, _advise(diagnosis)]))
+    return " ".join(filter(None, [*updates, diagnosis.mass, _advise(diagnosis)]))
+
+
+# Names and values in `meta["sampling"]` without which a sampler is the whole model at
+# temperature 1.
+_WHOLE = {
+    "temperature": (1,),
+    "top_p": (None, 1),
+    "top_k": (None, 0, -1),
+    "min_p": (None, 0),
+    "repetition_penalty": (None, 1),
+}
+
+
+def describe_mass(view: View) -> str:
+    """Return that the mean of exp(old - rollout) is above 1; empty if it may be 1.
+
+    It is 1 over ids that were drawn from the recorded distribution, whatever the other
+    engine is: the file must state that this is the sampler's. A bet of half of what one
+    has on each token multiplies it by 200 with a probability of 1/200 at most (Ville).
+    A mean below 1 proves nothing: the few large terms may be missing.
+    """
+    sampling = view.batch.meta.get("sampling")
+    if (view.a, view.b) != ("old", "rollout") or not isinstance(sampling, Mapping):
+        return ""
+    is_whole = sampling.get("temperature") is not None and all(
+        sampling.get(name) in values for name, values in _WHOLE.items()
+    )
+    is_processed = "processed" in str(sampling.get("logprobs_mode"))
+    if not (is_whole or is_processed) or not len(view):
+        return ""
+    ratio = np.exp(view.diff)
+    if not np.log1p((ratio - 1) / 2).sum() > -np.log(LEVEL):
+        return ""
+    return (
+        f"The mean of exp(old - rollout) is {ratio.mean():.3g}, and 1 for ids that the"
+        " sampler drew: the ids or the mask are not the sampler's."
+    )
 
 
 def _advise(diagnosis: Diagnosis) -> str:
@@ -166,7 +203,7 @@ def _advise(diagnosis: Diagnosis) -> str:
     first, *others = bugs
     parts = [_name(first)]
     names = dict.fromkeys(
-        one.location if one.cause == first.cause else _meaning(one)
+        one.location if one.cause in (first.cause, "unknown") else _meaning(one)
         for one in others
         if one.kind != "place"
     )
@@ -182,7 +219,7 @@ def _advise(diagnosis: Diagnosis) -> str:
 def _name(finding: Finding) -> str:
     """Return the cause and how it was shown, or the candidates and what decides."""
     if finding.kind in ("fact", "reversal"):
-        name = _meaning(finding)
+        name = "cause not known" if finding.cause == "unknown" else _meaning(finding)
         return f"{name[:1].upper()}{name[1:]}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"

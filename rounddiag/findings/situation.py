@@ -195,7 +195,7 @@ def _refuted(view: View) -> set[str]:
         "logit_processor": differs_at_seen_ids,
     }
     refuted = {name for name, relation in relations.items() if not relation(view)}
-    if view.facts.memo.get("kind_is_stated") and not view.usual.is_routed:
+    if view.facts.memo.get("stated_kind") and not view.usual.is_routed:
         refuted.add("moe_routing")
     if int(view.round.max(initial=0)) == 0:
         refuted.add("context_masked")

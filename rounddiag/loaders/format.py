@@ -19,26 +19,18 @@ class Format:
 
     Attributes
     ----------
-    name : str
-        Its name in messages and tables.
-    framework : str
-        What writes it.
-    files : tuple of str
-        Patterns of file names, for `PurePath.match`.
-    keys : tuple of str
-        Names that identify it, all required: keys of a dictionary or of a JSON line,
-        columns of a table, the class of an object.
-    read : callable
-        Builds a Batch from the content of a file and its source.
-    verified : str
-        Which writer wrote the file that this was tested on; empty if the test file was
-        made from the writer's source code.
-    in_parts : bool
-        Whether one step may be split over several files.
-    trajectories : callable, optional
-        Reads the same as `Trajectory` objects, for `attach`.
-    reason : str
-        What a file of it lacks, if it cannot be opened; `read` raises that error.
+    name: its name in messages and tables.
+    framework: what writes it.
+    files: patterns of file names, for `PurePath.match`.
+    keys: names that identify it, all required: keys of a dictionary or of a JSON
+        line, columns of a table, the class of an object.
+    read: builds a Batch from the content of a file and its source.
+    verified: which writer wrote the file that this was tested on; empty if the test
+        file was made from the writer's source code.
+    in_parts: whether one step may be split over several files.
+    trajectories: reads the same as `Trajectory` objects, for `attach`.
+    reason: what a file of it lacks, if it cannot be opened; `read` raises that
+        error.
     """
 
     name: str

@@ -32,8 +32,7 @@ back to the noise, better than every other one.
 
 from rounddiag.proof.experiment import prove
 from rounddiag.proof.hypotheses import register
-from rounddiag.proof.proof import Proof
+from rounddiag.proof.proof import Proof, load_proof
 from rounddiag.proof.rescoring import rescore
-from rounddiag.proof.saving import load_proof
 
 __all__ = ["Proof", "load_proof", "prove", "register", "rescore"]

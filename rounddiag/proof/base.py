@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,14 +11,10 @@ import torch
 from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.samples import MOST
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 SIZES = (2, 5)  # samples: more only where the first do not decide
 GIVEN = "the model given"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rounddiag.proof.template import Template
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _BEFORE, _WRITTEN, _AFTER = "\ue000", "\ue001", "\ue002"  # in no text
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from rounddiag._typing import Array
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import LogSoftmaxBfloat16
 from rounddiag.proof.noise import scale_residuals
-from rounddiag.proof.scorer import StoppedError
+from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.trajectory import read_scores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.scorer import Scorer
-    from rounddiag.proof.scores import ScoreTable
 
 _SHIFTS = (-2, -1, 1, 2)
 _LEAST_FILLED = 6

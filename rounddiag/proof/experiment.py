@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
-from rounddiag.proof.base import find_base
+from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.engines.server import ServerEngine
@@ -30,28 +34,18 @@ from rounddiag.proof.hypotheses.hypothesis import (
 from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
-from rounddiag.proof.plan import announce, plan_proof
-from rounddiag.proof.proof import NOTHING_CHANGED
+from rounddiag.proof.plan import Plan, announce, plan_proof
+from rounddiag.proof.proof import NOTHING_CHANGED, Proof
 from rounddiag.proof.samples import MOST, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
-from rounddiag.proof.search import ALIKE, KEPT, Search, is_exact
+from rounddiag.proof.search import ALIKE, KEPT, Finalists, Search, is_exact
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.base import Base
-    from rounddiag.proof.plan import Plan
-    from rounddiag.proof.proof import Proof
-    from rounddiag.proof.search import Finalists
-
 FIRST, SECOND = 2, 5  # samples
+MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
 MOST_FAILURES = 3  # of a server, one after the other
 STOPPED = (KeyboardInterrupt, ServerError, StoppedError)
 FURTHER = "further samples"
@@ -89,7 +83,7 @@ class Experiment:
         or when a server fails, what is known by then is judged.
         """
         first = self.order[: min(FIRST, self.most)]
-        self._cut(first)
+        self.scorer.limits = self._limits(first, 2 * LEAST_TOKENS)
         self.plan = self._announce(first)
         results: list[EngineResult] = []
         try:
@@ -152,21 +146,28 @@ class Experiment:
             families = {one.name for one, _ in chosen}
         return [one for one, _ in chosen if one in self.known], families
 
-    def _cut(self, samples: Sequence[int]) -> None:
-        """End samples after the rounds that show a fault.
+    def _limits(
+        self, samples: Sequence[int], number: int, *, by_round: bool = True
+    ) -> dict[int, int]:
+        """Return where samples may end: so many tokens before it are far off.
 
-        Twice the tokens that a proof needs have to be far off.
+        By default after the round of the last of them.
         """
         table = self.scorer.table(samples)
         far = np.zeros(len(table), dtype=bool)
         for engine in table.engines:
             left = np.abs(table.residual(engine, table.base))
             far |= left > MATTERS * noise_floor(table, engine)
+        found = {}
         for sample in samples:
-            rounds = table.round[far & (table.sample == sample)]
-            if len(rounds) >= 2 * LEAST_TOKENS:
-                last = int(np.sort(rounds)[2 * LEAST_TOKENS - 1])
-                self.scorer.limits[sample] = self.scorer.samples[sample].rounds[last][1]
+            one, mine = self.scorer.samples[sample], table.sample == sample
+            at = np.flatnonzero(far[mine])[:number]
+            if len(at) == number:
+                last = int(one.targets[at[-1]])
+                found[sample] = last + 1
+                if by_round:
+                    found[sample] = next(stop for _, stop in one.rounds if stop > last)
+        return found
 
     def _groups(self) -> Iterator[tuple[Cost, list[Hypothesis]]]:
         """Yield hypotheses, and of which cost all were tried then.
@@ -228,7 +229,8 @@ class Experiment:
 
     def _fit_numbered(self, samples: Sequence[int]) -> list[Hypothesis]:
         """Fit whole numbers to engines that nothing reproduces, on one sample."""
-        few = samples[:1]
+        few, limits = samples[:1], self.scorer.limits
+        self.scorer.limits = self._limits(few, MANY, by_round=False)
         table = self.scorer.table(few)
 
         def compute(one: Hypothesis) -> Array:
@@ -249,6 +251,7 @@ class Experiment:
                     continue
                 if one is not None:
                     found[one.name] = one
+        self.scorer.limits = limits
         tried = {one.name for one in self.known}
         new = [one for name, one in found.items() if name not in tried]
         self.known += new

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.noise import log_density
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
 _EQUAL = 8.0  # nats before tempering: one after it
@@ -73,14 +70,14 @@ def fit_family(
     before = _fitness(table, table.residual(engine, table.base))
     if family.is_continuous and found > before - WORSE:
         value, found = _refine(family.grid, best, found, fitness)
-    elif family.is_ordered and found > before:
-        value = _climb(family.grid, best, found, fitness)
+    elif family.is_ordered and found > before - WORSE:
+        value, found = _climb(family.grid, best, found, fitness)
     return family.at(value) if found > before else None
 
 
 def _climb(
     grid: Sequence[float], best: int, found: float, fitness: Callable[[float], float]
-) -> float:
+) -> tuple[float, float]:
     """Search whole numbers between the neighbours of the best, by halved steps."""
     value = grid[best]
     around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
@@ -95,7 +92,7 @@ def _climb(
             if worth > found:
                 value, found = each, worth
         step //= 2
-    return value
+    return value, found
 
 
 def _fitness(table: ScoreTable, residual: Array) -> float:

@@ -9,22 +9,17 @@ all tokens of one engine count, against the scorer's own noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.findings import Diagnosis
 from rounddiag.findings.bins import bins, quantile_edges
-from rounddiag.proof.scores import clip_log_probs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis
-    from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable, clip_log_probs
 
 MOST = 2.0  # times what is usual
 _CONFIDENCE = 0.95

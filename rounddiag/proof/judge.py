@@ -18,10 +18,10 @@ if all of these hold:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.noise import (
     LEAST_SPREAD,
@@ -29,11 +29,7 @@ from rounddiag.proof.noise import (
     log_density,
     scale_residuals,
 )
-from rounddiag.proof.scores import MATTERS
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import MATTERS, ScoreTable
 
 TEMPER = 1 / 8  # tokens of a sample are dependent
 CAP = 4.0  # nats that one token can add before tempering

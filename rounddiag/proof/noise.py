@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
+from rounddiag._typing import Array
 
 FREEDOM = 3.0  # of Student's t: engines have tails
 LEAST_SPREAD = 0.02  # below it the log-prob's own rounding is larger

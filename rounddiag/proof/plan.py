@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.engine import ELEMENTS
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.scorer import Scorer
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.scorer import Scorer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
-from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
+from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
+from rounddiag.proof.plan import Plan
+from rounddiag.proof.saving import read_proof, write_proof
 from rounddiag.wording import join_names, pluralize, printable
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping
-
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.proof.judge import Opinion
-    from rounddiag.proof.plan import Plan
 
 Verdict: TypeAlias = Literal[
     "proved",
@@ -191,9 +188,9 @@ class Proof:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, which `rounddiag.load_proof` reads on any machine."""
-        from rounddiag.proof.saving import save_proof
-
-        save_proof(self, path)
+        left = {"batch", "go_on"}  # written apart; of this process
+        kept = {name: value for name, value in vars(self).items() if name not in left}
+        write_proof(kept, self.batch, Path(path))
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -238,6 +235,45 @@ class Proof:
 
     def _call(self, engine: str) -> str:
         return ONLY if len(self.base) == 1 else ENGINE_NAMES.get(engine, engine)
+
+
+def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proof:
+    """Read a proof that `rounddiag prove FILE --model MODEL -o proof.json` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+    batch : Batch, optional
+        The batch that it is about: text and screenshots are those of its samples then.
+        By default `Proof.batch` has token ids and scores only.
+
+    Returns
+    -------
+    Proof
+
+    Raises
+    ------
+    LoadError
+        If the file is none of a proof, or is about another batch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["last_2_images"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     proof.save(f"{folder}/proof.json")
+    ...     print(rd.load_proof(f"{folder}/proof.json", batch).cause)
+    image_window
+    """
+
+    def make(**fields: Any) -> Proof:  # noqa: ANN401 of a file
+        found = Proof(**fields)
+        repr(found)  # it cannot be printed with fields of other types
+        return found
+
+    return read_proof(path, batch, (Conclusion, Opinion, Plan), make)
 
 
 def _describe(one: Conclusion) -> str:

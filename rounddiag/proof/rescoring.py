@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
-from rounddiag.proof.hypotheses import all_registered, select_hypotheses
+from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
+from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.proof.hypotheses import Hypothesis
 
 RESCORED = "rescored"
 
@@ -41,7 +38,8 @@ def rescore(
     engine : str, path-like, LocalEngine or callable
         As of `prove`: pictures go to a server only if its address is passed here.
     change : str, optional
-        The name of a hypothesis: what is read or computed otherwise.
+        The name of a hypothesis: what is read or computed otherwise. Of a family, with
+        its number: `position_gap_37`.
     samples : sequence of int, optional
         By default all.
     device : str
@@ -88,6 +86,10 @@ def rescore(
 
 
 def _require(name: str) -> Hypothesis:
+    family, _, number = name.rpartition("_")
+    for one in NUMBERED:
+        if one.name == family and number.lstrip("-").isdecimal():
+            return one.at(int(number))
     found = [
         one for one in select_hypotheses(all_registered(), [name]) if one.name == name
     ]

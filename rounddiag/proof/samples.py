@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
-from rounddiag.proof.scorer import STANDARD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.scorer import STANDARD, Scorer
 
 MOST = 16
 _EVERY = 3  # one sample in three is a control

@@ -4,80 +4,50 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.parquet.writer import write_atomically
-from rounddiag.proof.judge import Opinion
-from rounddiag.proof.plan import Plan
-from rounddiag.proof.proof import Conclusion, Proof
 from rounddiag.schema import ORIGINAL_SAMPLE
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-
-    import pandas as pd
-
+Made = TypeVar("Made")
+_NONE: Mapping[str, type] = {}
 _KIND = "rounddiag_proof"  # the key that has the version of the format
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
-def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
-    """Write a proof as JSON, with the tokens and scores of its samples."""
-    known = _encode(_fields_of(proof))
-    facts = {_KIND: "1", "proof": known, "batch": _of_batch(proof.batch)}
-    with write_atomically(Path(path)) as partial:
+def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
+    """Write the fields of a proof as JSON, with the tokens and scores it is about."""
+    facts = {_KIND: "1", "proof": _encode(dict(fields)), "batch": _of_batch(batch)}
+    with write_atomically(path) as partial:
         partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
 
 
-def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proof:
-    """Read a proof that `rounddiag prove FILE --model MODEL -o proof.json` wrote.
-
-    Parameters
-    ----------
-    path : path-like
-    batch : Batch, optional
-        The batch that it is about: text and screenshots are those of its samples then.
-        By default `Proof.batch` has token ids and scores only.
-
-    Returns
-    -------
-    Proof
-
-    Raises
-    ------
-    LoadError
-        If the file is none of a proof, or is about another batch.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> proof = rd.prove(batch, "sample_data/model", hypotheses=["last_2_images"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     proof.save(f"{folder}/proof.json")
-    ...     print(rd.load_proof(f"{folder}/proof.json", batch).cause)
-    image_window
-    """
+def read_proof(
+    path: object,
+    batch: Batch | None,
+    kinds: Sequence[type],
+    make: Callable[..., Made],
+) -> Made:
+    """Make a proof of the fields in a file, some of which are of these kinds."""
+    by_name = {kind.__name__: kind for kind in kinds}
     try:
         facts = parse_json(
-            Path(path).read_bytes(), {_KIND: str, "proof": dict, "batch": dict}
+            Path(str(path)).read_bytes(), {_KIND: str, "proof": dict, "batch": dict}
         )
         small = _to_batch(facts["batch"])
         if batch is not None:
             small = _with_scores(path, batch, small)
-        found = Proof(**_decode(facts["proof"]), batch=small)
-        repr(found)
+        return make(**_decode(facts["proof"], by_name), batch=small)
     except LoadError:
         raise
     except RounddiagError as error:
@@ -86,7 +56,6 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
         raise _error(path, error.strerror or "a file that cannot be read") from error
     except Exception as error:
         raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
-    return found
 
 
 def _error(path: object, found: str) -> LoadError:
@@ -113,7 +82,7 @@ def _encode(value: Any) -> Any:  # noqa: ANN401, PLR0911 one line a type
     if isinstance(value, Mapping):
         return _tagged("mapping", [[str(name), value[name]] for name in value])
     if is_dataclass(value):
-        return _tagged(type(value).__name__, _fields_of(value))
+        return _tagged(type(value).__name__, vars(value))
     return _tagged("frame", {name: column.tolist() for name, column in value.items()})
 
 
@@ -121,23 +90,16 @@ def _tagged(kind: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 of many ty
     return {"type": kind, "value": _encode(value)}
 
 
-def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 a dataclass
-    left = {"batch", "go_on"}  # written apart; of this process
-    names = [one.name for one in fields(value) if one.name not in left]
-    return {name: getattr(value, name) for name in names}
-
-
-def _decode(value: Any) -> Any:  # noqa: ANN401 of many types
+def _decode(value: Any, kinds: Mapping[str, type] = _NONE) -> Any:  # noqa: ANN401 of many types
     if isinstance(value, list):
-        return tuple(_decode(each) for each in value)
+        return tuple(_decode(each, kinds) for each in value)
     if not isinstance(value, dict):
         return value
-    return _READERS[value["type"]](_decode(value["value"]))
+    name, known = value["type"], _decode(value["value"], kinds)
+    return kinds[name](**known) if name in kinds else _READERS[name](known)
 
 
 def _read_frame(columns: dict[str, tuple[Any, ...]]) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame({name: list(each) for name, each in columns.items()})
 
 
@@ -146,9 +108,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "array": np.array,
     "mapping": dict,
     "frame": _read_frame,
-    "Conclusion": lambda known: Conclusion(**known),
-    "Opinion": lambda known: Opinion(**known),
-    "Plan": lambda known: Plan(**known),
 }
 
 

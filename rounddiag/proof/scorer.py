@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
-from rounddiag.findings import diagnose
+from rounddiag.findings import Diagnosis, diagnose
+from rounddiag.proof.engines import Engine, Readout
+from rounddiag.proof.fitting import OneNumber
 from rounddiag.proof.gate import Reference
 from rounddiag.proof.hypotheses.hypothesis import (
     NEEDS,
@@ -25,15 +30,6 @@ from rounddiag.proof.trajectory import (
     cut_request,
     read_scores,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis
-    from rounddiag.proof.engines import Engine, Readout
-    from rounddiag.proof.fitting import OneNumber
 
 STANDARD = ("old", "rollout")
 # Scores of other weights, and those of a scorer: no engines of this step.
@@ -274,6 +270,7 @@ class Scorer:
             if each.edit is None:
                 continue
             found = each.edit(one, self.samples)
+            found = [found] if isinstance(found, Request) else found
             if not found:
                 return None
             if edited and len(found) == 1 and len(found[0].ids) == len(one.ids):

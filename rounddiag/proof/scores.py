@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.proof.noise import LEAST_SPREAD, fit_scale, scale_residuals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag._typing import Array
 
 MATTERS = 4.0  # times the noise
 FAR = -50.0  # nats: in place of what is impossible

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
-from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.fitting import OneNumber, fit_family
 from rounddiag.proof.hypotheses.caches import kept_rounds
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,
@@ -24,24 +28,15 @@ from rounddiag.proof.judge import (
     judge,
     noise_floor,
 )
-from rounddiag.proof.scorer import StoppedError
+from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.verdict import EngineResult
 from rounddiag.proof.weights import weights_by_sample
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.fitting import OneNumber
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.scorer import Scorer
-    from rounddiag.proof.scores import ScoreTable
-
-    Finalists: TypeAlias = tuple[Sequence[Hypothesis], AbstractSet[str] | None]
-    """Hypotheses, and the names of families that are fitted; None for all."""
-    Chain: TypeAlias = tuple[Hypothesis, ...]
-    Ranking: TypeAlias = list[tuple[Hypothesis, Opinion]]
+Finalists: TypeAlias = tuple[Sequence[Hypothesis], AbstractSet[str] | None]
+"""Hypotheses, and the names of families that are fitted; None for all."""
+Chain: TypeAlias = tuple[Hypothesis, ...]
+Ranking: TypeAlias = list[tuple[Hypothesis, Opinion]]
 
 FEW = 2  # samples to which a number is fitted
 KEPT = 5  # hypotheses of each engine that are scored on more samples

@@ -11,18 +11,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from select import select
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize
 
 from rounddiag.errors import BatchError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Messages = Sequence[Mapping[str, str]]
-
+Messages = Sequence[Mapping[str, str]]
 
 _SECONDS = 10.0  # for one text; templates of published models take milliseconds
 _START = 60.0  # seconds, until a busy machine has imported transformers

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
+from rounddiag.proof.chat import Chat
+from rounddiag.vision import Screenshot
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.chat import Chat
-    from rounddiag.vision import Screenshot
-
-Look: TypeAlias = Literal[
-    "seen",
-    "grey",
-    "white",
-    "black",
-    "pad",
-    "zeros",
-    "coarse_2",
-    "coarse_3",
-    "coarse_4",
-    "blurred_1",
-    "blurred_2",
-    "blurred_4",
-]
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
 
@@ -58,7 +39,7 @@ class Picture:
 
     sample: int
     index: int
-    look: Look = "seen"
+    look: str = "seen"
     scale: float = 1.0
     most: int = 0
 
@@ -185,11 +166,6 @@ class Request:
         """Score no tokens but those between two indices of the sample."""
         inside = (self.source >= begin) & (self.source < stop)
         return replace(self, is_scored=self.is_scored & inside)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is to be scored."""
-        return not bool(self.is_scored[1:].any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.proof.gate import Gate
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
 from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
+from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import WEIGHTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.proof.gate import Gate
-    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-    from rounddiag.proof.judge import Opinion
-    from rounddiag.proof.scorer import Scorer
 
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError
-from rounddiag.proof.engines.adapters import open_adapter
+from rounddiag.proof.engines import Engine
+from rounddiag.proof.engines.adapters import Adapter, open_adapter
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.caches import cached_prompt
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.engines import Engine
-    from rounddiag.proof.engines.adapters import Adapter
-    from rounddiag.proof.scorer import Scorer
-    from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.scores import ScoreTable
 
 WEIGHTS = "weights_"  # the names of hypotheses about checkpoints begin so
 _FACTORS = (0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 4.0)  # of an adapter's strength

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from rounddiag.errors import RounddiagError
 
-Engine: TypeAlias = Literal["local", "ray"]
+RunEngine: TypeAlias = Literal["local", "ray"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ def map_items(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     *,
-    engine: Engine,
+    engine: RunEngine,
     num_bytes: Callable[[Item], int],
     label: str,
     num_threads: int = 1,

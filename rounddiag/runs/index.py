@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from rounddiag._version import __version__
 from rounddiag.errors import LoadError
-from rounddiag.runs.engines import Engine, map_items
+from rounddiag.runs.engines import RunEngine, map_items
 from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
 
@@ -55,7 +55,7 @@ class Index:
 
     """
 
-    def __init__(self, folder: RunFolder, engine: Engine) -> None:
+    def __init__(self, folder: RunFolder, engine: RunEngine) -> None:
         self._folder, self._engine = folder, engine
         self._failed: dict[str, dict[int, str]] = {}  # by what was computed
         self._warned: set[str] = set()  # of which files, by their stamps

@@ -17,7 +17,7 @@ from rounddiag.capture.options import absolute_folder, make_folder, remove_stale
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.runs.engines import Engine, check_engine, map_items
+from rounddiag.runs.engines import RunEngine, check_engine, map_items
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.step_tables import load_step
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
@@ -63,7 +63,7 @@ def ingest(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    engine: Engine = "local",
+    engine: RunEngine = "local",
     images: Images = "thumbnails",
     **options: Any,  # noqa: ANN401 those of `load`
 ) -> Ingestion:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from threading import RLock
 from urllib.parse import quote
 
@@ -28,7 +29,7 @@ from rounddiag.runs.diagnosis import (
     hold_verdicts,
     judged_by,
 )
-from rounddiag.runs.engines import Engine, check_engine
+from rounddiag.runs.engines import RunEngine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
@@ -49,7 +50,7 @@ _BYTES_AT_ONCE = 1 << 26
 def open_run(
     path: str | os.PathLike[str],
     *,
-    engine: Engine = "local",
+    engine: RunEngine = "local",
     tokenizer: object | None = None,
 ) -> Run:
     """Open the step files of a training as one run.
@@ -94,6 +95,18 @@ def open_run(
     return Run(RunFolder(path), engine=engine, tokenizer=tokenizer)
 
 
+def run_in(path: str | os.PathLike[str]) -> Run | None:
+    """Return the run of a folder with several of our step files, else None."""
+    if not Path(path).is_dir():
+        return None
+    try:
+        folder = RunFolder(path)
+        run = None if folder.is_raw else Run(folder, engine="local", tokenizer=None)
+    except LoadError:  # no step files, or several of one step
+        return None
+    return run if run is not None and len(run.steps) > 1 else None
+
+
 def _table_name(*parts: str) -> str:
     """Name a table of the index; `quote` leaves no comma in a part."""
     return ",".join(quote(part, safe="") for part in parts)
@@ -112,7 +125,7 @@ class Run:
     """
 
     def __init__(
-        self, folder: RunFolder, *, engine: Engine, tokenizer: object | None
+        self, folder: RunFolder, *, engine: RunEngine, tokenizer: object | None
     ) -> None:
         self._folder = folder
         self._tokenizer = tokenizer
@@ -156,7 +169,7 @@ class Run:
         Parameters
         ----------
         every : float
-            Seconds between two looks at the folder.
+            Seconds between two reads of the folder.
         timeout : float, optional
             Seconds without a new step after which it ends; never if left out.
 

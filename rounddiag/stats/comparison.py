@@ -18,7 +18,7 @@ from rounddiag.stats.difference_interval import (
     difference_interval,
     mean_differences,
 )
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
 
@@ -245,7 +245,7 @@ def name_batches(
             found=str([type(data).__name__ for data in named.values()]),
             advice='Pass a list, or a dictionary: `{"before": one, "after": other}`.',
         )
-    return {name: measure(data, a, b) for name, data in named.items()}
+    return {name: open_measured(data, a, b) for name, data in named.items()}
 
 
 def compare_batches(

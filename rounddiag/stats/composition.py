@@ -8,7 +8,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.stats.grouping import apply_by_part, split_samples_by
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 
 def survivors(
@@ -51,7 +51,7 @@ def survivors(
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     return apply_by_part(data.rounds, split_samples_by(data, by), _survivors)
 
 

@@ -13,12 +13,12 @@ from rounddiag.core.measured import Measured
 Data: TypeAlias = Batch | pd.DataFrame | Measured | str | os.PathLike[str]
 
 
-def measure(data: Data, a: str = "old", b: str = "rollout") -> Measured:
+def open_measured(data: Data, a: str = "old", b: str = "rollout") -> Measured:
     """Open the file of a path, and choose the pair of scores.
 
     Examples
     --------
-    >>> measure("sample_data/healthy.parquet").num_samples
+    >>> open_measured("sample_data/healthy.parquet").num_samples
     64
     """
     if isinstance(data, str | os.PathLike):

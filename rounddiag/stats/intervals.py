@@ -32,8 +32,8 @@ def ratio_interval(
 
     The mean is the ratio of two sums over clusters, :math:`m = \sum t_c / \sum n_c`.
     Its variance is that of the residuals :math:`t_c - m n_c` (linearisation), carried
-    to a scale where heavy tails are nearer to symmetric (`Scale`), with `t` quantiles
-    of one degree of freedom less than there are clusters.
+    to a scale where heavy tails are nearer to symmetric (`IntervalScale`), with `t`
+    quantiles of one degree of freedom less than there are clusters.
 
     References
     ----------
@@ -44,7 +44,7 @@ def ratio_interval(
         return float("nan"), float("nan")
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
     quantile = stdtrit(len(totals) - 1, (1 + confidence) / 2)
-    return Scale.of(error, is_signed=is_signed).around(mean, quantile * error)
+    return IntervalScale.of(error, is_signed=is_signed).around(mean, quantile * error)
 
 
 def has_mean(totals: Array, *, is_signed: bool) -> bool:
@@ -54,7 +54,7 @@ def has_mean(totals: Array, *, is_signed: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Scale:
+class IntervalScale:
     r"""The scale on which intervals are symmetric.
 
     A mean of heavy-tailed values has a standard error in proportion to itself, so its
@@ -69,13 +69,13 @@ class Scale:
     linear: float
 
     @classmethod
-    def of(cls, error: float, *, is_signed: bool) -> Scale:
+    def of(cls, error: float, *, is_signed: bool) -> IntervalScale:
         """Choose the scale of a mean with this standard error.
 
         Examples
         --------
-        >>> Scale.of(0.5, is_signed=True)
-        Scale(linear=2.0)
+        >>> IntervalScale.of(0.5, is_signed=True)
+        IntervalScale(linear=2.0)
         """
         return cls(_LINEAR_ERRORS * error if is_signed else 0.0)
 
@@ -90,7 +90,7 @@ class Scale:
 
         Examples
         --------
-        >>> low, high = Scale(0.0).around(2.0, 1.0)
+        >>> low, high = IntervalScale(0.0).around(2.0, 1.0)
         >>> round(low, 3), round(high, 3)
         (1.213, 3.297)
         """
@@ -131,7 +131,7 @@ class Resampling:
 
     A draw covers every round, so rounds can be compared within a draw. The interval is
     the symmetric studentised bootstrap on a scale where heavy tails are nearer to
-    symmetric (`Scale`; the logarithm where values cannot be negative): how
+    symmetric (`IntervalScale`; the logarithm where values cannot be negative): how
     far a draw's mean is from the mean, in units of the draw's own standard error, gives
     the number of standard errors that the interval reaches. Draws show no tails beyond
     those of the clusters, so it is widened by the ratio of the t quantile, with one
@@ -249,7 +249,7 @@ def _interval(
             totals[used], counts[used], confidence, is_signed=is_signed
         )
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
-    scale = Scale.of(error, is_signed=is_signed)
+    scale = IntervalScale.of(error, is_signed=is_signed)
     distances = scale.distances(means, errors, mean)
     # Draws without a standard error, such as of one cluster only, are left out.
     known = distances[np.isfinite(distances)]
@@ -270,7 +270,7 @@ def is_few(counts: Array) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimator:
+class MeanEstimator:
     """How means and their intervals are estimated: metric, weight and confidence.
 
     Attributes

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.stats.grouping import Split, split_by, split_first
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.wording import with_minus
 
 _COLUMNS = ("rollout_log_prob", "old_log_prob")
@@ -61,7 +61,7 @@ def perplexities(
     0     False              1.5          2.0
     1      True              1.0          0.5
     """
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     tokens = data.tokens("sample", "round", *_COLUMNS)
     split = split_first(tokens) if by is None else split_by(data, by)
     part = max(len(split.values), 1) * tokens["sample"].to_numpy(dtype=np.int64)

@@ -10,7 +10,7 @@ from rounddiag.core import token_roles
 from rounddiag.core.divergence import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.text.role_tagging import Tagger
 
 FIRST, LAST = "first of a round", "last of a round"
@@ -56,7 +56,7 @@ def role_means(
     0          thought        1984
     8  last of a round         256
     """
-    data, how = measure(data, a, b), get_measure(metric)
+    data, how = open_measured(data, a, b), get_measure(metric)
     roles = token_roles(data.require_batch(), tagger)
     num, values = data.rounds["num_tokens"].to_numpy(), data.values(how)
     sample = np.repeat(data.rounds["sample"].to_numpy(), num)

@@ -17,7 +17,7 @@ from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.
 PROB_EDGES = (0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1)
@@ -77,7 +77,7 @@ def conditional_means(
     """
     metric = schema.metric_name(metric)
     how = get_measure(metric)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     tokens, values = _known_tokens(data), data.values(how)
     split = split_rounds(tokens) if by is None else split_by(data, by)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
@@ -166,7 +166,7 @@ def standardise(
     1  0.50         0.500     0.75
     """
     how = get_measure(metric)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     tokens, values = _known_tokens(data), data.values(how)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()

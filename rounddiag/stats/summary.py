@@ -16,8 +16,8 @@ from rounddiag.core.measured import Measured, number_values, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import Split, split_rounds_by
-from rounddiag.stats.inputs import Data, measure
-from rounddiag.stats.intervals import Estimator, Resampling, is_few
+from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
 
 # Means that a frame without probabilities lacks.
 _SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
@@ -35,7 +35,7 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
     columns["cluster"] = cluster
     columns["begin"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
     columns["num_finite"] = columns["num_tokens"] - columns["num_nonfinite"]
-    for name in MEANS:
+    for name in (name for name in MEANS if name in rounds):
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
     return columns
@@ -220,9 +220,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     1     -1   1.0
     """
     metric = schema.metric_name(metric)
-    how = Estimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
+    how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     if data.stored_totals and (metric, weight, last_aligned, by) == usual:
         known = "sample" if data.group_of_round is None else "group"
         stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
@@ -231,7 +231,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     split = split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
-    return data.tag(_frame(rows, columns, tokens=data.sources))
+    tokens = data.sources if how.measure.of == "pair" else ()
+    return data.tag(_frame(rows, columns, tokens=tokens))
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
@@ -242,15 +243,15 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
 def _rows(
     data: Measured,
     split: Split | None,
-    how: Estimator,
+    how: MeanEstimator,
     *,
     cluster: str | None,
     last_aligned: bool,
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
+    rounds = data.rounds_of(how.measure)
     sources = data.sources_of(how.measure)
     require_source(sources, how.measure)
-    rounds = data.rounds
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
     clusters, num_clusters = _used_clusters(_clusters(data, cluster), num_finite)

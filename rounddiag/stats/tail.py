@@ -7,7 +7,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.stats.grouping import Split, split_by, split_rounds
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 # Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)
@@ -48,7 +48,7 @@ def tail_shares(
     >>> float(result.loc[result["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     tokens = data.tokens("round", "diff")
     split = split_rounds(tokens) if by is None else split_by(data, by)
     group = split.codes

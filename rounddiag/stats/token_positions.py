@@ -21,7 +21,7 @@ from rounddiag.stats.grouping import (
     round_group,
     split_by,
 )
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
@@ -75,7 +75,7 @@ def position_means(
     1  1.0   1.0         256
     2  2.0   3.0         512
     """
-    data, how = measure(data, a, b), get_measure(metric)
+    data, how = open_measured(data, a, b), get_measure(metric)
     batch = data.require_batch()
     check_along(along)
     tokens, rounds = data.tokens(), data.rounds

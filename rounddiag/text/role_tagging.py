@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.action_grammar import TOOL_CALL, bracket_parts
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-
-Span: TypeAlias = tuple[int, int, str]  # start, stop and role
-Tagger: TypeAlias = Callable[[str], Iterable[Span]]
+RoleSpan: TypeAlias = tuple[int, int, str]  # start, stop and role
+Tagger: TypeAlias = Callable[[str], Iterable[RoleSpan]]
 
 
 _THINK, _THINK_END = "<think>", "</think>"
@@ -48,7 +46,7 @@ _OPTIONS = {
 }
 
 
-def tag_actions(text: str) -> list[Span]:
+def tag_actions(text: str) -> list[RoleSpan]:
     """Divide a round's text into thought and the parts of its actions.
 
     Actions are calls such as `click(1, 2)`, and JSON objects, also in `<tool_call>`
@@ -68,7 +66,7 @@ def tag_actions(text: str) -> list[Span]:
     start = _START.search(text, introduction.end() if introduction else begin)
     if start is None or (_THINK in text and not begin):
         return [(0, len(text), "thought")]
-    spans: list[Span] = [(0, start.start(), "thought")]
+    spans: list[RoleSpan] = [(0, start.start(), "thought")]
     if introduction:
         spans.append((*introduction.span(), "syntax"))
         spans += _punctuation(text, introduction.end(), start.start())
@@ -80,17 +78,17 @@ def tag_actions(text: str) -> list[Span]:
     return spans
 
 
-def _punctuation(text: str, start: int, stop: int) -> list[Span]:
+def _punctuation(text: str, start: int, stop: int) -> list[RoleSpan]:
     """Mark the text between and after actions as syntax, except words."""
     return [
         (*match.span(), "syntax") for match in _PUNCTUATION.finditer(text, start, stop)
     ]
 
 
-def _action(text: str, start: re.Match[str]) -> tuple[list[Span], int]:
+def _action(text: str, start: re.Match[str]) -> tuple[list[RoleSpan], int]:
     """Return the spans of an action up to its closing bracket, and its end."""
     name, end = start["name"] or "", start.end() - 1
-    spans: list[Span] = [(start.start(), end, "action")] if name else []
+    spans: list[RoleSpan] = [(start.start(), end, "action")] if name else []
     default = key = name.rpartition(".")[2]
     depth = 0
     for part in bracket_parts(text, end):
@@ -110,7 +108,7 @@ def _next_key(match: re.Match[str], key: str, default: str) -> str:
     return default if match[0] == "," else key
 
 
-def _roles(match: re.Match[str], key: str) -> Iterator[Span]:
+def _roles(match: re.Match[str], key: str) -> Iterator[RoleSpan]:
     """Yield the roles of one part; of a string, its inside comes after the whole."""
     if match["string"] and not match["key"]:
         yield *match.span(), "syntax"
@@ -123,7 +121,7 @@ def _roles(match: re.Match[str], key: str) -> Iterator[Span]:
         yield *match.span(), "other" if is_choice else "syntax"
 
 
-def _inside(begin: int, value: str, key: str) -> Iterator[Span]:
+def _inside(begin: int, value: str, key: str) -> Iterator[RoleSpan]:
     if key not in _NAMES | _OPTIONS | _TYPED and _POINT.fullmatch(value):
         for number in _NUMBER.finditer(value):
             yield begin + number.start(), begin + number.end(), "coordinates"

@@ -17,10 +17,17 @@ from rounddiag.action_grammar import (
     xml_calls,
 )
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, Kind, read_call
+from rounddiag.vision.actions import (
+    NAMES,
+    POINTS,
+    Action,
+    ActionKind,
+    Coordinates,
+    read_call,
+)
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
-_CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
+_CODES: dict[str, ActionKind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
 _RELATIVE = ("drag", "move")  # arguments are distances from the mouse pointer
@@ -175,11 +182,6 @@ def parse_actions(
     list of Action
         Empty if no grammar finds one.
 
-    Raises
-    ------
-    FrameError
-        If the text is not a string, or a parser or unit is unknown.
-
     Examples
     --------
     >>> [action.kind for action in parse_actions("click(3, 4) then wait()")]
@@ -222,11 +224,6 @@ def parse_action(
     Returns
     -------
     Action
-
-    Raises
-    ------
-    FrameError
-        If the text is not a string, or a parser or unit is unknown.
 
     Examples
     --------

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, get_args
+from typing import Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from rounddiag.action_grammar import Call
 
-    from rounddiag.action_grammar import Call
-
-    Fields = dict[str, Any]
+Fields = dict[str, Any]
 
 
-Kind: TypeAlias = Literal[
+ActionKind: TypeAlias = Literal[
     "click",
     "double_click",
     "drag",
@@ -61,7 +59,7 @@ class Action:
     (960.0, 270.0)
     """
 
-    kind: Kind
+    kind: ActionKind
     point: Point | None = None
     end_point: Point | None = None
     coordinates: Coordinates | None = None
@@ -213,7 +211,7 @@ def read_numbers(call: Call) -> list[float]:
 
 
 # Name of a call -> kind and variant. Names of pyautogui are written with underscores.
-NAMES: dict[str, tuple[Kind, str | None]] = {
+NAMES: dict[str, tuple[ActionKind, str | None]] = {
     **dict.fromkeys(("click", "left_click", "left_single"), ("click", None)),
     **dict.fromkeys(("right_click", "right_single"), ("click", "right")),
     "middle_click": ("click", "middle"),
@@ -324,7 +322,7 @@ def _finished(call: Call) -> Fields | None:
     return {**fields, "variant": status} if status else fields
 
 
-_READERS: dict[Kind, Callable[[Call], Fields | None]] = {
+_READERS: dict[ActionKind, Callable[[Call], Fields | None]] = {
     **dict.fromkeys(("click", "double_click", "move"), _click),
     "drag": _drag,
     **dict.fromkeys(("type", "open"), _type),

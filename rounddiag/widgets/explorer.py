@@ -13,8 +13,8 @@ from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
-from rounddiag.runs import Run
-from rounddiag.stats.inputs import measure
+from rounddiag.runs import Run, run_in
+from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
@@ -43,10 +43,11 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     Parameters
     ----------
     batch : Batch or path-like, or two of them, or Run or Proof
-        A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
-        name, are compared: the second with the first. Of a run, a line of its steps is
-        above the views. Of a proof, the samples that were scored: the best hypothesis
-        against the engine that it explains.
+        A folder of step files is opened as a run, any other path with
+        `rounddiag.load`. Two, in a list or in a dictionary by name, are compared: the
+        second with the first. Of a run, a line of its steps is above the views. Of a
+        proof, the samples that were scored: the best hypothesis against the engine that
+        it explains.
     **state
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
         `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
@@ -103,6 +104,8 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     at = state.pop("at", None)
     address = None if at is None else Address.parse(at)
     steps, batches = None, dict[str, Batch]()
+    if isinstance(batch, str | os.PathLike):
+        batch = run_in(batch) or batch
     if isinstance(batch, Run):
         steps = StepLine(batch, state.pop("step", address and address.step))
         one = batch.batch(steps.step)
@@ -405,12 +408,15 @@ def open_batches(source: Source) -> dict[str, Batch]:
     """
     if isinstance(source, Mapping):
         _check_two(len(source))
-        return {str(name): measure(one).require_batch() for name, one in source.items()}
+        return {
+            str(name): open_measured(one).require_batch()
+            for name, one in source.items()
+        }
     if not isinstance(source, list | tuple):
-        batch = measure(cast("BatchLike", source)).require_batch()
+        batch = open_measured(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [measure(one).require_batch() for one in source]
+    batches = [open_measured(one).require_batch() for one in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]

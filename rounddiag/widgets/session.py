@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import token_frame
-from rounddiag.core.measured import Measured
+from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.errors import FrameError
 from rounddiag.findings import View, diagnose, known_diagnosis
 from rounddiag.findings.view import most_to_see
@@ -87,7 +88,9 @@ class Session:
         self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
-        initial = {} if self.pair is None else self.pair.initial_state
+        # Without a pair of log-probs the overview shows what there is.
+        metric = self.options[0]["metric"][0][0]
+        initial = {"metric": metric} if self.pair is None else self.pair.initial_state
         state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
@@ -353,8 +356,11 @@ class Session:
         """Raise if a batch, or one of two, lacks what the state refers to."""
         for batch in self.batches:
             for score in (state.a, state.b):
-                batch.log_probs(score)
+                if score not in ("old", "rollout"):
+                    batch.log_probs(score)
         index = min(state.batch, len(self.batches) - 1)
+        if state.metric not in metrics_of(self.batches[index]):
+            Measured.of(self.batches[index]).values(get_measure(state.metric))  # raises
         check_options(state, self.options[index], self.batches[index].num_samples)
         self._check_place(state.current, index)
         self.filter_for(state)  # raises if the filter is not valid

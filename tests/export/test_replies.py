@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag.export import replies
-from rounddiag.export.replies import choose_samples, collect_replies
+from rounddiag.export.replies import collect_replies, samples_of_page
 from rounddiag.figures._parts.canvas import (
     DARK,
     LIGHT,
@@ -22,14 +24,8 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import OFFERED_METRICS
 from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow  # a report draws every figure
 
@@ -71,15 +67,15 @@ def test_samples_are_named_by_number_or_id(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
     assert batch.sample_ids is not None
     named: list[int | str] = [7, "9", batch.sample_ids[11]]
-    assert choose_samples(session, 0, named)[-3:] == [7, 9, 11]
+    assert samples_of_page(session, 0, named)[-3:] == [7, 9, 11]
 
 
 def test_drawn_samples_are_the_same_each_time(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
-    chosen = choose_samples(session, 2, 5)
-    assert chosen == choose_samples(session, 2, 5)
-    assert len(chosen) == len(choose_samples(session, 2, 0)) + 5
-    assert len(choose_samples(session, 0, 1000)) == batch.num_samples
+    chosen = samples_of_page(session, 2, 5)
+    assert chosen == samples_of_page(session, 2, 5)
+    assert len(chosen) == len(samples_of_page(session, 2, 0)) + 5
+    assert len(samples_of_page(session, 0, 1000)) == batch.num_samples
 
 
 def test_it_opens_at_the_evidence_with_the_findings(page: Page) -> None:
@@ -148,7 +144,7 @@ def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None
     session = Session({"": batch}, {})
     requests = RequestHandler(session, lambda: None)
     dark = color_changes(LIGHT, DARK) | opacity_changes(LIGHT, DARK)
-    for metric in OFFERED_METRICS:
+    for metric, *_ in session.options[0]["metric"]:
         session.change({"metric": metric})
         drawn: list[Any] = [
             requests("overview", {"theme": theme}) for theme in ("light", "dark")

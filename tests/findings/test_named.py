@@ -251,4 +251,81 @@ def test_a_large_k3_without_a_place_is_no_noise() -> None:
     assert found.level.mean_abs_diff < found.reference.usual
     assert found.level.kl == pytest.approx(1.405, abs=0.01)
     assert found.verdict == "suspicious"
-    assert "k3 estimate of KL 1.4, above 0.1" in found.text
+    assert "k3 estimate of KL 1.41, above 0.1" in found.text
+
+
+def disagreeing(rows: tuple[int, ...]) -> dict[str, Array]:
+    """Sound samples; in some rows one token is likely to one engine alone."""
+    parts = arrays()
+    for row in rows:
+        parts["rollout"][row, 30], parts["old"][row, 30] = -0.5, -2.6
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "severity", "verdict"),
+    [
+        ("dense", (3, 20), "bug", "suspicious"),
+        ("dense", (3,), "note", "healthy"),  # one cluster
+        ("moe", (3, 20), "note", "healthy"),
+        (None, (3, 20), "note", "healthy"),  # a dense model is assumed
+    ],
+)
+def test_a_confident_disagreement_is_a_bug_in_a_stated_dense_model(
+    kind: str | None, rows: tuple[int, ...], severity: str, verdict: str
+) -> None:
+    meta = {"facts": {"kind": kind}} if kind else {}
+    found = rd.diagnose(made(disagreeing(rows), meta=meta))
+    (one,) = found
+    assert (one.kind, one.cause, one.severity) == ("fact", "unknown", severity)
+    assert found.verdict == verdict
+    assert one.tokens()["sample"].tolist() == list(rows)
+    expected = f"{len(rows)} token{'s' * (len(rows) > 1)} that one engine finds likely"
+    assert one.location.startswith(expected)
+    assert found.headline.startswith(expected) == (severity == "bug")
+
+
+def drawn(**sampling: object) -> rd.Batch:
+    """32 samples of 40 ids drawn from a coin of 0.6, which old gives 0.5.
+
+    The mean of exp(old - rollout) is 0.6 * 0.5 / 0.6 + 0.4 * 0.5 / 0.4 = 1.
+    """
+    ids = (np.random.default_rng(3).random((32, 40)) < 0.6).astype(int)
+    parts = {
+        "rollout": np.log(np.where(ids == 1, 0.6, 0.4)),
+        "old": np.full(ids.shape, np.log(0.5)) + 1e-3 * np.sin(np.arange(40)),
+        "ids": ids,
+        "mask": np.ones_like(ids),
+    }
+    return made(parts, meta={"sampling": sampling})
+
+
+def of_another_coin(batch: rd.Batch, heads: float) -> rd.Batch:
+    """The batch with ids that another coin drew, and the log-probs of the first."""
+    ids = np.random.default_rng(4).random((32, 40)) < heads
+    values = torch.from_numpy(np.log(np.where(ids, 0.6, 0.4)).ravel()).float()
+    return replace(batch, rollout_log_probs=values)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "is_said"),
+    [
+        ({"temperature": 1.0}, True),
+        ({"temperature": 1.0, "top_p": 0.9}, False),
+        ({"temperature": 1.0, "repetition_penalty": 1.1}, False),
+        ({"temperature": 0.7, "logprobs_mode": "processed_logprobs"}, True),
+        ({"temperature": 0.7}, False),
+        ({}, False),  # the file states nothing
+    ],
+)
+def test_the_mean_of_exp_diff_is_1_for_the_ids_of_the_sampler(
+    sampling: dict[str, object], is_said: bool
+) -> None:
+    batch = drawn(**sampling)
+    assert rd.diagnose(batch).mass == ""
+    # 0.3 * 0.5 / 0.6 + 0.7 * 0.5 / 0.4 = 1.125
+    found = rd.diagnose(of_another_coin(batch, 0.3))
+    assert found.mass.startswith("The mean of exp(old - rollout) is 1.1") == is_said
+    assert found.mass in found.text
+    # 0.9 * 0.5 / 0.6 + 0.1 * 0.5 / 0.4 = 0.875: large terms may be missing.
+    assert rd.diagnose(of_another_coin(batch, 0.9)).mass == ""

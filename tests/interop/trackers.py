@@ -115,9 +115,9 @@ def train(folder: Path, *, is_synced: bool) -> None:
             old = score(policy, whole)
             batch = {**data, "responses": whole[:, 1:], "old_log_probs": old.detach()}
             recorder.step(step, batch)
-            recorder._judge._writer.close(timeout=600)  # no step is left out here
+            recorder._verdicts._writer.close(timeout=600)  # no step is left out here
             recorder._writer.close()
-            recorder._judge._writer.close(timeout=600)
+            recorder._verdicts._writer.close(timeout=600)
             mask = data["response_mask"]
             good = ((whole[:, 1:] < VOCABULARY // 2) * mask).sum(1) / mask.sum(1)
             advantage = (good - good.mean()) / good.std()

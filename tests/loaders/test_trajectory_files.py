@@ -37,7 +37,7 @@ def click(x: int) -> dict[str, Any]:
     return {"tool_call_id": "1", "function_name": "click", "arguments": {"x": x}}
 
 
-HEAD = {"schema_version": "ATIF-v1.7", "agent": {"name": "a", "version": "1"}}
+HEAD = {"schema_version": "ATIF-v1.7"}  # `agent` is not needed to read the steps
 
 
 def atif(session: str) -> dict[str, Any]:

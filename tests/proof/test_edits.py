@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.numbered import NUMBERED
-from rounddiag.proof.trajectory import Trajectory
+from rounddiag.proof.trajectory import Request, Trajectory
 
 OPEN, PAD = 1, 9
 # A system message, a picture of two tokens, round 0, a second picture, round 1.
@@ -48,7 +48,8 @@ def requests(name: str, one: Trajectory = ONE) -> Any:
     if edit is None:
         edit = known[family].at(int(number)).edit
     assert edit is not None
-    return edit(one, Others())  # type: ignore[arg-type]
+    found = edit(one, Others())  # type: ignore[arg-type]
+    return [found] if isinstance(found, Request) else found
 
 
 def positions(request: Any) -> list[int]:
@@ -108,7 +109,7 @@ def test_pictures(name: str, expected: list[list[int]]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "look"),
-    [("blurred_by_2", "blurred_2"), ("quarter_resolution", "coarse_4")],
+    [("blurred_by_2", "blurred_2"), ("resolution_divided_by_4", "coarse_4")],
 )
 def test_looks(name: str, look: str) -> None:
     (request,) = requests(name)

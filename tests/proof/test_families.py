@@ -303,8 +303,8 @@ def test_pictures_of_more_pixels_have_more_tokens(tmp_path: Path) -> None:
         prompt_ids=[torch.tensor([1, OPEN, *[PAD] * EACH, CLOSE])],
         images=[[picture(0)]],
     )
-    found = rd.rescore(batch, engine, "four_times_the_pixels")
-    left = found.scores["four_times_the_pixels"] - truth
+    found = rd.rescore(batch, engine, "percent_of_the_pixels_400")
+    left = found.scores["percent_of_the_pixels_400"] - truth
     assert float(left.abs().max()) < 1e-3
     plain = rd.rescore(batch, engine).scores["rescored"]
     assert float((plain - truth).abs().max()) > 0.01

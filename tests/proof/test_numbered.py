@@ -60,8 +60,21 @@ def inject(
     ("name", "number", "says"),
     [
         ("first_prompt_tokens_removed", 5, "no first 5 tokens of the prompt"),
-        ("position_gap", 37, "positions of the response that are larger by 37"),
+        ("first_prompt_tokens_removed", 21, "no first 21 tokens of the prompt"),
+        ("prompt_cut_to", 37, "the last 37 tokens of the prompt only"),
+        (
+            "position_gap_at_observations",
+            90,
+            "positions that are larger by 90 from each observation on",
+        ),
+        ("position_gap", 137, "positions of the response that are larger by 137"),
         ("observation_masked", 2, "observation 2 not attended to"),
+        ("blurred_by", 3, "pictures blurred by 3 pixels"),
+        (
+            "percent_of_the_pixels",
+            60,
+            "pictures of 60 % of the pixels, with other numbers of image tokens",
+        ),
         ("image_blank", 2, "no pixels of image 2, counted from 1"),
         ("images_exchanged", 1, "image 1, counted from 1, exchanged with the next one"),
         ("top_k", 7, "the 7 likeliest tokens only"),

@@ -50,8 +50,8 @@ def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
     assert np.abs(found[8:-8, 8:-8].astype(int) - 127).max() <= 1
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:2]
     model = str(SAMPLE_DATA / "model")
-    changed = rd.rescore(scored(batch, "model"), model, "half_resolution")
-    diff = rd.token_frame(changed, a="half_resolution", b="rescored")["diff"]
+    changed = rd.rescore(scored(batch, "model"), model, "resolution_divided_by_2")
+    diff = rd.token_frame(changed, a="resolution_divided_by_2", b="rescored")["diff"]
     assert np.isfinite(diff).all()
     assert float(diff.abs().max()) > 1e-5
 

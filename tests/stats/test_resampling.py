@@ -9,8 +9,8 @@ import pytest
 
 from rounddiag.stats.intervals import (
     NUM_DRAWS,
+    IntervalScale,
     Resampling,
-    Scale,
     ratio_interval,
     standard_error,
 )
@@ -109,7 +109,7 @@ def test_one_cluster_that_is_most_of_the_mean_leaves_the_interval_finite(
     error = standard_error(totals, counts)
     # t with 11 degrees at 97.5 %.
     reach = 2 * 2.2009852 * error
-    scale = Scale.of(error, is_signed=is_signed)
+    scale = IntervalScale.of(error, is_signed=is_signed)
     assert found == pytest.approx(scale.around(totals.mean(), reach))
     assert 0 < found[1] < 100 * totals.mean()
 

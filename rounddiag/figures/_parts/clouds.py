@@ -41,7 +41,7 @@ _HEAD_ABOVE, _TICKS = 5, 26
 _TITLE_BELOW = 26
 
 # The names of a panel's axes, as a trace has them.
-Axes: TypeAlias = "dict[str, str]"
+AxisIds: TypeAlias = "dict[str, str]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Panels:
         return _HEAD_LINE * (1 + max(map(len, self.heads)))
 
     @property
-    def axes(self) -> Iterator[Axes]:
+    def axes(self) -> Iterator[AxisIds]:
         """The axes of each panel: an x axis of its own, and the y axis of its row."""
         for index in range(len(self.names)):
             row = index // len(self._columns)
@@ -115,7 +115,9 @@ class Panels:
                 line={"color": theme.muted, "width": 1, "dash": "dot"},
             )
 
-    def add_empty(self, figure: go.Figure, axes: Axes, why: str, theme: Theme) -> None:
+    def add_empty(
+        self, figure: go.Figure, axes: AxisIds, why: str, theme: Theme
+    ) -> None:
         """Write into a panel why it is empty."""
         # An axis without a trace would not be drawn.
         figure.add_scatter(x=[None], y=[None], **axes)
@@ -145,7 +147,7 @@ class Panels:
     def _gap(self) -> int:
         return self.room + _HEAD_ABOVE + _TICKS
 
-    def _add_head(self, figure: go.Figure, index: int, axes: Axes) -> None:
+    def _add_head(self, figure: go.Figure, index: int, axes: AxisIds) -> None:
         figure.add_annotation(
             text="<br>".join([f"<b>{self.names[index]}</b>", *self.heads[index]]),
             x=0,
@@ -188,7 +190,7 @@ def _layout_name(axis: str) -> str:
     return f"{axis[0]}axis{axis[1:]}"
 
 
-def _domains(axes: Axes) -> dict[str, str]:
+def _domains(axes: AxisIds) -> dict[str, str]:
     """Return references to shares of a panel, not to values on its axes."""
     return {
         "xref": f"{axes['xaxis']} domain",
@@ -317,7 +319,12 @@ class Clouds:
         return figure
 
     def _add_panel(
-        self, figure: go.Figure, index: int, axes: Axes, scale: LogScale, theme: Theme
+        self,
+        figure: go.Figure,
+        index: int,
+        axes: AxisIds,
+        scale: LogScale,
+        theme: Theme,
     ) -> None:
         cells = self.cells[self.cells["panel"] == index]
         marks = self.marks[self.marks["panel"] == index]
@@ -335,7 +342,7 @@ class Clouds:
         self,
         figure: go.Figure,
         cells: pd.DataFrame,
-        axes: Axes,
+        axes: AxisIds,
         scale: LogScale,
         theme: Theme,
     ) -> None:
@@ -356,7 +363,7 @@ class Clouds:
         )
 
     def _add_marks(
-        self, figure: go.Figure, marks: pd.DataFrame, axes: Axes, theme: Theme
+        self, figure: go.Figure, marks: pd.DataFrame, axes: AxisIds, theme: Theme
     ) -> None:
         x, y = self.ends
         has_text = "text" in marks

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core import token_frame
+from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
@@ -18,7 +19,7 @@ from rounddiag.schema import (
     Pair,
     metric_name,
 )
-from rounddiag.stats.inputs import Data, measure
+from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
 # Characters of a score's name that fit into the title of an axis.
@@ -61,7 +62,7 @@ def prepare(
     metric = metric_name(metric)
     drawn = resolve_layers(layers, *known)
     chosen = theme_of(theme)
-    data = measure(data, a, b)
+    data = open_measured(data, a, b)
     return PlotInputs(
         data=data, pair=short_pair(data.pair), metric=metric, layers=drawn, theme=chosen
     )
@@ -73,21 +74,31 @@ def short_pair(pair: Pair) -> Pair:
 
 
 def get_sample_tokens(
-    data: Measured, sample: int, *, log_probs: bool = True
+    data: Measured,
+    sample: int,
+    measure: TokenMetric = MEASURES["diff"],
+    *,
+    log_probs: bool = True,
 ) -> pd.DataFrame:
-    """Return the tokens of one sample, with `position`, both log-probs and `text`.
+    """Return the tokens of one sample, with `position`, log-probs and `text`.
 
-    The result has no `text` if the frame has none or the batch is redacted. A frame
-    needs the log-probs only with `log_probs`.
+    Those that a batch lacks are left out, and `text` also where a frame has none. A
+    frame needs the log-probs only with `log_probs`, and only for a metric of a pair.
     """
     if data.batch is None:
-        needed = _PAIR if log_probs else ()
-        tokens = data.tokens(*TOKENS.keys, "diff", "position", *needed)
+        needed = _PAIR if log_probs and measure.of == "pair" else ()
+        columns = (measure.gate, *measure.extra_columns, "position", *needed)
+        tokens = data.tokens(*TOKENS.keys, *columns)
         check_sample(sample, data.num_samples)
         return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
-    text = () if data.batch.lacks("text") else ("text",)
-    return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
+    batch = data.batch
+    if measure.of == "pair":
+        batch.require("old", "rollout")
+    needs = {"rollout_log_prob": "rollout", "old_log_prob": "old", "text": "text"}
+    known = [name for name, what in needs.items() if not batch.lacks(what)]
+    own = [name for name in measure.extra_columns if name not in known]
+    return token_frame(batch[sample], columns=("position", *known, *own))
 
 
 def find_sample(data: Measured, sample: int | str) -> int:

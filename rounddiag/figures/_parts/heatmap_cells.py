@@ -14,8 +14,8 @@ from rounddiag._typing import Array
 from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
+    ColorScale,
     LogScale,
-    Scale,
     change_scale,
     choose_scale,
     make_scale,
@@ -107,7 +107,7 @@ class Heat:
         return self.rows.pool > 1
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ColorScale:
         """The range of colours: for signed values around zero."""
         if self.color_range is not None:
             return make_scale(*self.color_range, is_signed=self.is_signed)
@@ -202,7 +202,10 @@ def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Draw a cell for each row and round."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
-    values = np.stack([heat.grid.columns[name] for name in heat.hover_columns], axis=-1)
+    shape = (*heat.cell_values.shape, len(heat.hover_columns))
+    values = np.empty(shape, dtype=np.float32)
+    for index, name in enumerate(heat.hover_columns):
+        values[..., index] = heat.grid.columns[name]
     figure.add_heatmap(
         z=heat.cell_values,
         y0=heat.y(np.zeros(1)).item(),

@@ -223,10 +223,10 @@ class SignedScale:
         return np.array([*(-size for size in reversed(sizes)), 0, *sizes])
 
 
-Scale: TypeAlias = LogScale | SignedScale
+ColorScale: TypeAlias = LogScale | SignedScale
 
 
-def choose_scale(values: Array, *, is_signed: bool) -> Scale:
+def choose_scale(values: Array, *, is_signed: bool) -> ColorScale:
     """Choose the scale of some values: around zero where they have a sign.
 
     Examples
@@ -242,7 +242,7 @@ def change_scale(values: Array) -> SignedScale:
     return replace(SignedScale.around(values), is_change=True)
 
 
-def make_scale(low: float, high: float, *, is_signed: bool) -> Scale:
+def make_scale(low: float, high: float, *, is_signed: bool) -> ColorScale:
     """Make the scale of sizes from one to another, to either side if there are signs.
 
     Examples
@@ -261,7 +261,7 @@ _BELOW = 58
 
 
 def add_color_bar(
-    figure: go.Figure, scale: Scale, values: Array, title: str, theme: Theme
+    figure: go.Figure, scale: ColorScale, values: Array, title: str, theme: Theme
 ) -> None:
     """Print the scale under a figure of final height, with the lower margin `BOTTOM`.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
@@ -65,6 +66,9 @@ def not_written(view: View) -> Array:
     if "not_written" not in view.memo:
         flags = observation_runs(view) | _headers(view)
         flags |= _openings(view) | _beyond_turns(view)
+        moved = mask_offset(view)
+        if moved is not None:
+            flags |= moved.tokens
         view.memo["not_written"] = flags
     known: Array = view.memo["not_written"]
     return known

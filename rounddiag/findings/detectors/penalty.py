@@ -10,6 +10,7 @@ import numpy as np
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -133,13 +134,15 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     error = float(np.hypot(error, other))
     if gap < MIN_Z * error:
         return None
-    fitted = np.zeros(len(view))
-    fitted[new] = of_new
-    x_old, x = x[old], x[chosen]
-    fitted[old] = mean_by_bin(x_old, d[old], x_old)
-    alone = d[chosen] - mean_by_bin(x, d[chosen], x)
-    left = float(((d - fitted)[chosen] ** 2).sum())
-    partial = 1 - left / max(float((alone**2).sum()), 1e-300)
+    # What the split explains beyond the log-prob alone, on the half not fitted.
+    fit = fitting_half(view, chosen)
+    left = 0.0
+    for part in (old, new):
+        known, judged = part & fit, part & ~fit
+        left += float(((d - mean_by_bin(x[known], d[known], x))[judged] ** 2).sum())
+    known, judged = chosen & fit, chosen & ~fit
+    alone = float(((d - mean_by_bin(x[known], d[known], x))[judged] ** 2).sum())
+    partial = 1 - left / max(alone, 1e-300)
     return SeenSplit(
         gap=gap, error=error, partial=partial, is_context=is_context, view=view
     )
@@ -188,7 +191,7 @@ def seen_before(view: View) -> Array:
 
 def _repeats(keys: Array) -> Array:
     """Return whether each key occurs before it."""
-    order = np.argsort(keys, kind="stable")
-    again = np.zeros(len(keys), dtype=bool)
-    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    import pandas as pd
+
+    again: Array = pd.Series(keys).duplicated().to_numpy()
     return again

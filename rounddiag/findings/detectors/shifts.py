@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
-from rounddiag.findings.noise import Noise
+from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus
 
@@ -65,20 +65,24 @@ def _shifted_ends(view: View) -> list[Evidence]:
     size = np.bincount(segment, weights=view.abs_diff)
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
-    known, num = np.unique(lags[tokens], return_counts=True)
+    fit = fitting_half(view, tokens)
+    if not (tokens & fit).any() or not (tokens & ~fit).any():  # one round alone
+        fit = (np.cumsum(tokens) % 2 == 0) & tokens
+    known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
     more = _stretches(view, (lag,), MIN_TOKENS_SAME_LAG, MIN_GAIN_SAME_LAG)
     new = more[0] & (starts < 0)[segment]
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs_diff[tokens].mean())
-    rest, likely = _shifted_rest(view, tokens, lags)
+    rest, _ = _shifted_rest(view, tokens, lags)
     left = float(rest.mean()) if len(rest) else here
+    judged = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
     noise = Noise(view=view, sound=~np.isin(view.segment, view.segment[tokens]))
     if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
         return []
     shape = _Shape.from_starts(view, starts)
-    is_undone = noise.is_reached(rest, likely)
+    is_undone = noise.is_reached(*judged)
     # After other ids the trainer reads another context: a lag leaves more than noise.
     if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
         return []

@@ -11,15 +11,19 @@ from rounddiag.findings.detectors.penalty import best_split
 from rounddiag.findings.detectors.truncation import lacks_mass
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import log_odds
+from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Correlation of the difference of the log-odds with their mean. Temperatures have 0.89
-# or more above the noise, penalties reach 0.73, other activations 0.70.
-MIN_CORRELATION = 0.8
+# A line is the relation if it explains more of the squares than it leaves, on the half
+# of the clusters on which it was not fitted.
+MIN_EXPLAINED = 0.5
+# Of tokens that both engines find more likely than not, a temperature moves the
+# log-odds one way: this part of them, two standard deviations of the noise.
+SAME_SIGN = 0.95
 # Least share of samples whose difference follows their log-odds, and how strongly
 # relative to the typical sample.
 MIN_AGREEMENT, PART = 0.6, 0.7
@@ -65,7 +69,7 @@ def temperature(view: View) -> Evidence | None:
         where={"temperature": value},
         measures=(
             Measure(name="temperature", value=value, low=low, high=high),
-            Measure(name="correlation of the log-odds", value=line.correlation),
+            Measure(name="part of the other half explained", value=line.explained),
             Measure(name="samples that agree", value=line.agreement, unit="share"),
             Measure(name="share of |diff| left", value=float(left), unit="share"),
         ),
@@ -91,7 +95,7 @@ class _Line:
     value: float
     low: float
     high: float
-    correlation: float
+    explained: float
     agreement: float
     band: tuple[float, float]
 
@@ -114,8 +118,14 @@ class _Line:
         x, y, sample = middle[chosen], gap[chosen], view.sample[chosen]
         if agreement < MIN_AGREEMENT or x.std() == 0 or y.std() == 0:
             return None
-        correlation, z = float(np.corrcoef(x, y)[0, 1]), _z(x, y, sample)
-        if abs(correlation) < MIN_CORRELATION or abs(z) < MIN_Z:
+        explained, z = (
+            _explain(x, y, fitting_half(view, chosen)[chosen]),
+            _z(x, y, sample),
+        )
+        if not explained > MIN_EXPLAINED or abs(z) < MIN_Z:
+            return None
+        likely = y[np.minimum(odds, others)[chosen] > 0]
+        if not (likely * np.sign(z) > 0).mean() > SAME_SIGN:
             return None
         odds, others, log_n = odds[chosen], others[chosen], log_n[chosen]
         if view.entropy is not None:
@@ -135,7 +145,7 @@ class _Line:
             value=1 / (1 + rate),
             low=min(values),
             high=max(values),
-            correlation=correlation,
+            explained=explained,
             agreement=agreement,
             band=(max(float(low), least), min(float(high), most)),
         )
@@ -167,7 +177,16 @@ def follows_log_odds(view: View) -> bool:
     if x.std() == 0 or y.std() == 0:
         return False
     z = _z(x, y, view.sample[chosen])
-    return bool(abs(np.corrcoef(x, y)[0, 1]) > MIN_CORRELATION / 2 and abs(z) > MIN_Z)
+    return bool(np.corrcoef(x, y)[0, 1] ** 2 > MIN_EXPLAINED / 2 and abs(z) > MIN_Z)
+
+
+def _explain(x: Array, y: Array, fit: Array) -> float:
+    """Return which part of the squares of y a line of one half explains elsewhere."""
+    if min(fit.sum(), (~fit).sum()) < MIN_PER_SAMPLE or x[fit].std() == 0:
+        return 0.0
+    rest = y[~fit] - np.polyval(np.polyfit(x[fit], y[fit], 1), x[~fit])
+    whole = y[~fit] - y[~fit].mean()
+    return 1 - float((rest**2).sum() / max((whole**2).sum(), 1e-300))
 
 
 def _measurable(view: View) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Part of the sum of |diff| that is missing mass, and the missing mass in standard
-# errors. Lost context reaches 0.62 and 6 on the bench, as a few large terms are missing
-# by chance.
-MIN_MISSING = 0.68
+# Part of the sum of |diff| that is missing mass: (1 - kept) / -log(kept) where half of
+# the mass is kept, and more where more is; where less is kept, nearly all that such
+# diffs can be. And the missing mass in standard errors.
+MIN_MISSING = 0.5 / float(np.log(2))
 MIN_Z = 8.0
 MIN_TOKENS = 30
 MIN_ALONE = 0.02
@@ -27,6 +28,7 @@ NEARLY_ALL = 0.96
 # Larger diffs count as this: the exp of one would outweigh hundreds below 0.
 LARGEST = 5.0
 LARGE = 3.0
+_TINY = 1e-300
 
 
 @register("truncated_sampling", kind="reversal")
@@ -83,15 +85,25 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
     if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
     lost, error, missing = _mass(view)
-    if missing < MIN_MISSING or lost < MIN_Z * error:
+    if lost < MIN_Z * error or not _is_missing(view):
+        return None
+    half = fitting_half(view, view.uncertain)
+    if not all(_is_missing(view.keep(one)) for one in (half, ~half)):
         return None
     return lost, error, missing
+
+
+def _is_missing(view: View) -> bool:
+    """Return whether the diff of a part of a batch is missing mass."""
+    size = view.abs_diff[view.uncertain]
+    most = float(-np.expm1(-size).sum() / max(size.sum(), _TINY))
+    return not size.any() or _mass(view)[2] > min(MIN_MISSING, NEARLY_ALL * most)
 
 
 def _mass(view: View) -> tuple[float, float, float]:
     d = np.minimum(view.diff[view.uncertain], LARGEST)
     lost, error = clustered_mean(-np.expm1(d), view.sample[view.uncertain])
-    return lost, error, lost / max(float(np.abs(d).mean()), 1e-300)
+    return lost, error, lost / max(float(np.abs(d).mean()), _TINY)
 
 
 def lacks_mass(view: View) -> bool:
@@ -109,7 +121,7 @@ def _lost(view: View) -> Array:
 
 def _may_lack_context(view: View, d: Array) -> bool:
     """Return whether context that one engine lacks would explain the missing mass."""
-    below = -float(d.sum() / max(np.abs(d).sum(), 1e-300))
+    below = -float(d.sum() / max(np.abs(d).sum(), _TINY))
     if view.has_images and below < NEARLY_ALL:
         return True
     return any(not one.is_of_content for one in find_places(view))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
 from rounddiag.proof.engines.pictures import collapse, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.trajectory import Request, Samples
+from rounddiag.proof.trajectory import Request, Samples
 
 _MINUS_INFINITY = -9999.0  # as JSON of vLLM has it
 _PROBE = [1, 2, 1, 2, 1, 2]

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.errors import LoadError
-from rounddiag.proof.hypotheses.sampling import Seen, chosen_log_probs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.hypotheses.sampling import Processor
-    from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.proof.hypotheses.hypothesis import Need
+from rounddiag.proof.hypotheses.sampling import Processor, Seen, chosen_log_probs
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 ELEMENTS = 2**24  # logits that are held at once: 64 MB in float32
 _LEAST_CHUNK = 8  # tokens

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.proof.hypotheses.hypothesis import Need
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 Score: TypeAlias = Callable[[list[int], list[Any]], "Sequence[float] | Array"]
 """From ids and pictures to the log-prob of each id, the first of which is not read."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from rounddiag.errors import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag.proof.trajectory import Request
+from rounddiag.proof.trajectory import Request
 
 MODEL_TYPE = "mllama"
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines import llama_vision
+from rounddiag.proof.engines.adapters import Adapter
 from rounddiag.proof.engines.engine import (
     Readout,
     is_out_of_memory,
@@ -34,22 +38,10 @@ from rounddiag.proof.engines.prefix import (
     rest_of,
 )
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
+from rounddiag.proof.hypotheses.hypothesis import Need
 from rounddiag.proof.hypotheses.sampling import Seen
-from rounddiag.proof.trajectory import Request
-from rounddiag.vision import PatchScreenshot
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.engines.adapters import Adapter
-    from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Picture, Samples, Trajectory
-    from rounddiag.vision import Screenshot
-
+from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
+from rounddiag.vision import PatchScreenshot, Screenshot
 
 # What the configurations of Qwen, GLM and Gemma call the tokens around a picture.
 _MARKERS = (
@@ -400,7 +392,8 @@ class LocalEngine:
             attention_mask=None,
         )
         positions: Tensor = found[:, 0]
-        if types.any() and bool((positions[1] == positions[2]).all()):
+        is_wide = int(types.sum()) > len(grids)  # some picture has two tokens or more
+        if is_wide and bool((positions[1] == positions[2]).all()):
             raise BatchError.build(
                 expected="positions with unequal axes inside of pictures",
                 found="equal ones",

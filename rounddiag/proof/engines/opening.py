@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host
+from rounddiag.proof.engines.engine import Engine
 from rounddiag.proof.engines.function import FunctionEngine
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.server import ServerEngine
-
-if TYPE_CHECKING:
-    from rounddiag.proof.engines.engine import Engine
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from PIL.Image import Image
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError
+from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
+from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
-    from rounddiag.vision import Screenshot
 
 COLOURS = {"grey": 127, "white": 255, "black": 0}
 _LEAST = 4  # image tokens of one picture

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from torch import Tensor
 
-    from torch import Tensor
-
-    from rounddiag.proof.trajectory import Request, Samples
+from rounddiag.proof.trajectory import Request, Samples
 
 LEAST = 16  # tokens in common: fewer save nothing
 MOST = 4  # passes: of two samples, and the last ones

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
 from rounddiag.proof.engines.dialects import Answer, Dialect, Sglang, Vllm
 from rounddiag.proof.engines.pictures import with_spans
+from rounddiag.proof.hypotheses.hypothesis import Need
 from rounddiag.proof.scores import check_log_probs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.proof.hypotheses.hypothesis import Need
-    from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 _CHANGED = 0.02  # nat: mean |difference| of the same request, asked again
 

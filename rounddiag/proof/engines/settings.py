@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rounddiag.proof.hypotheses.hypothesis import Need
+from rounddiag.proof.hypotheses.hypothesis import Need
 
 Scope: TypeAlias = Literal["tensor", "row", "none"]
 """What shares a scale: all of a tensor, or one row; `none` is not rounded."""

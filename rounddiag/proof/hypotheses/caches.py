@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, Hypothesis
-from rounddiag.proof.trajectory import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rounddiag.proof.trajectory import Samples, Trajectory
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 # Tokens of a block: a cache keeps whole ones. SGLang has pages of 1, vLLM 16 on a GPU.
 # Without a cache the context is read again with the new weights.
@@ -22,12 +17,11 @@ BLOCKS = (0, 1, 16, 32, 64, 128)
 def cached_prompt(weights: str, label: str) -> Hypothesis:
     """Return the hypothesis that the prompt was read from a cache of other weights."""
 
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        del samples
+    def edit(one: Trajectory, samples: Samples) -> Request | None:
         kept = one.start - 1  # the last token of a prompt is always computed
         if kept < 1:
             return None
-        return [replace(Request.of_sample(one), kept=kept, kept_weights=weights)]
+        return replace(Request.of_sample(one), kept=kept, kept_weights=weights)
 
     return Hypothesis(
         name=f"cached_prompt_of_{label}",
@@ -40,21 +34,18 @@ def cached_prompt(weights: str, label: str) -> Hypothesis:
 def _kept_rounds(weights: str, number: int, block: int) -> Edit:
     """Let older weights write some rounds, and new ones go on, from their cache."""
 
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        del samples
+    def edit(one: Trajectory, samples: Samples) -> Request | list[Request] | None:
         base = Request.of_sample(one)
         if len(one.rounds) <= number:
-            return [replace(base, weights=weights)]
+            return replace(base, weights=weights)
         border = one.rounds[number][0]
         # What is drawn last is not read before the next round.
         last = one.rounds[number - 1][1] - 1
         kept = last // block * block if block else 0
         if block and not kept:
             return None
-        before, after = (
-            base.score_only(0, border),
-            base.score_only(border, len(one.ids)),
-        )
+        before = base.score_only(0, border)
+        after = base.score_only(border, len(one.ids))
         return [
             replace(before, weights=weights),
             replace(after, kept=kept, kept_weights=weights),

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
-from rounddiag.proof.trajectory import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from rounddiag.proof.trajectory import Samples, Trajectory
+from rounddiag.proof.hypotheses.positions import restart_at
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 LONGEST_PACK = 16_384  # tokens
 
@@ -70,41 +65,35 @@ def opening_length(one: Trajectory) -> int:
 
 
 def _mask_observations(*, template: bool, compact: bool) -> Edit:
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        del samples
-        request = drop_tokens(
-            one, _observations(one, template=template), compact=compact
-        )
-        return None if request is None else [request]
-
-    return edit
+    return lambda one, _: drop_tokens(
+        one, _observations(one, template=template), compact=compact
+    )
 
 
-register(
-    "observations_masked",
-    cause="context_masked",
-    says="observations not attended to",
-    needs=("positions",),
-)(_mask_observations(template=False, compact=False))
-register(
-    "observations_removed",
-    cause="context_masked",
-    says="observations removed",
-)(_mask_observations(template=False, compact=True))
-register(
-    "responses_alone",
-    cause="context_masked",
-    says="nothing between the rounds attended to",
-    needs=("positions",),
-)(_mask_observations(template=True, compact=False))
+_mask = partial(register, cause="context_masked", needs=("positions",))
+_remove = partial(register, cause="context_masked")
+_mask("observations_masked", "observations not attended to")(
+    _mask_observations(template=False, compact=False)
+)
+_remove("observations_removed", "observations removed")(
+    _mask_observations(template=False, compact=True)
+)
+_mask("responses_alone", "nothing between the rounds attended to")(
+    _mask_observations(template=True, compact=False)
+)
 
 
-@register("prompt_masked", cause="context_masked", says="no prompt")
-def _drop_prompt(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-    del samples
-    gone = torch.arange(len(one.ids)) < one.start - 1
-    request = drop_tokens(one, gone, compact=True)
-    return None if request is None else [request]
+@_remove("prompt_masked", "no prompt")
+def _drop_prompt(one: Trajectory, samples: Samples) -> Request | None:
+    return drop_first(one, one.start - 1)
+
+
+def drop_first(one: Trajectory, number: int) -> Request | None:
+    """Leave first tokens out; those after them move up."""
+    return drop_tokens(one, torch.arange(len(one.ids)) < number, compact=True)
+
+
+_prompt = partial(register, cause="prompt_mismatch")
 
 
 def _message_starts(one: Trajectory) -> list[int]:
@@ -114,27 +103,20 @@ def _message_starts(one: Trajectory) -> list[int]:
     return (one.ids == one.ids[0]).nonzero()[:, 0].tolist()
 
 
-@register(
-    "first_message_removed",
-    cause="prompt_mismatch",
-    says="no first message, such as the system prompt",
-)
-def _drop_first_message(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-    del samples
+@_prompt("first_message_removed", "no first message, such as the system prompt")
+def _drop_first_message(one: Trajectory, samples: Samples) -> Request | None:
     starts = _message_starts(one)
     if len(starts) < 2 or starts[1] >= one.start:  # noqa: PLR2004 a first and a second
         return None
-    request = drop_tokens(one, torch.arange(len(one.ids)) < starts[1], compact=True)
-    return None if request is None else [request]
+    return drop_first(one, starts[1])
 
 
-@register("first_token_doubled", cause="prompt_mismatch", says="its first token twice")
-def _double_first(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-    del samples
-    return [Request.of_sample(one).prepend(one.ids[:1])]
+@_prompt("first_token_doubled", "its first token twice")
+def _double_first(one: Trajectory, samples: Samples) -> Request:
+    return Request.of_sample(one).prepend(one.ids[:1])
 
 
-def _replace_first_message(one: Trajectory, ids: Tensor) -> list[Request] | None:
+def _replace_first_message(one: Trajectory, ids: Tensor) -> Request | None:
     """Put other ids in place of the first message, or before the only one."""
     starts = _message_starts(one)
     if not starts or starts[0]:
@@ -144,16 +126,15 @@ def _replace_first_message(one: Trajectory, ids: Tensor) -> list[Request] | None
         return None
     base = Request.of_sample(one)
     kept = base.keep(torch.arange(len(one.ids)) >= end, base.pictures)
-    return [kept.prepend(ids)]
+    return kept.prepend(ids)
 
 
-@register(
+@_prompt(
     "template_system_prompt",
-    cause="prompt_mismatch",
-    says="the system prompt that the chat template has by default",
+    "the system prompt that the chat template has by default",
     needs=("chat",),
 )
-def _use_default(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+def _use_default(one: Trajectory, samples: Samples) -> Request | None:
     opening = None if samples.chat is None else samples.chat.open_user_message()
     if not opening or not one.start or opening.count(int(one.ids[0])) < 2:  # noqa: PLR2004 its system prompt, and the user
         return None
@@ -161,12 +142,11 @@ def _use_default(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     return _replace_first_message(one, torch.tensor(opening[:end]))
 
 
-@register(
+@_prompt(
     "next_rows_first_message",
-    cause="prompt_mismatch",
-    says="the first message of the next row, such as another system prompt",
+    "the first message of the next row, such as another system prompt",
 )
-def _use_other(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+def _use_other(one: Trajectory, samples: Samples) -> Request | None:
     other = samples[(one.sample + 1) % len(samples)]
     starts = _message_starts(other)
     if len(starts) < 2 or starts[1] >= other.start:  # noqa: PLR2004 a first and a second
@@ -174,95 +154,64 @@ def _use_other(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
     return _replace_first_message(one, other.ids[: starts[1]])
 
 
-@register(
-    "rounds_alone", cause="context_masked", says="each round with the prompt only"
-)
-def _forget_rounds(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+@_remove("rounds_alone", "each round with the prompt only")
+def _forget_rounds(one: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round without the earlier ones, and with its own observation."""
-    del samples
     if len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
         return None
     requests = []
     end = one.start
+    index = torch.arange(len(one.ids))
     for start, stop in one.rounds:
-        index = torch.arange(len(one.ids))
         gone = ((index >= one.start) & (index < end)) | (index >= stop)
         request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
         requests.append(request.score_only(start, stop))
         end = stop
-    return [request for request in requests if not request.is_empty]
+    return requests
 
 
-def _pack(size: int, *, restart: bool, step: int = -1) -> Edit:
+def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
     """Let a row attend to those before it in its pack, or to one that is near."""
 
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-        rows = (
-            range(one.sample - one.sample % size, one.sample)
-            if size
-            else [one.sample + step]
-        )
+    def edit(one: Trajectory, samples: Samples) -> Request | None:
+        first = one.sample - one.sample % size if size else 0
+        rows = range(first, one.sample) if size else [one.sample + step]
         before = [samples[row] for row in rows if 0 <= row < len(samples)]
-        base = Request.of_sample(one)
+        request = Request.of_sample(one)
         length = sum(len(other.ids) for other in before)
         if length + len(one.ids) > LONGEST_PACK:
             return None
-        if not before:
-            return [base]  # the first of its pack
-        request = base
         for other in reversed(before):
             request = request.prepend(other.ids, Request.of_sample(other).pictures)
-        if not restart:
-            return [request]
-        borders = [0]
-        for other in before:
-            borders.append(borders[-1] + len(other.ids))
-
-        def places(positions: Tensor, sample: Tensor) -> Tensor:
-            del sample
-            found = positions.clone()
-            for border in borders:
-                first = positions[..., border, None]
-                found[..., border:] = positions[..., border:] - first
-            return found
-
-        return [replace(request, places=places)]
+        if not restart or not before:  # the first of its pack
+            return request
+        ends = torch.tensor([len(other.ids) for other in before]).cumsum(0)
+        return replace(request, places=restart_at(ends.tolist()))
 
     return edit
 
 
-def _register_packs() -> None:
-    register(
-        "previous_row_attended",
-        cause="packing_leak",
-        says="the previous row attended to, positions restarted",
-        needs=("positions",),
-    )(_pack(0, restart=True))
-    register(
-        "previous_row_in_front",
-        cause="packing_leak",
-        says="the previous row in front of it, positions going on",
-    )(_pack(0, restart=False))
-    register(
-        "next_row_attended",
-        cause="packing_leak",
-        says="the next row attended to, positions restarted",
-        needs=("positions",),
-    )(_pack(0, restart=True, step=1))
-    for size in (2, 4, 8):
-        register(
-            f"pack_of_{size}_attended",
-            cause="packing_leak",
-            says=f"the rows before it in packs of {size} attended to",
-            needs=("positions",),
-        )(_pack(size, restart=True))
+_packed = partial(register, cause="packing_leak", needs=("positions",))
+_packed("previous_row_attended", "the previous row attended to, positions restarted")(
+    _pack()
+)
+register(
+    "previous_row_in_front",
+    "the previous row in front of it, positions going on",
+    cause="packing_leak",
+)(_pack(restart=False))
+_packed("next_row_attended", "the next row attended to, positions restarted")(
+    _pack(step=1)
+)
+for _size in (2, 4, 8):
+    _packed(
+        f"pack_of_{_size}_attended",
+        f"the rows before it in packs of {_size} attended to",
+    )(_pack(_size))
 
 
-_register_packs()
-
-
-@register("padding_attended", cause="packing_leak", says="the left padding attended to")
-def _attend_padding(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+@register("padding_attended", "the left padding attended to", cause="packing_leak")
+def _attend_padding(one: Trajectory, samples: Samples) -> Request:
     number = samples.longest_prompt - one.start
     base = Request.of_sample(one)
-    return [base.prepend(torch.zeros(number, dtype=torch.long))] if number else [base]
+    return base.prepend(torch.zeros(number, dtype=torch.long)) if number else base

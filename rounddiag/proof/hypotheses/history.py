@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
 
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.proof.hypotheses.context import drop_tokens
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
-from rounddiag.proof.trajectory import Request
+from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.text import pieces
 from rounddiag.vision.image_tokens import TokenRuns
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.proof.trajectory import Picture, Samples, Trajectory
-
-Rewrite = Callable[["Trajectory", "Samples", int], "list[int] | None"]
+Rewrite = Callable[[Trajectory, Samples, int], "list[int] | None"]
 """From a round to its ids once it is history; None where that is not known."""
 
 
 def _rewrite_history(rewrite: Rewrite) -> Edit:
     """Score each round with the earlier ones rewritten: a pass for each round."""
 
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    def edit(one: Trajectory, samples: Samples) -> list[Request] | None:
         written = [one.ids[start:stop].tolist() for start, stop in one.rounds]
         history = [rewrite(one, samples, number) for number in range(len(written) - 1)]
         if None in history or history == written[:-1]:
@@ -38,7 +33,7 @@ def _rewrite_history(rewrite: Rewrite) -> Edit:
             if number:
                 known = [ids for ids in history[:number] if ids is not None]
                 requests.append(_replace(base, one, known).score_only(start, stop))
-        return [request for request in requests if not request.is_empty]
+        return requests
 
     return edit
 
@@ -69,10 +64,12 @@ def _written(one: Trajectory, number: int) -> list[int]:
     return one.ids[start:stop].tolist()
 
 
-@register(
+_again = partial(register, cause="retokenised")
+
+
+@_again(
     "history_rendered",
-    cause="retokenised",
-    says="earlier rounds as the model's chat template writes them again",
+    "earlier rounds as the model's chat template writes them again",
     needs=("chat",),
 )
 @_rewrite_history
@@ -81,11 +78,8 @@ def _render(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
     return None if chat is None else chat.render(_written(one, number))
 
 
-@register(
-    "history_retokenised",
-    cause="retokenised",
-    says="earlier rounds as the ids of their text",
-    needs=("chat",),
+@_again(
+    "history_retokenised", "earlier rounds as the ids of their text", needs=("chat",)
 )
 @_rewrite_history
 def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
@@ -93,10 +87,9 @@ def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | N
     return None if chat is None else chat.retokenise(_written(one, number))
 
 
-@register(
+@_again(
     "thoughts_removed",
-    cause="retokenised",
-    says="no thoughts of earlier rounds, as a template that renders again leaves them",
+    "no thoughts of earlier rounds, as a template that renders again leaves them",
 )
 @_rewrite_history
 def _drop_thoughts(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
@@ -112,25 +105,22 @@ def _drop_thoughts(one: Trajectory, samples: Samples, number: int) -> list[int] 
     return ids
 
 
-@register(
+@_again(
     "newline_after_rounds_removed",
-    cause="retokenised",
-    says="no first token after each round, such as a newline",
+    "no first token after each round, such as a newline",
 )
-def _drop_newlines(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-    del samples
+def _drop_newlines(one: Trajectory, samples: Samples) -> Request | None:
     gone = torch.zeros(len(one.ids), dtype=torch.bool)
     gone[[end for _, end in one.rounds[:-1]]] = True
-    request = drop_tokens(one, gone, compact=True)
-    return None if request is None else [request]
+    return drop_tokens(one, gone, compact=True)
 
 
 @register(
     "recorded_prompts",
+    "the prompts that the sampler recorded",
     cause="prompt_mismatch",
-    says="the prompts that the sampler recorded",
 )
-def _read_recorded(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round after the ids that the batch has of its call."""
     prompts = _recorded(one, samples)
     if not prompts:
@@ -146,7 +136,7 @@ def _read_recorded(one: Trajectory, samples: Samples) -> Sequence[Request] | Non
         if request is None:
             return None
         requests.append(request)
-    return [request for request in requests if not request.is_empty]
+    return requests
 
 
 def _recorded(one: Trajectory, samples: Samples) -> dict[int, list[int]]:

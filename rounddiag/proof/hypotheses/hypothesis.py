@@ -12,8 +12,8 @@ from rounddiag.proof.trajectory import Request, Samples, Trajectory
 if TYPE_CHECKING:
     from rounddiag.proof.hypotheses.sampling import Processor
 
-Edit: TypeAlias = Callable[[Trajectory, Samples], "Sequence[Request] | None"]
-"""From a sample to the passes that score it; None where the change cannot be made."""
+Edit: TypeAlias = Callable[[Trajectory, Samples], "Request | Sequence[Request] | None"]
+"""From a sample to what scores it: a pass, several, or None where it has no place."""
 
 Need: TypeAlias = Literal[
     "logits",
@@ -87,17 +87,17 @@ _REGISTERED: dict[str, Hypothesis] = {}
 
 
 def register(
-    name: str, *, cause: str, says: str, needs: Iterable[Need] = ()
+    name: str, says: str, *, cause: str, needs: Iterable[Need] = ()
 ) -> Callable[[Edit], Edit]:
     """Register a hypothesis: a function from a sample to the passes that score it.
 
     Parameters
     ----------
     name : str
-    cause : str
-        A name of `rounddiag.findings.CAUSES`.
     says : str
         What the engine did, as it is printed.
+    cause : str
+        A name of `rounddiag.findings.CAUSES`.
     needs : iterable of str
         What the engine must be able to do: `positions`, `pictures`, `features`,
         `rotary`, `weights`, `experts`, `chat`.
@@ -109,10 +109,10 @@ def register(
 
     Examples
     --------
-    >>> @register("no_prompt", cause="prompt_mismatch", says="no prompt at all")
+    >>> @register("no_prompt", "no prompt at all", cause="prompt_mismatch")
     ... def drop_prompt(one, samples):
     ...     whole = Request.of_sample(one)
-    ...     return [whole.keep(whole.source >= one.start, whole.pictures)]
+    ...     return whole.keep(whole.source >= one.start, whole.pictures)
     >>> "no_prompt" in registered_names()
     True
     >>> unregister("no_prompt")

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
-from rounddiag.proof.hypotheses.context import drop_tokens
+from rounddiag.proof.hypotheses.context import drop_first, drop_tokens
 from rounddiag.proof.hypotheses.hypothesis import Edit, Hypothesis, Need
-from rounddiag.proof.hypotheses.pictures import (
-    blank_pictures,
-    exchange_pictures,
-    without_pictures,
-)
+from rounddiag.proof.hypotheses.pictures import FEATURES, SHOWN, exchange, remove, show
 from rounddiag.proof.hypotheses.positions import shift_from
-from rounddiag.proof.trajectory import Picture, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rounddiag.proof.trajectory import Samples, Trajectory
-
-    Change = Callable[[Trajectory, int], Request | None]
+from rounddiag.proof.hypotheses.resolution import limit_to, scale_to
+from rounddiag.proof.trajectory import Picture, Request, Trajectory
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,7 +25,8 @@ class Numbered:
     ----------
     name, cause, says: As of `Hypothesis`; `says` has a place for the number.
     make: From the number to what is read instead.
-    grid: All that are tried.
+    grid: All that are tried first.
+    is_ordered: Whether near numbers are alike, so that those between are tried too.
     """
 
     name: str
@@ -42,9 +34,9 @@ class Numbered:
     says: str
     make: Callable[[int], Edit]
     grid: Sequence[int]
-    needs: frozenset[Need] = field(default_factory=frozenset)
+    needs: Sequence[Need] = ()
+    is_ordered: bool = False
     is_continuous: ClassVar[bool] = False
-    is_ordered: ClassVar[bool] = False
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number."""
@@ -54,28 +46,17 @@ class Numbered:
             cause=self.cause,
             says=self.says.format(number),
             edit=self.make(number),
-            needs=self.needs,
+            needs=frozenset(self.needs),
         )
 
 
-def _edit(change: Change) -> Callable[[int], Edit]:
+def _edit(change: Callable[[Trajectory, int], Request | None]) -> Callable[[int], Edit]:
     """Turn a change of one sample by a number into edits, one for each number."""
-
-    def make(number: int) -> Edit:
-        def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
-            del samples
-            request = change(one, number)
-            return None if request is None else [request]
-
-        return edit
-
-    return make
+    return lambda number: lambda one, _: change(one, number)
 
 
 def _lose_first(one: Trajectory, number: int) -> Request | None:
-    if number >= one.start:
-        return None
-    return drop_tokens(one, torch.arange(len(one.ids)) < number, compact=True)
+    return drop_first(one, number) if number < one.start else None
 
 
 def _keep_last(one: Trajectory, number: int) -> Request | None:
@@ -107,36 +88,38 @@ def _hide_observation(one: Trajectory, number: int) -> Request | None:
 
 def _exchange(number: int) -> Edit:
     """Exchange an image with the next one."""
+    other = {number - 1: number, number: number - 1}
 
-    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
-        del samples
-        first = number - 1
-        other = {first: number, number: first}.get(index, index)
-        return Picture(one.sample, other) if other < len(one.spans) else None
+    def choose(one: Trajectory, _: object, index: int) -> Picture | None:
+        new = other.get(index, index)
+        return Picture(one.sample, new) if new < len(one.spans) else None
 
-    return exchange_pictures(choose)
+    return exchange(choose)
 
 
-# Near numbers are not alike: the rotary embedding turns with each position.
-_SMALL = (*range(1, 65), 128, 256, 512, 1024)
-_GAPS = (*range(-8, 0), *_SMALL)
-_LIMITS = tuple(each * 2**power for power in range(2, 13) for each in (2, 3))
+# Near numbers of positions are not alike: the rotary embedding turns with each.
+_GAPS = (*range(-8, 0), *range(1, 257), 512, 1024, 2048, 4096)
+_COUNTS = (*range(1, 65), *(n * 2**power for power in range(5, 13) for n in (3, 4)))
 _FEW = tuple(range(1, 9))
-_SHOWN = frozenset[Need]({"pictures"})
+# Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
+_LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
+_SIZED: tuple[Need, ...] = ("pictures", "resolution")
 NUMBERED: tuple[Numbered, ...] = (
     Numbered(
         name="first_prompt_tokens_removed",
         cause="prompt_mismatch",
         says="no first {} tokens of the prompt",
         make=_edit(_lose_first),
-        grid=_SMALL,
+        grid=_COUNTS,
+        is_ordered=True,
     ),
     Numbered(
         name="prompt_cut_to",
         cause="prompt_mismatch",
         says="the last {} tokens of the prompt only",
         make=_edit(_keep_last),
-        grid=_LIMITS,
+        grid=_COUNTS,
+        is_ordered=True,
     ),
     Numbered(
         name="position_gap",
@@ -144,7 +127,7 @@ NUMBERED: tuple[Numbered, ...] = (
         says="positions of the response that are larger by {}",
         make=_edit(_shift_response),
         grid=_GAPS,
-        needs=frozenset({"positions"}),
+        needs=("positions",),
     ),
     Numbered(
         name="position_gap_at_observations",
@@ -152,7 +135,7 @@ NUMBERED: tuple[Numbered, ...] = (
         says="positions that are larger by {} from each observation on",
         make=_edit(_shift_observations),
         grid=_GAPS,
-        needs=frozenset({"positions"}),
+        needs=("positions",),
     ),
     Numbered(
         name="observation_masked",
@@ -160,23 +143,23 @@ NUMBERED: tuple[Numbered, ...] = (
         says="observation {} not attended to",
         make=_edit(_hide_observation),
         grid=_FEW,
-        needs=frozenset({"positions"}),
+        needs=("positions",),
     ),
     Numbered(
         name="image_removed",
         cause="dropped_image",
         says="no image {}, counted from 1, and none of its tokens",
-        make=lambda number: without_pictures(number - 1, number),
+        make=lambda number: remove(number - 1, number),
         grid=_FEW[1:],
-        needs=_SHOWN,
+        needs=SHOWN,
     ),
     Numbered(
         name="image_blank",
         cause="dropped_image",
         says="no pixels of image {}, counted from 1",
-        make=lambda number: blank_pictures(number - 1, number),
+        make=lambda number: show(number - 1, number),
         grid=_FEW[1:],
-        needs=_SHOWN | {"features"},
+        needs=FEATURES,
     ),
     Numbered(
         name="images_exchanged",
@@ -184,6 +167,38 @@ NUMBERED: tuple[Numbered, ...] = (
         says="image {}, counted from 1, exchanged with the next one",
         make=_exchange,
         grid=_FEW[:-1],
-        needs=_SHOWN,
+        needs=SHOWN,
+    ),
+    Numbered(
+        name="blurred_by",
+        cause="wrong_image",
+        says="pictures blurred by {} pixels",
+        make=lambda number: show(look=f"blurred_{number}"),
+        grid=_FEW,
+        needs=SHOWN,
+    ),
+    Numbered(
+        name="resolution_divided_by",
+        cause="wrong_image",
+        says="pictures of 1/{} of the size, enlarged, with as many image tokens",
+        make=lambda number: show(look=f"coarse_{number}"),
+        grid=_FEW[1:],
+        needs=SHOWN,
+    ),
+    Numbered(
+        name="percent_of_the_pixels",
+        cause="image_expansion",
+        says="pictures of {} % of the pixels, with other numbers of image tokens",
+        make=scale_to,
+        grid=(25, 33, 40, 50, 60, 67, 75, 80, 90, 125, 150, 200, 300, 400),
+        needs=_SIZED,
+    ),
+    Numbered(
+        name="at_most_pixels",
+        cause="image_expansion",
+        says="pictures of at most {} pixels",
+        make=limit_to,
+        grid=_LARGEST,
+        needs=_SIZED,
     ),
 )

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
-from rounddiag.proof.trajectory import Picture, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rounddiag.proof.trajectory import Samples, Trajectory
-
-# Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
-LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
-SCALES = {
-    "a quarter of": 1 / 4,
-    "a third of": 1 / 3,
-    "half of": 1 / 2,
-    "twice": 2.0,
-    "three times": 3.0,
-    "four times": 4.0,
-}
+from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 
 
-def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
+def resize(change: Callable[[Picture, int], Picture]) -> Edit:
     """Change pictures, of so many pixels, and give them the tokens that they need."""
 
-    def edit(one: Trajectory, samples: Samples) -> Sequence[Request] | None:
+    def edit(one: Trajectory, samples: Samples) -> Request | None:
         if samples.count is None or not one.spans:
             return None
         base = Request.of_sample(one)
@@ -49,33 +32,26 @@ def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
             return None
         scored = (at >= 0) & base.is_scored[at.clamp(min=0)]
         found = replace(base, ids=torch.cat(ids), source=at, is_scored=scored)
-        return [replace(found, pictures=shown)]
+        return replace(found, pictures=shown)
 
     return edit
 
 
-def _scale(factor: float, picture: Picture, pixels: int) -> Picture:
-    del pixels
-    return replace(picture, scale=factor)
+def scale_to(percent: int) -> Edit:
+    """Show pictures of a share of the pixels that the model saw."""
+    return resize(lambda picture, _: replace(picture, scale=percent / 100))
 
 
-def _limit(most: int, picture: Picture, pixels: int) -> Picture:
+def limit_to(most: int) -> Edit:
     """Limit a picture that is larger; a smaller one is as the model saw it."""
-    return replace(picture, most=most) if most < pixels else picture
-
-
-def _register_sizes() -> None:
-    add = partial(register, cause="image_expansion", needs=("pictures", "resolution"))
-    for words, factor in SCALES.items():
-        name = f"{words.replace(' ', '_')}_the_pixels"
-        says = f"pictures of {words} the pixels, with other numbers of image tokens"
-        add(name, says=says)(_resize(partial(_scale, factor)))
-    add("stored_size", says="pictures of the size at which they are stored")(
-        _resize(lambda picture, pixels: replace(picture, most=pixels))
+    return resize(
+        lambda picture, pixels: replace(picture, most=most if most < pixels else 0)
     )
-    for most in LARGEST:
-        says = f"pictures of at most {most:,} pixels"
-        add(f"at_most_{most}_pixels", says=says)(_resize(partial(_limit, most)))
 
 
-_register_sizes()
+register(
+    "stored_size",
+    "pictures of the size at which they are stored",
+    cause="image_expansion",
+    needs=("pictures", "resolution"),
+)(resize(lambda picture, pixels: replace(picture, most=pixels)))

@@ -7,21 +7,17 @@ top-k, top-p. `order_families` has SGLang's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,7 +81,8 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     known = first;
     caption.textContent = visible(first.caption);
     const widths = first.columns.map(({ kind }) => CELL_WIDTHS[kind] ?? OTHER_WIDTH);
-    scroller.style.setProperty("--columns", widths.map(([least, most]) => `minmax(${least}px, ${most})`).join(" "));
+    const whole = first.columns.map(({ head: text }, at) => (widths[at][1].endsWith("px") ? `max(${widths[at][1]}, ${text.length}ch)` : widths[at][1])); // of heads
+    scroller.style.setProperty("--columns", widths.map(([least], at) => `minmax(${least}px, ${whole[at]})`).join(" "));
     const least = widths.reduce((sum, [one]) => sum + one + CELL_GAP, 0);
     scroller.style.setProperty("--least-width", `${least}px`);
     fill(head, ...first.columns.map(({ head: text, kind }) => listCell(visible(text), kind)));

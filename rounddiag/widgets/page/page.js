@@ -5,8 +5,6 @@ const UNREAD = 500; // milliseconds in which nobody has read anything
 
 class ExplorerPage {
   numMoves = 0; // made by hand
-  /** @type {number | undefined} */
-  paintedAt; // the first time
   /** @type {ReturnType<typeof trajectoryFilm>} */
   film;
   /** @type {string[]} */
@@ -17,6 +15,7 @@ class ExplorerPage {
   /** @type {Uint8Array | null} */
   kept = null; // tokens of the sample
   keptOf = null;
+  paintedAt = 0; // the first time, in milliseconds
 
   /** `connect` gets listeners, and returns who answers requests. */
   constructor(connect) {
@@ -244,7 +243,7 @@ class ExplorerPage {
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
-    this.paintedAt ??= performance.now();
+    this.paintedAt ||= performance.now();
     this.diagnose(result);
     this.snapshot.later();
   }

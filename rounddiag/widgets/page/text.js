@@ -221,7 +221,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
 }
 
 function headFacts(size, mean, broken, all = size) {
-  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${pluralize(all, "token")} kept`;
+  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${groupDigits(all)} kept`;
   const facts = [(Number.isFinite(mean) || broken > 0) && number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
   return [count, facts && " · ", facts && element("span", {}, "mean |diff| "), facts];
 }

@@ -9,7 +9,7 @@ import pytest
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
-from rounddiag.loaders.parquet.screenshots import StoredScreenshot
+from rounddiag.vision import StoredScreenshot
 
 if TYPE_CHECKING:
     from pathlib import Path

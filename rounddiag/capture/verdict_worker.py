@@ -1,4 +1,4 @@
-"""Judge: asks for the verdict on recorded steps, in child processes.
+"""VerdictWorker: asks for the verdict on recorded steps, in child processes.
 
 A diagnosis holds the interpreter lock for up to a tenth of a second at a time, so a
 thread of the trainer's process only waits for the child.
@@ -13,21 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.capture.options import Options
 from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.capture.options import Options
-
-
-_CODE = "from rounddiag.capture.judging import main; main()"
+_CODE = "from rounddiag.capture.verdict_child import main; main()"
 _TIMEOUT = 900.0  # seconds
 _MAX_OUTPUT = 500  # characters of a child that failed
 # One thread, and no GPU: both are the trainer's.
@@ -43,7 +39,7 @@ _SHARE = 0.01
 _FIRST_COST = 10.0  # seconds of a processor, until the first step has been judged
 
 
-class Judge:
+class VerdictWorker:
     """Judges step files one after the other, and says when the verdict changes.
 
     It never raises into the trainer: errors are logged and counted as by the `Writer`.
@@ -203,7 +199,7 @@ class _Step:
 def _run_child(
     request: dict[str, Any], started: Callable[[subprocess.Popen[str]], None]
 ) -> dict[str, Any]:
-    """Return the answer of `judging.main`; a BatchError says why there is none."""
+    """Return the answer of `verdict_child.main`; a BatchError where there is none."""
     search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
     with subprocess.Popen(  # noqa: S603 our own code
         [sys.executable, "-c", _CODE],

@@ -1,4 +1,4 @@
-"""What runs in the child process of a Judge: the verdict on one file, and metrics."""
+"""The child process of a `VerdictWorker`: the verdict on one file, and metrics."""
 
 from __future__ import annotations
 

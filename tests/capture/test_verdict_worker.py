@@ -10,28 +10,24 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import rounddiag as rd
-from rounddiag.capture import Recorder, judge
+from rounddiag.capture import Recorder, verdict_worker
 from rounddiag.capture import recorder as recorder_module
-from rounddiag.capture.judging import judge_file
+from rounddiag.capture.verdict_child import judge_file
 from rounddiag.columns.phrases import Named
 from rounddiag.errors import BatchError
 from tests.batches import padded
-from tests.capture.conftest import SUPPRESSED
+from tests.capture.conftest import SUPPRESSED, DataProto
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.capture.conftest import DataProto
-
-judge_child = judge._run_child
+judge_child = verdict_worker._run_child
 SEVERITIES = {"healthy": 0, "noisy": 1, "broken": 4}
 
 
@@ -73,7 +69,7 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             "cost": 2.0,
         }
 
-    monkeypatch.setattr(judge, "_run_child", answer)
+    monkeypatch.setattr(verdict_worker, "_run_child", answer)
     return verdicts
 
 
@@ -160,7 +156,7 @@ def test_finish_is_not_judged_again_but_a_further_part_is(
     recorder._writer.close()
     recorder.finish(0, proto)
     recorder._writer.close()
-    recorder._judge.close()
+    recorder._verdicts.close()
     assert verdicts == ["broken"]
     proto.batch["responses"] = proto.batch["responses"] + 1
     recorder.step(0, proto)
@@ -211,7 +207,7 @@ def test_a_file_with_some_samples_is_judged_by_all(
         copies.append(Path(request["file"]))
         return judge_file(**request)
 
-    monkeypatch.setattr(judge, "_run_child", look)
+    monkeypatch.setattr(verdict_worker, "_run_child", look)
     whole = rd.load("sample_data/healthy.parquet")
     recorder = Recorder(tmp_path, max_samples=4, diagnose=True)
     recorder.step(0, fields_of(whole))
@@ -245,7 +241,7 @@ def test_of_waiting_steps_the_newest_are_judged_and_no_copy_is_left(
         judged.append(rd.load(request["file"]).step)
         return {**HEALTHY, "cost": 0.0}
 
-    monkeypatch.setattr(judge, "_run_child", answer)
+    monkeypatch.setattr(verdict_worker, "_run_child", answer)
     with Recorder(tmp_path / "run", every=1, max_samples=1, diagnose=True) as recorder:
         for step in range(6):
             recorder.step(step, proto)
@@ -284,14 +280,14 @@ def test_closing_ends_the_child_and_says_which_step_was_judged_last(
 
         return run_child(request, begin)
 
-    monkeypatch.setattr(judge, "_run_child", run)
-    monkeypatch.setattr(judge, "_CODE", "import time; time.sleep(600)")
+    monkeypatch.setattr(verdict_worker, "_run_child", run)
+    monkeypatch.setattr(verdict_worker, "_CODE", "import time; time.sleep(600)")
     monkeypatch.setattr(recorder_module, "CLOSE_TIMEOUT", 0.1)
     for step in (1, 2):
         recorder.step(step, proto)
         recorder._writer.close()
     assert started.wait(timeout=60)
-    child = recorder._judge._child
+    child = recorder._verdicts._child
     assert child is not None
     assert child.poll() is None
     recorder.close()
@@ -315,7 +311,7 @@ def test_files_and_verdicts_together_have_half_a_minute(
         return True
 
     monkeypatch.setattr(recorder._writer, "close", wait)
-    monkeypatch.setattr(recorder._judge._writer, "close", wait)
+    monkeypatch.setattr(recorder._verdicts._writer, "close", wait)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     recorder.close()
     assert waits == [30.0, 5.0]
@@ -327,8 +323,8 @@ def test_the_child_ends_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
     pipe, note = tmp_path / "step_0.parquet", tmp_path / "id"
     os.mkfifo(pipe)
     code = (
-        "import sys; from rounddiag.capture import judge;"
-        "judge._run_child({'file': sys.argv[1], 'before': None,"
+        "import sys; from rounddiag.capture import verdict_worker;"
+        "verdict_worker._run_child({'file': sys.argv[1], 'before': None,"
         " 'diagnosis_file': None}, lambda c: open(sys.argv[2], 'w').write(str(c.pid)))"
     )
     trainer = subprocess.Popen([sys.executable, "-c", code, str(pipe), str(note)])

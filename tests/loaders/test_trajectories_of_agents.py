@@ -1,0 +1,369 @@
+"""Files that the writers of agent frameworks wrote; see `tests/data/README.md`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.turns import new_messages, text_of
+from tests.loaders.table_cases import says
+from tests.loaders.verifiers_writer import episode
+
+DATA = Path(__file__).parents[1] / "data"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
+    "4cE3hQAAAABJRU5ErkJggg=="
+)
+THOUGHT = "<think>\nThe menu is at the top.\n</think>"
+CLICK = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
+LIST = CLICK.replace("click", "bash").replace('"x": 1', '"command": "echo a.txt"')
+
+
+def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
+    assert batch.turns is not None
+    return [(turn.role, turn.text) for turn in batch.turns[sample]]
+
+
+@pytest.mark.parametrize("name", ["harbor-0.26.0", "verifiers-0.1.14"])
+def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
+    batch = rd.load(DATA / name)[0]
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 3, 4]
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
+    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 0, 1]
+    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125, 0, 0, -1]
+    assert batch.old_log_probs is None
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
+    rewritten = batch.round_columns["is_context_rewritten"].tolist()
+    assert rewritten == [None, False, True]
+
+
+@pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
+def test_a_job_of_harbor(sample: int, version: str) -> None:
+    batch = rd.load(DATA / "harbor-0.26.0")
+    assert batch.sample_ids is not None
+    assert batch.rewards is not None
+    assert batch.images is not None
+    assert batch.sample_ids[sample] == f"session-{version}"
+    assert batch.group_ids == ("menu", "menu")  # the task
+    assert batch.rewards.tolist() == [0.5, 0.5]
+    # A step that no model wrote is no round.
+    assert said(batch, sample) == [
+        ("user", "Open the menu."),
+        ("assistant", f"{THOUGHT}\nI click.\n{CLICK}"),
+        ("tool", ""),
+        ("assistant", "Done."),
+        ("assistant", "Again."),
+        ("agent without a model", "(saved)"),
+    ]
+    shots = [(shot.round, shot.size) for shot in batch.images[sample]]
+    assert shots == [(0, (2, 2)), (1, (2, 2))]
+    first = [3 * sample + k for k in range(3)]
+    actions = batch.round_columns["action"][first].tolist()
+    assert actions == ["click(x=1)", None, None]
+    assert batch.round_columns["prompt_tokens"][first].tolist() == [4, 7, 2]
+
+
+def test_rollouts_of_nemo_gym() -> None:
+    batch = rd.load(DATA / "nemo-gym-0.4.0")
+    assert batch.images is not None
+    assert said(batch) == [
+        ("user", "Open the menu."),
+        ("assistant", f"{THOUGHT}\n{CLICK}"),
+        ("tool", "ok"),
+        ("assistant", "Done."),
+    ]
+    assert batch.require_ids().tolist() == [10, 11, 5, 12]
+    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125]
+    assert [shot.size for shot in batch.images[0]] == [(2, 2)]
+    assert batch.group_ids == ("4",)
+    assert batch.sample_columns["hit"].tolist() == [True]
+
+
+def test_results_of_verifiers() -> None:
+    batch = rd.load(DATA / "verifiers-0.1.14" / "results.jsonl")
+    assert said(batch)[:3] == [
+        ("user", "Open the menu."),
+        ("assistant", "click"),
+        ("user", "ok"),
+    ]
+    assert said(batch)[4] == ("user", "The menu is open.")
+    assert batch.group_ids == ("7",)
+    assert batch.sample_columns["opened"].tolist() == [1.0]
+    assert batch.sample_columns["stop_condition"].tolist() == ["done"]
+
+
+def test_decoded_samples_of_verl() -> None:
+    batch = rd.load(DATA / "verl-0.9.1_rollouts" / "10.jsonl")
+    assert batch.group_ids is not None
+    assert batch.rewards is not None
+    assert batch.step == 10
+    assert said(batch)[1:] == [
+        ("assistant", "click"),
+        ("user", "<tool_response>ok</tool_response>"),
+        ("assistant", "Done."),
+    ]
+    assert said(batch, 1)[1:] == [("assistant", "No.")]
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.group_ids[0] == batch.group_ids[1]
+    assert batch.meta["mask_source"] == "lines of roles in the decoded text"
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_trajectories_of_mini_swe_agent(name: str) -> None:
+    batch = rd.load(DATA / "mini-swe-agent-2.4.6" / f"{name}.traj.json")
+    assert batch.sample_ids == (name,)
+    assert said(batch)[:4] == [
+        ("system", "You are an agent."),
+        ("user", "Task: list the files"),
+        ("assistant", f"I look.\n{LIST}"),
+        ("tool", "<returncode>0</returncode>\n<output>\na.txt\n</output>"),
+    ]
+    assert batch.round_columns["action"].tolist()[0] == "echo a.txt"
+    assert batch.sample_columns["status"].tolist() == ["Submitted"]
+
+
+def test_a_log_of_inspect() -> None:
+    batch = rd.load(DATA / "inspect-ai-0.3.285" / "gui.eval")
+    assert batch.rewards is not None
+    assert batch.images is not None
+    assert batch.sample_ids == ("menu_epoch_1", "file_epoch_1")
+    assert said(batch) == [
+        ("user", "Open the menu."),
+        ("assistant", f"tool call for tool click\n{CLICK}"),
+        ("tool", "clicked 1"),
+        ("assistant", "Done."),
+    ]
+    assert [shot.size for shot in batch.images[0]] == [(2, 2)]
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.sample_columns["score.includes"].tolist() == ["C", "I"]
+
+
+def osworld_row(step: int, action: str, **more: Any) -> dict[str, Any]:
+    known = {"step_num": step, "action": action, "reward": 0, "done": False}
+    return {**known, "screenshot_file": f"step_{step}_{action[0]}.png", **more}
+
+
+def osworld(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "traj.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    for row in rows:
+        if "screenshot_file" in row:
+            (folder / row["screenshot_file"]).write_bytes(PNG)
+    return folder
+
+
+def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
+    rows = [
+        osworld_row(1, "a()", response="I click.", info={"status": "ok"}),
+        osworld_row(1, "b()", response="I click.", info={"status": "ok"}),
+        osworld_row(2, "DONE", response={"raw_response": "Finished."}, done=True),
+    ]
+    first = osworld(tmp_path / "chrome" / "t1", rows)
+    (first / "step_0.png").write_bytes(PNG)
+    (first / "result.txt").write_text("0.5\n")
+    (first / "recording.mp4").write_bytes(b"film")
+    second = osworld(tmp_path / "chrome" / "t2", [osworld_row(1, "WAIT")])
+    with (second / "traj.jsonl").open("a") as file:
+        file.write('{"Error": "no answer"}\n')
+    batch = rd.load(tmp_path)
+
+    assert batch.images is not None
+    assert batch.rewards is not None
+    assert batch.sample_ids == ("t1", "t2")
+    # Two actions of one answer are one round; the pictures of both follow it.
+    assert said(batch)[1::2] == [("assistant", "I click."), ("assistant", "Finished.")]
+    assert [shot.round for shot in batch.images[0]] == [0, 1, 1, None]
+    assert said(batch, 1)[1] == ("assistant", "WAIT")
+    assert batch.round_columns["action"].tolist() == ["a()\nb()", "DONE", "WAIT"]
+    assert batch.round_columns["done"].tolist() == [False, True, False]
+    assert batch.rewards[0] == 0.5
+    assert torch.isnan(batch.rewards[1])
+    assert batch.sample_columns["recording"].tolist() == ["recording.mp4", None]
+    assert batch.sample_columns["error"].tolist() == [None, "no answer"]
+
+
+def test_pictures_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    row = osworld_row(1, "a()")
+    folder = osworld(tmp_path / "run", [row])
+    (folder / row["screenshot_file"]).rename(tmp_path / "a.png")
+    (folder / row["screenshot_file"]).symlink_to(tmp_path / "a.png")
+    batch = rd.load(folder)
+    assert not any(batch.images or ())
+    assert batch.meta["screenshots"] == ["1 picture missing or outside the folder"]
+
+
+def test_rollouts_of_prime_rl_are_traces(tmp_path: Path) -> None:
+    trace = {**episode()["traces"][0], "task": {"key": "t"}, "ok": True}
+    calls = [{"node": 1, "finish_reason": "stop", "time": {"start": 1.0, "end": 3.5}}]
+    trace |= {"calls": calls, "info": {"prime_rl": {"env_name": "gui"}}}
+    path = tmp_path / "train_rollouts.jsonl"
+    path.write_text(json.dumps(trace) + "\n")
+    batch = rd.load(path)
+    assert batch.require_ids()[batch.response_mask != 0].tolist() == [10, 11, 12, 13]
+    assert batch.sample_columns["env_name"].tolist() == ["gui", "gui"]
+    seconds = batch.round_columns["sampling_seconds"]
+    assert seconds[0] == 2.5
+    assert batch.round_columns["finish_reason"].tolist() == ["stop", None, None]
+
+
+def test_two_nodes_without_tokens_between_are_two_rounds(tmp_path: Path) -> None:
+    """And the picture between the first and the third belongs to the third."""
+    record = episode()
+    nodes = record["traces"][0]["nodes"][:3]
+    nodes[2] |= {"token_ids": [12], "mask": [True]}
+    url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    message = {"role": "user", "content": content}
+    seen = {"parent": 2, "message": message, "token_ids": [7], "mask": [False]}
+    last = {"parent": 3, "message": {"role": "assistant", "content": "x"}}
+    nodes += [seen, {**last, "token_ids": [8], "mask": [True], "logprobs": [-4.0]}]
+    record["traces"][0]["nodes"] = nodes
+    path = tmp_path / "traces.jsonl"
+    path.write_text(json.dumps(record))
+    batch = rd.load(path)
+    assert batch.images is not None
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
+    assert [shot.round for shot in batch.images[0]] == [2]
+
+
+def test_steps_of_dart_gui(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    for step, ids in enumerate([[5, 6], [7]]):
+        values = {
+            "logp": torch.tensor([-0.5, -1.0])[: len(ids)],
+            "token_ids": torch.tensor(ids),
+            "prompt_token_ids": torch.tensor([1, 2, 3]),
+        }
+        torch.save(values, folder / f"data_for_step_{step}.pt")
+    batch = rd.load(folder, sample_by="dataset_ids")
+    assert batch.require_ids().tolist() == [5, 6, 1, 2, 3, 7]
+    assert batch.log_probs("rollout").tolist() == [-0.5, -1.0, 0, 0, 0, -0.5]
+
+
+MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+STEP = {"chat_completions": MESSAGES, "reward": 0.5, "model_response": "a"}
+ROWS: dict[str, dict[str, Any]] = {
+    "AReaL": {"task_id": 3, "seqlen": 9, "prompt": "q", "completion": "a"},
+    "messages": {"messages": MESSAGES},
+    "lists": {"prompt": MESSAGES[:1], "completion": MESSAGES[1:]},
+    "rLLM": {
+        "training_step": 1,
+        "episode_id": "e",
+        "trajectories": [{"name": "x", "steps": [STEP], "reward": 1.0}],
+    },
+    "verl": {"input": "q", "output": "a", "score": 1.0},
+    "ids of one call only": {
+        "schema_version": "ATIF-v1.8",
+        "agent": {"name": "x"},
+        "steps": [
+            {"source": "user", "message": "q"},
+            {"source": "agent", "message": "a", "metrics": {"logprobs": [-1.0]}},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    batch = rd.load(path)
+    assert [text for _, text in said(batch)] == ["q", "a"]
+    assert batch.num_rounds == 1
+    assert batch.response_ids is None
+    assert batch.lacks("old", "rollout") is not None
+
+
+def test_a_log_of_completions_of_trl(tmp_path: Path) -> None:
+    import pandas as pd
+
+    path = tmp_path / "completions_00002.parquet"
+    rows = {"step": [2], "prompt": [MESSAGES[:1]], "completion": ["a"], "r": [0.5]}
+    pd.DataFrame(rows).to_parquet(path)
+    batch = rd.load(path)
+    assert said(batch) == [("user", "q"), ("assistant", "a")]
+    assert batch.step == 2
+    assert batch.sample_columns["r"].tolist() == [0.5]
+
+
+def test_files_without_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    row = {"responses_create_params": {"input": "q"}, "response": {"output": []}}
+    path.write_text(json.dumps(row) + "\n")
+    with says(
+        f"{path}: expected trajectories in which a model wrote something; found 1"
+        " without an answer. Pass the file that is written after the episodes have run."
+    ):
+        rd.load(path)
+
+
+def test_texts_that_are_no_turns(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text(json.dumps({"question": "q", "answer": {"a": 1}}) + "\n")
+    with says(
+        f"{path}: expected a saved batch; found JSON lines of question, answer: texts"
+        " without token ids or log-probs. `rounddiag.formats()` lists what can be"
+        " opened. Rows of `messages`, or of `prompt` and `completion`, open as turns."
+    ):
+        rd.load(path)
+
+
+def test_a_zip_of_another_program(tmp_path: Path) -> None:
+    path = tmp_path / "book.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "x" * 300)
+    with pytest.raises(
+        LoadError, match="found a zip of another program, with mimetype"
+    ):
+        rd.load(path)
+
+
+def test_names_that_are_missing_are_not_the_text_none() -> None:
+    rows = {
+        "response_ids": [[5], [6], [7]],
+        "response_mask": [[1], [1], [1]],
+        "rollout_log_probs": [[-1.0]] * 3,
+        "old_log_probs": [[-1.5]] * 3,
+        "sample_ids": ["a", None, "c"],
+        "uid": np.array(["g", None, "g"], dtype=object),
+    }
+    batch = rd.load(rows)
+    assert batch.sample_ids == ("a", "row 1", "c")
+    assert batch.group_ids == ("g", "row 1", "g")
+
+
+def message(text: str, role: str = "user") -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
+@pytest.mark.parametrize(
+    ("known", "prompt", "expected"),
+    [
+        ("", "ab", ("ab", False)),
+        ("ab", "abc", ("c", False)),
+        ("abcd", "cde", ("e", True)),  # a window: the last known message is in it
+        ("abcd", "abe", ("e", True)),  # the tail was replaced
+        ("abcd", "xy", ("xy", True)),
+    ],
+)
+def test_messages_of_a_prompt_that_are_new(
+    known: str, prompt: str, expected: tuple[str, bool]
+) -> None:
+    found, is_rewritten = new_messages([*map(message, known)], [*map(message, prompt)])
+    assert ("".join(one["content"] for one in found), is_rewritten) == expected
+
+
+def test_the_error_of_a_tool_is_its_text() -> None:
+    failed = {"role": "tool", "content": "", "error": {"message": "no such file"}}
+    assert text_of(failed) == "no such file"
