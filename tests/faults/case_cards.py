@@ -6,23 +6,18 @@ of the bench's models.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from tests.faults import arrays
-from tests.faults.rows import Rows
+from tests.faults.rows import Array, Rows
 from tests.faults.store import broken_rows, healthy_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.random import Generator
-
-    from tests.faults.rows import Array
 
 
 @dataclass(frozen=True)

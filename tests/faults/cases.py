@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
+import rounddiag as rd
 from tests.faults import arrays, case_cards, pairs
 from tests.faults.rows import OPTIONAL, Rows, to_batch
 from tests.faults.severity import is_weaker, ratio, severity_of
 from tests.faults.store import CACHE, HALVES, broken_rows
 from tests.faults.truth import CAUSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.random import Generator
-
-    import rounddiag as rd
 
 SIZES = (16, 24, 32, 64, 128, 256)
 ONE_ROUND = {

@@ -12,21 +12,17 @@ import io
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from tests.faults.cases import Case, cases
-from tests.faults.rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.rows import Array
+from tests.faults.rows import Array, Rows
 
 FILE = Path(__file__).parent / "fixed.npz"
 MOST_ROWS = 24

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from tests.faults import arrays
+from tests.faults.rows import Array, Rows
 from tests.faults.store import broken_rows
 from tests.faults.truth import CAUSES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.rows import Array, Rows
 
 
 @dataclass(frozen=True)
