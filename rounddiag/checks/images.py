@@ -389,10 +389,10 @@ def _impossible(batch: Batch) -> Fault | None:
         return None
     kind, at = next(iter(found.items()))
     # What follows in a sample is at the wrong place as well.
-    sample = np.repeat(np.arange(batch.num_samples), np.diff(offsets))
+    row = np.repeat(np.arange(batch.num_samples), np.diff(offsets))
     first = np.full(batch.num_samples, len(mask))
-    np.minimum.at(first, sample[at], np.flatnonzero(at))
-    later = mask & (np.arange(len(mask)) >= first[sample])
+    np.minimum.at(first, row[at], np.flatnonzero(at))
+    later = mask & (np.arange(len(mask)) >= first[row])
     fault = fault_at(batch, torch.from_numpy(np.flatnonzero(at)), _ODD[kind])
     return fault and replace(fault, tokens=torch.from_numpy(np.flatnonzero(later)))
 
