@@ -1,4 +1,4 @@
-"""`rescore`: the ids of a batch scored again, as one more score."""
+"""`rescore`: the ids of a batch scored again, as the engine it lacks or one more."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.checks.suite import with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
@@ -31,6 +32,10 @@ def rescore(
 ) -> Batch:
     """Score the tokens of a batch again, with another engine.
 
+    A batch with the log-probs of one engine gets the second here, and everything that
+    compares two works. The verdict is then of the engine that served, as far as the
+    model is that of the step: `prove` says so, or `scorer_differs`.
+
     Parameters
     ----------
     batch : Batch
@@ -50,8 +55,10 @@ def rescore(
     Returns
     -------
     Batch
-        These samples, with one more score named `rescored`, or as the hypothesis; NaN
-        at tokens that the engine did not score, such as observations.
+        These samples. Where an engine is missing, this one stands for it, and
+        `meta["rescored"]` names which; the training engine comes first. Else there is
+        one more score named `rescored`, or as the hypothesis. NaN at tokens that the
+        engine did not score, such as observations.
 
     Raises
     ------
@@ -82,7 +89,19 @@ def rescore(
             values = scorer.scores((), sample)
         at = each.targets - each.start + int(small.offsets[sample])
         flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
-    return replace(small, scores={**small.scores, change or RESCORED: flat})
+    missing = [one for one in ("old", "rollout") if small.lacks(one)]
+    if change is not None or not missing:
+        return replace(small, scores={**small.scores, change or RESCORED: flat})
+    return with_check_results(_with_engine(small, missing[0], flat, opened.engine.name))
+
+
+def _with_engine(batch: Batch, name: str, flat: torch.Tensor, scorer: str) -> Batch:
+    """Return the batch with log-probs of a scorer in place of an engine's."""
+    source = {f"{name}_log_probs_source": f"scored again with {scorer}"}
+    meta = {**batch.meta, RESCORED: name, **source}
+    if name == "old":
+        return replace(batch, old_log_probs=flat, meta=meta)
+    return replace(batch, rollout_log_probs=flat, meta=meta)
 
 
 def _require(name: str) -> Hypothesis:

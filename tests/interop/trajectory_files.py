@@ -302,7 +302,7 @@ def inspect(folder: Path) -> None:
     from inspect_ai.tool import tool
 
     @tool
-    def click() -> Any:  # noqa: ANN401 a tool of Inspect
+    def click() -> Any:
         async def execute(x: int) -> str:
             """Click.
 
