@@ -186,7 +186,13 @@ def text_by_round(part: pd.DataFrame, pair: Pair) -> dict[int, str]:
     parts = [values[start:stop] for start, stop in pairwise([*starts, len(texts)])]
     names = [""] * len(parts)
     if "diff" in known:
-        strongest = [max((diff for diff, *_ in one), key=_strength) for one in parts]
+        strongest = [
+            max(
+                (diff for diff, *_ in one),
+                key=lambda diff: abs(diff) if np.isfinite(diff) else np.inf,
+            )
+            for one in parts
+        ]
         names = token_classes(np.array(strongest))
     found: defaultdict[int, list[str]] = defaultdict(list)
     for start, one, name in zip(starts, parts, names, strict=True):
@@ -210,10 +216,6 @@ def _span(
         for one in values
     )
     return f'<span{style} title="{title}">{_escape_token(text)}</span>'
-
-
-def _strength(diff: float) -> float:
-    return abs(diff) if np.isfinite(diff) else np.inf
 
 
 def _escape_token(text: str) -> str:

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
-from rounddiag.runs import Run
+from rounddiag.runs import Run, run_in
 from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
@@ -42,10 +42,11 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     Parameters
     ----------
     batch : Batch or path-like, or two of them, or Run or Proof
-        A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
-        name, are compared: the second with the first. Of a run, a line of its steps is
-        above the views. Of a proof, the samples that were scored: the best hypothesis
-        against the engine that it explains.
+        A folder of step files is opened as a run, any other path with
+        `rounddiag.load`. Two, in a list or in a dictionary by name, are compared: the
+        second with the first. Of a run, a line of its steps is above the views. Of a
+        proof, the samples that were scored: the best hypothesis against the engine that
+        it explains.
     **state
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
         `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
@@ -98,6 +99,8 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     True
     >>> explorer.close()
     """
+    if isinstance(batch, str | os.PathLike):
+        batch = run_in(batch) or batch
     if isinstance(batch, Run):
         steps = StepLine(batch, state.pop("step", None))
         one = batch.batch(steps.step)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,9 +15,6 @@ from rounddiag import Batch
 from rounddiag.cli import main
 from rounddiag.findings.verdict import Verdict, is_at_least
 from tests.findings.small import arrays, made, shaken
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEALTHY, STALE, BROKEN = (
     f"sample_data/{name}.parquet" for name in ("healthy", "stale", "image_window")

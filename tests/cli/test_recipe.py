@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+
+import pytest
 
 from rounddiag.cli import main
 from rounddiag.cli.recipe import read_recipes
 from tests.interop.readme import README
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_without_a_name_it_lists_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +26,6 @@ from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow  # a report draws every figure
 

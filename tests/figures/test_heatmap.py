@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,6 @@ from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAN = math.nan
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rounddiag import load, plot_roles
@@ -15,9 +16,6 @@ from rounddiag.stats import role_means
 from tests.batches import hand_batch
 from tests.figures.means import means_of
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAN = math.nan
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,20 +14,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import round_frame, round_summary, token_frame
+from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import Resampling
 from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
 from tests.oracle import OF_DIFF, OWN_WEIGHT
-
-if TYPE_CHECKING:
-    from random import Random
-    from typing import Any
-
-    from rounddiag import Batch
-
 
 KEYS = ("sample", "round")
 OF_ONE = ("surprise", "entropy", "round_length", "round_seconds", "round_reward")
