@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
@@ -17,6 +17,7 @@ from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.trajectory import to_flat
 
 RESCORED = "rescored"
 
@@ -70,32 +71,25 @@ def rescore(
     require_contexts(batch)
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
-    opened = open_engine(
-        engine,
-        device=device,
-        trust_remote_code=trust_remote_code,
-        with_low_precision=False,
-    )
-    scorer = Scorer(small, opened.engine)
+    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+    scorer = Scorer(small, opened)
     for one in chain:
         _require_ability(scorer, one)
-    flat = torch.full((small.num_positions,), torch.nan)
+    found = []
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
-        if not len(each.targets):
-            continue
-        values = scorer.scores(chain, sample)
-        if values is None:  # the change has no place in this sample
-            values = scorer.scores((), sample)
-        at = each.targets - each.start + int(small.offsets[sample])
-        flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
+        if len(each.targets):
+            values = scorer.scores(chain, sample)
+            # Where the change has no place, the sample is as it is.
+            found.append((each, scorer.base(sample) if values is None else values))
+    flat = to_flat(small, found)
     missing = [one for one in ("old", "rollout") if small.lacks(one)]
     if change is not None or not missing:
         return replace(small, scores={**small.scores, change or RESCORED: flat})
-    return with_check_results(_with_engine(small, missing[0], flat, opened.engine.name))
+    return with_check_results(_with_engine(small, missing[0], flat, opened.name))
 
 
-def _with_engine(batch: Batch, name: str, flat: torch.Tensor, scorer: str) -> Batch:
+def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:
     """Return the batch with log-probs of a scorer in place of an engine's."""
     source = {f"{name}_log_probs_source": f"scored again with {scorer}"}
     meta = {**batch.meta, RESCORED: name, **source}

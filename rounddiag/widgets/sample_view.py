@@ -297,7 +297,7 @@ def sample_payload(
         "reward": None if one.rewards is None else float(one.rewards[0]),
         "num_tokens": len(frame),
         "text_note": str(one.meta.get("text", "")),
-        "with_screenshots": len(cache.with_screenshots),
+        "with_screenshots": [one for one in cache.with_screenshots if one != sample],
         "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
