@@ -10,9 +10,9 @@ null. Its keys:
 - `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
   `usual` and `limit` of mean |diff| in nats.
 - `findings`, the largest share first: `kind`, `cause`, `severity`, `share`, `p`,
-  `location`, `num_tokens`, `samples`, `shown`, `evidence` (`name`, `value`, `unit`,
-  `low`, `high`), `candidates` (`cause`, `meaning`, `decides`, `hypotheses`,
-  `incidents`), `next_step`.
+  `location`, `address` (for `rounddiag show`), `num_tokens`, `samples`, `shown`,
+  `evidence` (`name`, `value`, `unit`, `low`, `high`), `candidates` (`cause`, `meaning`,
+  `decides`, `hypotheses`, `incidents`), `next_step`.
 - `failed_checks`: `name`, `kind`, `cause`, `detail`, `samples`.
 """
 
@@ -91,6 +91,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "share": finding.share,
         "p": finding.p,
         "location": finding.location,
+        "address": finding.address,
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
         "shown": finding.shown,

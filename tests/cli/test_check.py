@@ -79,7 +79,7 @@ def test_it_prints_verdict_level_findings_and_the_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", BROKEN]) == 1
-    head, findings, result = capsys.readouterr().out.split("\n\n")
+    head, findings, look, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
     first = "  98%  place     not known  74 tokens differ by more than a factor of 2, "
@@ -87,6 +87,8 @@ def test_it_prints_verdict_level_findings_and_the_result(
     call = f"`rounddiag prove {BROKEN} --model MODEL --hypotheses "
     _, names = head.splitlines()[1].removesuffix("` decides.").split(call)
     assert "image_window" in names.split(",")
+    place = "step 1584 / task-04/2 / r3 / t2"
+    assert look == f"look at: {place} (`rounddiag show` prints it)"
     assert result == (
         "failed: the verdict is broken; suspicious or worse fails, and so does a wrong"
         " update\n"
@@ -196,8 +198,8 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["failed_checks"] == []
     first = plain["findings"][0]
     assert [*first] == [
-        *("kind", "cause", "severity", "share", "p", "location", "num_tokens"),
-        *("samples", "shown", "evidence", "candidates", "next_step"),
+        *("kind", "cause", "severity", "share", "p", "location", "address"),
+        *("num_tokens", "samples", "shown", "evidence", "candidates", "next_step"),
     ]
     assert (first["kind"], first["cause"]) == ("place", "unknown")
     assert 0 < first["p"] < 0.01
