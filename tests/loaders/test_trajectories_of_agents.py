@@ -148,6 +148,41 @@ def test_a_log_of_inspect() -> None:
     assert batch.sample_columns["score.includes"].tolist() == ["C", "I"]
 
 
+def test_an_episode_of_agentlab() -> None:
+    batch = rd.load(DATA / "browsergym-experiments-0.14.3")
+    assert batch.images is not None
+    assert batch.rewards is not None
+    assert batch.sample_ids == ("menu",)
+    assert said(batch) == [
+        ("user", "Open the menu."),
+        ("assistant", "<think>\nthought 0\n</think>\nclick('12')"),
+        ("user", ""),
+        ("assistant", "<think>\nthought 1\n</think>\nsend_msg_to_user('Done.')"),
+        ("user", "no element"),
+    ]
+    assert [shot.round for shot in batch.images[0]] == [0, 1, None]
+    assert batch.round_columns["reward"].tolist() == [0.0, 1.0]
+    assert batch.round_columns["action"].tolist()[0] == "click('12')"
+    assert batch.rewards.tolist() == [1.0]
+    assert batch.sample_columns["terminated"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "module", "found"),
+    [
+        ("inspect-ai-0.3.285", "inspect_logs", "found a longer one, 'samples/"),
+        ("browsergym-experiments-0.14.3", "agentlab", "found more than 99 bytes"),
+    ],
+)
+def test_packed_files_are_unpacked_up_to_a_limit(
+    folder: str, module: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = f"rounddiag.loaders.frameworks.{module}"
+    monkeypatch.setattr(f"{home}._MOST_BYTES", 99)
+    with pytest.raises(LoadError, match=found):
+        rd.load(DATA / folder)
+
+
 def osworld_row(step: int, action: str, **more: Any) -> dict[str, Any]:
     known = {"step_num": step, "action": action, "reward": 0, "done": False}
     return {**known, "screenshot_file": f"step_{step}_{action[0]}.png", **more}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rounddiag import round_frame
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
@@ -19,11 +21,6 @@ from tests.loaders.slime_writer import (
     write_rollouts,
     write_train_file,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def loaded(folder: Path, samples: list[dict[str, Any]] | None = None) -> Batch:
