@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    import torch
 
 # A busy machine is slow now and then; a test must not fail for it.
 settings.register_profile("patient", deadline=None, max_examples=50)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 Row = dict[str, Any]
 
@@ -44,6 +42,7 @@ OF_DIFF: dict[str, Callable[[float], float]] = {
     "token_mult_prob_error": lambda d: math.exp(abs(d)),
 }
 OWN_WEIGHT = {
+    **dict.fromkeys(("round_length", "round_seconds", "round_reward"), "sample"),
     "train_rollout_logprob_abs_diff": "sample",
     "mismatch_kl": "token",
     "token_mult_prob_error": "token",

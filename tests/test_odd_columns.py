@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,18 +20,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import rounddiag as rd
-from rounddiag import figures, stats
+from rounddiag import Batch, figures, stats
 from rounddiag.cli.summary import describe
 from rounddiag.errors import RounddiagError
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
 from tests.figures.plots import PLOTS, decode, plot
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 pytestmark = pytest.mark.slow
 View: TypeAlias = Callable[[], object]

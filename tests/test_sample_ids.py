@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from tests.batches import hand_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 BATCH = hand_batch(sample_ids=("x", "y", "z"), group_ids=("g", "g", "h"))
 FRAME = rd.token_frame(BATCH, ["position", "rollout_log_prob", "old_log_prob"]).assign(

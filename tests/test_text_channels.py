@@ -6,27 +6,22 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from rounddiag import check, diagnose, token_text
+from rounddiag import Batch, check, diagnose, token_text
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
 from tests.batches import hand_batch
 from tests.runs.step_folders import small_dump
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 ACTS = "$\\href{https://attacker.invalid}{x}$\x1b[31m\u202e`![](//a)`"
 HTML: dict[str, Callable[[Batch], str]] = {

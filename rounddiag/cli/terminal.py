@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The first word of a line -> its sign and style on a terminal.
 _GOOD, _UNSURE, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "bold red")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag import schema
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import Source, register_column
+from rounddiag.columns import Column, Source, register_column
 from rounddiag.core.sums import (
     Totals,
     as_numpy,
@@ -124,8 +124,14 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "old_log_prob": ("old",),
     **dict.fromkeys(("importance_weight", "prob_diff", "equal_so_far"), _BOTH),
 }
+# Where files have what a round took, and what its step was rewarded with.
+_OF_ROUNDS = {
+    "round_seconds": ("round_seconds", "sampling_seconds"),
+    "round_reward": ("round_reward", "turn_score", "reward"),
+}
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
+    *("surprise", "round_length", *_OF_ROUNDS),
     *("role", "text"),
 )
 _WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
@@ -153,11 +159,20 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
             raise FrameError.build(
                 expected=f"columns out of {known}",
                 found=repr(name),
-                advice="`sample`, `round`, `token` and `diff` are always there.",
+                advice="`sample`, `round` and `token` are always there.",
             )
         if name in _OF_UPDATES and "current" not in batch.scores:
             raise lacks_update()
         batch.require(*_NEEDS.get(name, _BOTH if name in _WEIGHTS else ()))
+        if name == "surprise" and _engine_of(batch) is None:
+            batch.require("rollout")
+        if name in _OF_ROUNDS and batch.columns.made(name) is None:
+            raise FrameError.build(
+                key=name,
+                expected=f"a batch with one of the columns {[*_OF_ROUNDS[name]]}",
+                found="one without",
+                advice="Save it in `round_columns`, one number per round.",
+            )
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
             raise FrameError.build(
                 expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
@@ -229,10 +244,17 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     if name == "position":
         return np.repeat(positions(batch), num) + token
     columns = batch.columns
-    column = columns.made(name) if name in (*_ON_REQUEST, *_WEIGHTS) else None
-    if column is not None:
+    made = columns.made(name) if name in (*_ON_REQUEST, *_WEIGHTS) else None
+    return token_values(batch, columns.of_file(name) if made is None else made)
+
+
+def token_values(batch: Batch, column: Column) -> Array:
+    """Return a column with one value per generated token."""
+    if column.scope == "token":
         return column.filled
-    return np.repeat(columns.at_rounds(columns.of_file(name)).filled, num)
+    num = to_numpy(batch.rounds.num_tokens)
+    found: Array = np.repeat(batch.columns.at_rounds(column).filled, num)
+    return found
 
 
 def positions(batch: Batch) -> Array:
@@ -262,6 +284,30 @@ def _pack(name: str, batch: Batch) -> Source | None:
     return lambda: pack_tokens(batch, values).astype(dtype, copy=False)
 
 
+def _engine_of(batch: Batch) -> Tensor | None:
+    """Return the sampler's log-probs; the training engine's without them."""
+    rollout = batch.rollout_log_probs
+    return batch.old_log_probs if rollout is None else rollout
+
+
+def _surprise(batch: Batch) -> Source | None:
+    values = _engine_of(batch)
+    if values is None:
+        return None
+    return lambda: -pack_tokens(batch, values).astype(np.float32, copy=False)
+
+
+def _round_length(batch: Batch) -> Source:
+    return lambda: to_numpy(batch.rounds.num_tokens).astype(np.float32)
+
+
+def _of_round(name: str, batch: Batch) -> Source | None:
+    columns = batch.columns.rounds
+    known = (columns[one] for one in _OF_ROUNDS[name] if one in columns)
+    column = next((one for one in known if one.kind == "number"), None)
+    return None if column is None else lambda: column.filled.astype(np.float32)
+
+
 def _roles(batch: Batch) -> Source | None:
     if batch.lacks(*_NEEDS["role"]):
         return None
@@ -281,6 +327,10 @@ _READ: dict[str, Callable[[Batch], Array]] = {
     "equal_so_far": equal_so_far,
 }
 register_column("role", "token", "text", _roles)
+register_column("surprise", "token", "number", _surprise)
+register_column("round_length", "round", "number", _round_length)
+for _name in _OF_ROUNDS:
+    register_column(_name, "round", "number", partial(_of_round, _name))
 for _name in _FIELDS:
     register_column(_name, "token", "number", partial(_pack, _name))
 for _name, _read in _READ.items():

@@ -185,6 +185,11 @@ class TokenMetric(Metric):
     values: Callable[[Array], Array]
 
     @property
+    def gate(self) -> str:
+        """The column whose finite values count: the diff, or the metric's own."""
+        return "diff" if self.of == "pair" else self.source_column
+
+    @property
     def extra_columns(self) -> list[str]:
         """The columns beside `diff` that a token frame needs for it."""
         return [] if self.source_column == "diff" else [self.source_column]
@@ -226,6 +231,8 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "chi2": _float64(chi2),
     "beyond": _beyond(2.0),
     "after_first_unequal": lambda is_equal_so_far: 1.0 - is_equal_so_far,
+    **dict.fromkeys(("surprise", "entropy"), np.positive),
+    **dict.fromkeys(("round_length", "round_seconds", "round_reward"), np.positive),
     "share_equal": lambda difference: (difference == 0).astype(np.float64),
     "clip_share": lambda difference: _is_clipped(difference).astype(np.float64),
     "train_rollout_logprob_abs_diff": np.abs,

@@ -53,8 +53,8 @@ def legs(
     behaviour : str, optional
         The score that the training engine gives with the sampler's weights, such as one
         of `rescore` with their checkpoint. Without it, engine gap and staleness are one
-        leg, unless all weights are of the batch's own step. Where `old` is the rollout
-        itself (bypass), the update is in that leg too.
+        leg, unless all weights are of the batch's own step. Where `old` is absent or
+        the rollout itself (bypass), the update is in that leg too.
 
     Returns
     -------
@@ -108,7 +108,9 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
         return Measured.of(batch, a, b).diff.astype(np.float64)
 
     has_update = "current" in batch.scores
-    is_bypassed = has_update and not between("old", "rollout").any()
+    is_bypassed = has_update and (
+        batch.old_log_probs is None or not between("old", "rollout").any()
+    )
     if is_bypassed and behaviour is None:
         return {GAP_TO_UPDATE: between("current", "rollout")}
     if behaviour is not None:

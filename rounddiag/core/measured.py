@@ -15,17 +15,30 @@ import numpy as np
 
 from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.batch import require_batch
-from rounddiag.core.columns import check_columns, equal_so_far, sample_clusters
+from rounddiag.core.aggregation import run_sums
+from rounddiag.core.columns import (
+    check_columns,
+    equal_so_far,
+    sample_clusters,
+    token_values,
+)
 from rounddiag.core.divergence import TokenMetric, read_prob_diffs
 from rounddiag.core.frames import (
     round_frame_and_diffs,
     rounds_of_tokens,
     tokens_of,
 )
-from rounddiag.core.scores import check_pair, pair_of, select_scores, tag_as
+from rounddiag.core.scores import (
+    check_pair,
+    has_pair,
+    pair_of,
+    select_scores,
+    tag_as,
+)
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
-from rounddiag.schema import TOKENS, Pair
+from rounddiag.schema import METRICS, TOKENS, Pair
+from rounddiag.schema.tables import AGGREGATE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +48,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
 
+AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
 # What was computed of each batch. It never refers to the batch itself.
 _computed: WeakKeyDictionary[Batch, dict[Any, Any]] = WeakKeyDictionary()
@@ -165,6 +179,8 @@ class Measured:
     def sources_of(self, measure: TokenMetric) -> dict[str, Array]:
         """Return the sources, with what only this metric needs."""
         name = measure.source_column
+        if measure.of != "pair":
+            return {name: self._own_column(name)}
         if name != "equal_so_far":
             return self.sources
         if isinstance(self.data, Batch):
@@ -172,8 +188,33 @@ class Measured:
         known = {name: self.data[name].to_numpy()} if name in self.data else {}
         return {**self.sources, **known}
 
+    def _own_column(self, name: str) -> Array:
+        """Return a column of tokens that needs no pair."""
+        if isinstance(self.data, Batch):
+            check_columns(self.data, [name])
+            made = self.data.columns.made(name)
+            assert made is not None  # noqa: S101 as checked
+            found: Array = token_values(self.data, made)
+            return found
+        TOKENS.require(self.data.columns, name)
+        return self.data[name].to_numpy()
+
+    def rounds_of(self, measure: TokenMetric) -> pd.DataFrame:
+        """Return the round frame, whose tokens that do not count are of this metric.
+
+        Aggregates of diffs are in it for a metric of a pair only.
+        """
+        rounds = self.rounds
+        if measure.of == "pair":
+            _ = self.diff  # raises without one
+            return rounds
+        num = rounds["num_tokens"].to_numpy()
+        unknown = ~np.isfinite(self._own_column(measure.source_column))
+        rounds["num_nonfinite"] = run_sums(unknown, num).astype(np.int64)
+        return rounds.drop(columns=[*AGGREGATES], errors="ignore")
+
     def values(self, measure: TokenMetric) -> Array:
-        """Return a metric of every token; NaN where its diff is not finite."""
+        """Return a metric of every token; NaN where it is not defined."""
         if measure.source_column == "diff":
             return values_of({"diff": self.diff}, measure)
         return values_of(self.sources_of(measure), measure)
@@ -181,6 +222,8 @@ class Measured:
     def tokens(self, *columns: str) -> pd.DataFrame:
         """Return the token frame with these columns and, of a frame, all others."""
         if isinstance(self.data, Batch):
+            if "diff" in columns:
+                _ = self.diff  # raises without one
             more = [name for name in columns if name not in _ALWAYS]
             check_columns(self.data, more)
             return tokens_of(self.data, self._rounds_and_diffs[1], more)
@@ -247,6 +290,26 @@ class Measured:
         return tag_as(result, self.pair)
 
 
+def metrics_of(batch: Batch) -> list[str]:
+    """Return the metrics that a batch has what is needed for, in their order.
+
+    Examples
+    --------
+    >>> turns = [("user", "Go."), ("assistant", "click(1, 2)")]
+    >>> metrics_of(Batch.from_turns([turns]))
+    ['round_length']
+    """
+    return [
+        name
+        for name, one in METRICS.items()
+        if (
+            has_pair(batch)
+            if one.of == "pair"
+            else batch.columns.made(one.source_column) is not None
+        )
+    ]
+
+
 def _known_of(batch: Batch) -> dict[Any, Any]:
     """Return what was computed of a batch since its tensors last changed."""
     fields = (batch.old_log_probs, batch.rollout_log_probs, batch.response_mask)
@@ -262,7 +325,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:
-    """Return a metric of tokens, from their columns; NaN where a diff is not finite.
+    """Return a metric of tokens, from their columns; NaN where it is not defined.
 
     Examples
     --------
@@ -271,11 +334,11 @@ def values_of(sources: Mapping[str, Array], measure: TokenMetric) -> Array:
     array([0.5, nan])
     """
     require_source(sources, measure)
-    diff, column = sources["diff"], sources[measure.source_column]
-    finite = np.isfinite(diff)
+    column = sources[measure.source_column]
+    finite = np.isfinite(sources[measure.gate])
     if finite.all():
         return measure.values(column)
-    values = np.full(len(diff), np.nan)
+    values = np.full(len(column), np.nan)
     values[finite] = measure.values(column[finite])
     return values
 

@@ -6,20 +6,15 @@ footer of a step file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.sums import take_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rounddiag._typing import Array
-
 
 # The means that round frames have.
 MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)
@@ -78,9 +73,10 @@ def _summarize_block(
     added = {
         name: np.add.reduceat(runs[name], first)
         for name in ("num_tokens", "num_nonfinite", "num_finite", *MEANS)
+        if name in runs
     }
     num_finite = added.pop("num_finite")
-    taken = _finite_tokens(runs, tokens)
+    taken = _finite_tokens(runs, tokens, measure.gate)
     values = measure.values(taken[measure.source_column])
     totals = (
         runs[measure.round_column]
@@ -91,7 +87,7 @@ def _summarize_block(
         "num_samples": _num_distinct(part, runs["sample"]),
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
-        **{name: means_of_sums(added[name], num_finite) for name in MEANS},
+        **{n: means_of_sums(added[n], num_finite) for n in MEANS if n in added},
         **_distribution(values, num_finite),
     }
     for other in _SUMMARY_MEASURES:
@@ -109,14 +105,14 @@ def _num_distinct(part: Array, sample: Array) -> Array:
 
 
 def _finite_tokens(
-    runs: Mapping[str, Array], tokens: Mapping[str, Array]
+    runs: Mapping[str, Array], tokens: Mapping[str, Array], gate: str
 ) -> dict[str, Array]:
-    """Copy the tokens of the runs whose diff is finite."""
+    """Copy the tokens of the runs at which the column `gate` is finite."""
     place = runs["begin"], runs["num_tokens"]
     taken = {name: take_runs(values, *place) for name, values in tokens.items()}
     if not runs["num_nonfinite"].any():
         return taken
-    finite = np.isfinite(taken["diff"])
+    finite = np.isfinite(taken[gate])
     return {name: values[finite] for name, values in taken.items()}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns import Source, register_column
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
@@ -20,10 +21,6 @@ from rounddiag.schema import (
     find_correction,
     weight_column,
 )
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 _BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
 _EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
@@ -87,9 +84,9 @@ class Ratios:
 
     def statistic(self, correction: Correction) -> Array:
         """Return what decides whether a token is kept, one value per token."""
-        if correction.estimator == "prob_diff":
-            apart: Array = np.abs(np.exp(self.a) - np.exp(self.b))
-            return apart
+        if correction.estimator in ("prob_diff", "signed_prob_diff"):
+            apart: Array = np.exp(self.a) - np.exp(self.b)
+            return np.abs(apart) if correction.estimator == "prob_diff" else apart
         if correction.estimator == "binary_kl":
             return _binary_kl(self.a, self.b)
         is_update = correction.weight == "update"
@@ -111,11 +108,13 @@ class Ratios:
     def weights(self, correction: Correction) -> Array:
         """Return what the advantage of each token is multiplied by; 0 where dropped."""
         value, (low, high) = self.statistic(correction), correction.bounds
-        if correction.weight == "update":
+        is_update = correction.weight == "update"
+        if is_update or correction.estimator == "signed_prob_diff":
             # PPO stops the gradient only where the ratio left the range already.
             above = (value > high) & (self.advantage > 0)
             below = (value < low) & (self.advantage < 0)
-            found: Array = np.where(above | below, 0.0, value)
+            kept = value if is_update else self.ratio
+            found: Array = np.where(above | below, 0.0, kept)
             return found
         keep = (value >= low) & (value <= high)
         if correction.level == "all":

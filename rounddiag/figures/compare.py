@@ -15,13 +15,10 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
-    TOP,
     Theme,
     ThemeName,
     colorize,
-    cross,
     empty_figure,
-    new_figure,
 )
 from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
@@ -43,7 +40,13 @@ from rounddiag.figures._parts.means import (
     interval_bars,
     unit_suffix,
 )
-from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.figures._parts.panels import (
+    MEANS_HEIGHT,
+    Panel,
+    add_heatmap,
+    new_panel_figure,
+)
+from rounddiag.figures._parts.scales import add_color_bar, choose_scale
 from rounddiag.figures.compare_runs import compare_runs, name_runs
 from rounddiag.runs import Run
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
@@ -62,11 +65,8 @@ _TITLE = "Mismatch per round, compared"
 _SPREAD = 0.6
 # Markers of all batches and rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
-# Pixels between panels, and a row of the strip.
-_GAP, _ROW = 26, 18
-_HEIGHTS = {"means": 230, "difference": 170}
-# Room under the plot without a colour bar, in pixels.
-_BOTTOM = 52
+# Pixels between panels, of a row of the strip, and of the panel of differences.
+_GAP, _ROW, _DIFFERENCE = 26, 18, 170
 # Characters per line over the colour bar in a figure of 400 pixels.
 _BAR_TITLE = 44
 
@@ -182,7 +182,6 @@ def plot_compare(
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, first.theme)
-    plot, domains = _domains(len(comparison.lines), first.layers)
     axis = choose_axis(means, first.metric)
     captions = [
         f"{shorten_name(name)}: {line}"
@@ -190,15 +189,23 @@ def plot_compare(
         for line in note_unknown_rounds(own)
     ]
     captions += _explanation(comparison, means, axis) + note
-    bottom = BOTTOM if first.layers["heatmap"] else _BOTTOM
-    height = plot + TOP + bottom
-    figure = new_figure(_TITLE, captions, first.theme, height=height, bottom=bottom)
+    panels = _panels(comparison, axis)
+    rounds = {
+        "title": {"text": ROUND.label},
+        "range": [-0.6, comparison.num_rounds - 0.4],
+        "dtick": tick_step(comparison.num_rounds),
+    }
+    has_heatmap, stacked = "heatmap" in panels, [*panels.values()]
+    figure = new_panel_figure(
+        *(_TITLE, captions, stacked, rounds, first.theme),
+        has_heatmap=has_heatmap,
+        gap=_GAP,
+    )
     _add_means(figure, comparison, axis)
-    if first.layers["difference"]:
+    if "difference" in panels:
         _add_differences(figure, comparison)
-    if first.layers["heatmap"]:
-        _add_strip(figure, comparison)
-    _set_axes(figure, comparison, axis, domains)
+    if has_heatmap:
+        _add_strip(figure, comparison, f"y{len(stacked)}")
     return figure
 
 
@@ -245,24 +252,6 @@ def _style_batches(
         )
         for index, (name, summary) in enumerate(summaries.items())
     ]
-
-
-def _domains(
-    num_batches: int, layers: Mapping[str, bool]
-) -> tuple[int, dict[str, list[float]]]:
-    """Return the height of the plot in pixels, and the share of each panel."""
-    heights = {
-        name: height
-        for name, height in {**_HEIGHTS, "heatmap": _ROW * num_batches}.items()
-        if layers.get(name, True)
-    }
-    plot = sum(heights.values()) + _GAP * (len(heights) - 1)
-    tops = plot - np.cumsum([0, *(height + _GAP for height in heights.values())])
-    shares = {
-        name: [(top - height) / plot, top / plot]
-        for (name, height), top in zip(heights.items(), tops[:-1], strict=True)
-    }
-    return plot, shares
 
 
 def _explanation(
@@ -367,7 +356,7 @@ def _hover_text(row: pd.Series[Any], metric: str) -> str:
     return "<br>".join(lines)
 
 
-def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
+def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
     """Draw the means of all batches as colours of one range, a row a batch."""
     inputs, count = comparison.inputs, len(comparison.lines)
     means = np.full((count, comparison.num_rounds), np.nan)
@@ -377,70 +366,46 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         has_round[row, line.rows["round"]] = True
     names = np.array([line.name for line in comparison.lines], dtype=object)
     scale = choose_scale(means, is_signed=get_measure(inputs.metric).is_signed)
-    figure.add_heatmap(
-        z=means,
-        yaxis="y3",
+    add_heatmap(
+        figure,
+        places=np.arange(comparison.num_rounds),
+        values=means,
+        has_value=has_round,
+        hover="<b>%{text}, round %{x}</b>"
+        f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric)}",
+        scale=scale,
+        axis=axis,
+        theme=inputs.theme,
         text=np.repeat(names[:, None], comparison.num_rounds, axis=1),
-        hovertemplate="<b>%{text}, round %{x}</b>"
-        f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric)}<extra></extra>",
-        hoverongaps=False,
-        zmin=scale.low,
-        zmax=scale.high,
-        colorscale=scale.linear_colors(inputs.theme),
-        showscale=False,
         xgap=1,
         ygap=1,
     )
-    add_hatching(figure, *trace_outlines(~has_round), inputs.theme, yaxis="y3")
-    rows, columns = np.nonzero(has_round & np.isnan(means))
-    figure.add_scatter(
-        x=columns,
-        y=rows,
-        yaxis="y3",
-        mode="markers",
-        marker=cross(inputs.theme),
-        hoverinfo="skip",
-    )
+    add_hatching(figure, *trace_outlines(~has_round), inputs.theme, yaxis=axis)
     title = axis_title(inputs.metric, inputs.pair, width=_BAR_TITLE)
     add_color_bar(figure, scale, means, title, inputs.theme)
 
 
-def _set_axes(
-    figure: go.Figure,
-    comparison: Comparison,
-    axis: MeanAxis,
-    domains: Mapping[str, list[float]],
-) -> None:
-    """Place the panels by `domains`, and title their axes."""
-    names = {"means": "y", "difference": "y2", "heatmap": "y3"}
-    inputs = comparison.inputs
-    figure.update_layout(
-        xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.6, comparison.num_rounds - 0.4],
-            "dtick": tick_step(comparison.num_rounds),
-            "anchor": names[[*domains][-1]],
-        },
-        yaxis={
-            **axis.layout(),
-            "title": {"text": axis_title(inputs.metric, inputs.pair)},
-            "domain": domains["means"],
-        },
-    )
-    if "difference" in domains:
-        unit = METRICS[inputs.metric].unit
-        figure.layout.yaxis2 = {
-            "title": {"text": replace(DIFFERENCE, unit=unit).label},
-            "domain": domains["difference"],
-            "zeroline": True,
-            "nticks": 6,
-        }
-    if "heatmap" in domains:
-        count = len(comparison.lines)
-        figure.layout.yaxis3 = {
-            "domain": domains["heatmap"],
-            "range": [count - 0.5, -0.5],
-            "tickvals": [*range(count)],
-            "ticktext": [_sign(line) for line in comparison.lines],
-            "showgrid": False,
-        }
+def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
+    """Return the panels that are drawn, from the top."""
+    inputs, count = comparison.inputs, len(comparison.lines)
+    title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
+    means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})
+    unit = METRICS[inputs.metric].unit
+    difference = {
+        "title": {"text": replace(DIFFERENCE, unit=unit).label},
+        "zeroline": True,
+        "nticks": 6,
+    }
+    strip = {
+        "range": [count - 0.5, -0.5],
+        "tickvals": [*range(count)],
+        "ticktext": [_sign(line) for line in comparison.lines],
+        "showgrid": False,
+    }
+    panels = {
+        "means": means,
+        "difference": Panel(height=_DIFFERENCE, axis=difference),
+        "heatmap": Panel(height=_ROW * count, axis=strip),
+    }
+    drawn = inputs.layers
+    return {name: one for name, one in panels.items() if drawn.get(name, True)}

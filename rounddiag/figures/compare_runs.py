@@ -17,16 +17,18 @@ from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.figures._parts.means import axis_title, unit_suffix
-from rounddiag.figures._parts.scales import add_color_bar, change_scale
-from rounddiag.figures._parts.step_panels import (
+from rounddiag.figures._parts.panels import (
     MAX_POINTS,
     MEANS_HEIGHT,
-    StepPanel,
-    add_step_heatmap,
+    STEP_HOVER,
+    Panel,
+    add_heatmap,
     heatmap_panel,
-    new_step_figure,
+    new_panel_figure,
     place_rounds,
+    step_axis,
 )
+from rounddiag.figures._parts.scales import add_color_bar, change_scale
 from rounddiag.runs import Run
 from rounddiag.runs.step_tables import average_steps, pair_rounds
 from rounddiag.schema import METRICS
@@ -116,11 +118,11 @@ def compare_runs(
     if means["mean"].isna().all():
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
     panels = _panels(pair, means)
-    figure = new_step_figure(
+    figure = new_panel_figure(
         _TITLE,
         _captions(pair),
-        means["step"],
         [*panels.values()],
+        step_axis(means["step"]),
         inputs.theme,
         has_heatmap="heatmap" in panels,
     )
@@ -133,18 +135,18 @@ def compare_runs(
     return figure
 
 
-def _panels(pair: RunPair, means: pd.DataFrame) -> dict[str, StepPanel]:
+def _panels(pair: RunPair, means: pd.DataFrame) -> dict[str, Panel]:
     """Return the panels that are drawn, from the top."""
     inputs = pair.inputs
     bare = means.assign(ci_low=means["mean"], ci_high=means["mean"])
     title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
     of_means = {**choose_axis(bare, inputs.metric).layout(), **title}
-    panels = {"means": StepPanel(height=MEANS_HEIGHT, axis=of_means)}
+    panels = {"means": Panel(height=MEANS_HEIGHT, axis=of_means)}
     if inputs.layers["difference"]:
         unit = METRICS[inputs.metric].unit
         text = f"difference [{unit}]" if unit else "difference"
         axis = {"title": {"text": text}, "zeroline": True, "nticks": 5}
-        panels["difference"] = StepPanel(height=_DIFFERENCE, axis=axis)
+        panels["difference"] = Panel(height=_DIFFERENCE, axis=axis)
     if inputs.layers["heatmap"] and len(pair.rounds) > 0:
         panels["heatmap"] = heatmap_panel(pair.rounds)
     return panels
@@ -197,12 +199,13 @@ def _add_heatmap(figure: go.Figure, pair: RunPair, axis: str) -> None:
     names = ("difference", "baseline_mean", "mean")
     steps, (difference, *means) = place_rounds(pair.rounds, *names)
     scale, inputs = change_scale(difference), pair.inputs
-    add_step_heatmap(
+    add_heatmap(
         figure,
-        steps=steps,
+        places=steps,
         values=difference,
+        has_value=np.zeros(difference.shape, dtype=bool),
         customdata=np.dstack(means),
-        hover=f"difference %{{z:.3g}}{unit_suffix(inputs.metric)}"
+        hover=f"{STEP_HOVER}difference %{{z:.3g}}{unit_suffix(inputs.metric)}"
         "<br>%{customdata[0]:.3g} and %{customdata[1]:.3g}",
         scale=scale,
         axis=axis,

@@ -21,7 +21,6 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    cross,
     empty_figure,
     scale_colors,
 )
@@ -35,16 +34,18 @@ from rounddiag.figures._parts.means import (
     explain_marks,
     unit_suffix,
 )
-from rounddiag.figures._parts.scales import add_color_bar, choose_scale
-from rounddiag.figures._parts.step_panels import (
+from rounddiag.figures._parts.panels import (
     MAX_POINTS,
     MEANS_HEIGHT,
-    StepPanel,
-    add_step_heatmap,
+    STEP_HOVER,
+    Panel,
+    add_heatmap,
     heatmap_panel,
-    new_step_figure,
+    new_panel_figure,
     place_rounds,
+    step_axis,
 )
+from rounddiag.figures._parts.scales import add_color_bar, choose_scale
 from rounddiag.figures.legs import add_legs_of_steps, describe_legs
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
@@ -178,12 +179,14 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     usual = None
     if drawn["band"] and inputs.pair.is_standard:
         usual = _usual(run, metric, kind)
-    if usual is not None:
-        scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
+    if usual is not None:  # the axis has room for it
+        end = pd.DataFrame([dict.fromkeys(("mean", "ci_low", "ci_high"), usual[1])])
+        with_end = pd.concat([rows[[*end]], end], ignore_index=True)
+        scene = replace(scene, axis=choose_axis(with_end, metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
     events = run.events() if drawn["events"] and isinstance(run, Run) else []
     stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
-    figure = new_step_figure(
+    figure = new_panel_figure(
         _TITLE,
         [
             *_unknown_rounds(run),
@@ -191,8 +194,8 @@ def plot_run(  # noqa: PLR0913 the options of a figure
             *_list_marks("▽", events),
             *([] if legs is None else describe_legs(legs, chosen)),
         ],
-        rows["step"],
         stacked,
+        step_axis(rows["step"]),
         chosen,
         has_heatmap=drawn["heatmap"],
     )
@@ -287,22 +290,14 @@ def _usual(
     return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
 
 
-def _with_value(rows: pd.DataFrame, value: float) -> pd.DataFrame:
-    """Add a row, so that an axis has room for the value."""
-    row = {"mean": value, "ci_low": value, "ci_high": value}
-    return pd.concat([rows[[*row]], pd.DataFrame([row])], ignore_index=True)
-
-
-def _panels(
-    scene: RunScene, names: Sequence[str], *, has_heatmap: bool
-) -> list[StepPanel]:
+def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:
     """Return the panels, from the top."""
     title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
     means = {**scene.axis.layout(), **title}
     others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
     return [
-        StepPanel(height=MEANS_HEIGHT, axis=means),
-        *(StepPanel(height=_PANEL, axis=others) for _ in names),
+        Panel(height=MEANS_HEIGHT, axis=means),
+        *(Panel(height=_PANEL, axis=others) for _ in names),
         *([heatmap_panel(scene.rows)] if has_heatmap else []),
     ]
 
@@ -434,25 +429,17 @@ def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
     """Draw the mean of every step and round as a colour."""
     steps, (means, samples) = place_rounds(scene.rows, "mean", "num_samples")
     scale = choose_scale(means, is_signed=get_measure(scene.metric).is_signed)
-    add_step_heatmap(
+    add_heatmap(
         figure,
-        steps=steps,
+        places=steps,
         values=means,
+        has_value=~np.isnan(samples),
         customdata=np.nan_to_num(samples).astype(np.int64),
-        hover=f"mean %{{z:.3g}}{unit_suffix(scene.metric)}"
+        hover=f"{STEP_HOVER}mean %{{z:.3g}}{unit_suffix(scene.metric)}"
         "<br>%{customdata:,} samples",
         scale=scale,
         axis=axis,
         theme=scene.theme,
-    )
-    rows, columns = np.nonzero(~np.isnan(samples) & np.isnan(means))
-    figure.add_scatter(
-        x=steps[columns],
-        y=rows,
-        yaxis=axis,
-        mode="markers",
-        marker=cross(scene.theme),
-        hoverinfo="skip",
     )
     title = axis_title(scene.metric, scene.pair, width=_KEY)
     add_color_bar(figure, scale, means, title, scene.theme)

@@ -12,6 +12,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
+from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
     Theme,
@@ -35,7 +37,7 @@ from rounddiag.figures._parts.labels import (
     hover_text,
     wrap,
 )
-from rounddiag.schema import DIFF, POSITION, ROUND, TOKENS, Pair
+from rounddiag.schema import DIFF, METRICS, POSITION, ROUND, TOKENS, Column, Pair
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
@@ -73,11 +75,15 @@ class TokenScene:
     Attributes
     ----------
     tokens: As `get_sample_tokens` gives them; at least one.
+    values: What the upper panel shows of each token.
+    metric: The metric that they are of.
     layers: Which of `diff`, `log_probs` and `bands` are drawn.
     pair: The scores, as labels name them.
     """
 
     tokens: pd.DataFrame
+    values: Array
+    metric: str
     layers: Mapping[str, bool]
     pair: Pair
     theme: Theme
@@ -100,7 +106,23 @@ class TokenScene:
     @cached_property
     def drawn_tokens(self) -> pd.DataFrame:
         """The tokens that are drawn: all, or the extremes of many."""
-        return self.tokens.iloc[_thin(self.tokens)]
+        return self.tokens.iloc[_thin(self.tokens, self.values)]
+
+    @property
+    def drawn_values(self) -> Array:
+        """The values of the drawn tokens."""
+        values: Array = self.values[self.drawn_tokens.index]
+        return values
+
+    @property
+    def column(self) -> Column:
+        """What the upper panel shows, of one token."""
+        source = METRICS[self.metric].source_column
+        return (
+            TOKENS[source]
+            if METRICS[self.metric].of != "pair"
+            else (DIFF if self.metric == "diff" else METRICS[self.metric])
+        )
 
     @property
     def x(self) -> Array:
@@ -113,6 +135,7 @@ def plot_trajectory(
     data: Data,
     *,
     sample: int | str,
+    metric: str = "diff",
     a: str = "old",
     b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
@@ -128,6 +151,9 @@ def plot_trajectory(
         its text is shown if it has one.
     sample : int or str
         Which sample: its number, from 0, or its id.
+    metric : str
+        What the upper panel shows, as of `round_summary`. The log-probs of an engine
+        that the batch lacks are left out of the lower one.
     layers : mapping, optional
         What to leave out: `diff`, the upper panel; `log_probs`, the lower one; `bands`,
         which shade the rounds.
@@ -158,22 +184,31 @@ def plot_trajectory(
     >>> rd.plot_trajectory(batch, sample=5).layout.yaxis.title.text
     'old − rollout log-prob [nat]'
     """
-    inputs = prepare(data, a, b, layers=layers, known=_ADD, theme=theme)
+    inputs = prepare(data, a, b, metric=metric, layers=layers, known=_ADD, theme=theme)
     _check_layers(inputs.layers)
-    has_log_probs = inputs.layers["log_probs"]
-    sample = find_sample(inputs.data, sample)
-    tokens = get_sample_tokens(inputs.data, sample, log_probs=has_log_probs)
+    sample, measure = find_sample(inputs.data, sample), get_measure(inputs.metric)
+    tokens = get_sample_tokens(
+        inputs.data, sample, measure, log_probs=inputs.layers["log_probs"]
+    )
+    has_log_probs = inputs.layers["log_probs"] and not {*_LOG_PROBS}.isdisjoint(tokens)
     title = f"Sample {sample}, token by token"
     if tokens.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
     scene = TokenScene(
-        tokens=tokens, layers=inputs.layers, pair=inputs.pair, theme=inputs.theme
+        tokens=tokens,
+        values=tokens["diff"].to_numpy()
+        if inputs.metric == "diff"  # which may be infinite
+        else Measured.of(tokens).values(measure),
+        metric=inputs.metric,
+        layers={**inputs.layers, "log_probs": has_log_probs},
+        pair=inputs.pair,
+        theme=inputs.theme,
     )
-    height = _HEIGHT if inputs.layers["diff"] and has_log_probs else _HEIGHT_OF_ONE
+    height = _HEIGHT if scene.layers["diff"] and has_log_probs else _HEIGHT_OF_ONE
     captions = [*note_unknown_rounds(inputs.data), *_explanation(scene)]
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
     for name, add in _ADD.items():
-        if inputs.layers[name]:
+        if scene.layers[name]:
             add(figure, scene)
     _add_hover(figure, scene)
     _set_axes(figure, scene)
@@ -196,7 +231,7 @@ def _check_layers(drawn: Mapping[str, bool]) -> None:
 
 def _explanation(scene: TokenScene) -> Iterator[str]:
     tokens, theme, pair = scene.tokens, scene.theme, scene.pair
-    if scene.layers["diff"]:
+    if scene.layers["diff"] and scene.metric == "diff":
         more, less = colorize("▲", theme.more), colorize("▼", theme.less)
         yield f"{more} {pair.fill('token more likely in {training}')} {less} less"
     if scene.layers["log_probs"]:
@@ -204,20 +239,22 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
             ("▬", theme.quiet, "rollout_log_prob"),
             ("─", theme.text, "old_log_prob"),
         ):
+            if name not in tokens:
+                continue
             is_none = not np.isfinite(tokens[name]).any()
             note = ": none is finite" if is_none else ""
             yield f"{colorize(sign, color)} {pair.fill(TOKENS[name].meaning)}{note}"
-    undefined = int((~np.isfinite(tokens["diff"])).sum())
+    undefined = int((~np.isfinite(scene.values)).sum())
     if undefined:
         yield f"{CROSS} {count_nonfinite(undefined)}"
     if len(scene.drawn_tokens) < len(tokens):
         share = f"{len(scene.drawn_tokens):,} of {pluralize(len(tokens), 'token')}"
-        yield f"drawn: {share}, extremes of diff kept"
+        yield f"drawn: {share}, extremes of {scene.metric} kept"
     if scene.layers["bands"] and len(scene.starts) > _MAX_BANDS:
         yield f"{pluralize(len(scene.starts), 'round')}: too many to shade"
 
 
-def _thin(tokens: pd.DataFrame) -> Array:
+def _thin(tokens: pd.DataFrame, diff: Array) -> Array:
     """Choose which rows of a long trajectory are drawn.
 
     Above 4,000 tokens, 1,300 stretches keep their highest, lowest and first non-finite
@@ -225,7 +262,6 @@ def _thin(tokens: pd.DataFrame) -> Array:
     """
     if len(tokens) <= _MAX_TOKENS:
         return np.arange(len(tokens))
-    diff = tokens["diff"].to_numpy()
     undefined = ~np.isfinite(diff)
     stretch = np.arange(len(diff)) * _STRETCHES // len(diff)
     last = np.flatnonzero(np.diff(stretch, append=_STRETCHES))
@@ -268,11 +304,13 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
 
 
 def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
-    """Draw a stem for each diff, and a cross for each that is not finite."""
-    x, diff = scene.x, scene.drawn_tokens["diff"].to_numpy()
+    """Draw a stem for each value, and a cross for each that is not finite."""
+    x, diff = scene.x, scene.drawn_values
     finite = np.isfinite(diff)
     width = min(_MAX_STEM, max(1, _STEMS_WIDTH / len(x)))
-    for is_sign, color in ((diff > 0, scene.theme.more), (diff < 0, scene.theme.less)):
+    theme, is_diff = scene.theme, scene.metric == "diff"
+    colors = (theme.more, theme.less) if is_diff else (theme.text, theme.text)
+    for is_sign, color in zip((diff > 0, diff < 0), colors, strict=True):
         drawn = is_sign & finite
         _add_stems(figure, x[drawn], diff[drawn], {"color": color, "width": width})
     figure.add_scatter(
@@ -302,7 +340,8 @@ def _add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
     """Draw the log-probs of both scores; the sampler's is the broad line below."""
     pens = (scene.theme.text, 1), (scene.theme.quiet, 5)
     for name, pen in reversed([*zip(_LOG_PROBS, pens, strict=True)]):
-        _add_log_prob(figure, scene, name, pen)
+        if name in scene.drawn_tokens:
+            _add_log_prob(figure, scene, name, pen)
 
 
 def _add_log_prob(
@@ -348,9 +387,10 @@ _ADD = {"bands": _add_bands, "diff": _add_diffs, "log_probs": _add_log_probs}
 def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
     """Lay the hover text of each token over the upper panel."""
     tokens = scene.drawn_tokens
-    upper = "diff" if scene.layers["diff"] else "rollout_log_prob"
-    y = tokens[upper].to_numpy()
     scores = [name for name in _LOG_PROBS if name in tokens]
+    y = scene.drawn_values
+    if not scene.layers["diff"]:
+        y = tokens[scores[-1]].to_numpy()
     has_text = "text" in tokens
     figure.add_scatter(
         x=scene.x,
@@ -359,12 +399,15 @@ def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
         mode="lines",
         line={"width": 0},
         text=[hover_text(text) for text in tokens["text"]] if has_text else None,
-        customdata=tokens[["diff", *scores, *_KEYS]].to_numpy(np.float32),
-        hovertemplate=_hover(scene.pair, scores, has_text=has_text),
+        customdata=np.column_stack(
+            [scene.drawn_values, tokens[[*scores, *_KEYS]]]
+        ).astype(np.float32),
+        hovertemplate=_hover(scene, scores, has_text=has_text),
     )
 
 
-def _hover(pair: Pair, columns: list[str], *, has_text: bool) -> str:
+def _hover(scene: TokenScene, columns: list[str], *, has_text: bool) -> str:
+    pair, unit = scene.pair, METRICS[scene.metric].unit
     scores = dict(zip(_LOG_PROBS, (pair.a, pair.b), strict=True))
     log_probs, keys = (
         ", ".join(
@@ -377,7 +420,8 @@ def _hover(pair: Pair, columns: list[str], *, has_text: bool) -> str:
         )
     )
     head = ["<b>%{text}</b>"] if has_text else []
-    lines = [*head, "diff %{customdata[0]:.3~g} nat", log_probs, keys]
+    value = f"{scene.metric} %{{customdata[0]:.3~g}} {unit}".rstrip()
+    lines = [*head, value, log_probs, keys]
     return "<br>".join(filter(None, lines)) + "<extra></extra>"
 
 
@@ -400,7 +444,7 @@ def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
     )
     if has_diff:
         figure.layout.yaxis = {
-            "title": {"text": wrap(scene.pair.label(DIFF), _AXIS)},
+            "title": {"text": wrap(scene.pair.label(scene.column), _AXIS)},
             "domain": _DIFF if has_log_probs else _ALONE,
             "zeroline": True,
         }

@@ -21,17 +21,18 @@ from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.gate import Gate
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
-from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
+from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.plan import Plan, announce, plan_proof
@@ -67,7 +68,7 @@ class Experiment:
     bar: Any
     most: int
     search: Search
-    numbered: Sequence[Numbered] = NUMBERED
+    numbered: Sequence[Family] = NUMBERED
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
     screened: dict[Hypothesis, Array] = field(default_factory=dict)
@@ -360,6 +361,8 @@ def prove(  # noqa: PLR0913 keywords only
         is known, reads other ids than those sent, or changes meanwhile.
     """
     require_contexts(batch)
+    if not batch.scores and batch.lacks("old"):
+        batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else [*hypotheses]
     families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
@@ -368,7 +371,7 @@ def prove(  # noqa: PLR0913 keywords only
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
     ]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
@@ -389,7 +392,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     other: Sequence[Hypothesis] = (),
     *,
     samples: int | Sequence[int] | None = None,
-    numbered: Sequence[Numbered] = NUMBERED,
+    numbered: Sequence[Family] = NUMBERED,
     names: AbstractSet[str] | None = None,
     base: Base | None = None,
     begin: float,

@@ -12,8 +12,9 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
-from rounddiag.proof.fitting import OneNumber, fit_family
+from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.caches import kept_rounds
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
@@ -278,7 +279,7 @@ class _Trial:
                 if one is not None:
                     yield one
 
-    def _families(self, chain: Chain, table: ScoreTable) -> Iterator[OneNumber]:
+    def _families(self, chain: Chain, table: ScoreTable) -> Iterator[Family]:
         """Yield the families that are fitted."""
         residual = table.base - table.engines[self.engine]
         biases = bias_families(self.scorer.token_ids(self.samples), residual)

@@ -17,6 +17,14 @@
 
 from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.ingestion import Ingestion, ingest
-from rounddiag.runs.run import Run, open_run
+from rounddiag.runs.run import Run, open_run, run_in
 
-__all__ = ["Ingestion", "Run", "find_breaks", "find_changes", "ingest", "open_run"]
+__all__ = [
+    "Ingestion",
+    "Run",
+    "find_breaks",
+    "find_changes",
+    "ingest",
+    "open_run",
+    "run_in",
+]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from threading import RLock
 from urllib.parse import quote
 
@@ -92,6 +93,18 @@ def open_run(
     check_engine(engine)
     decoder(tokenizer)  # one that cannot be opened is an error now
     return Run(RunFolder(path), engine=engine, tokenizer=tokenizer)
+
+
+def run_in(path: str | os.PathLike[str]) -> Run | None:
+    """Return the run of a folder with several of our step files, else None."""
+    if not Path(path).is_dir():
+        return None
+    try:
+        folder = RunFolder(path)
+        run = None if folder.is_raw else Run(folder, engine="local", tokenizer=None)
+    except LoadError:  # no step files, or several of one step
+        return None
+    return run if run is not None and len(run.steps) > 1 else None
 
 
 def _table_name(*parts: str) -> str:

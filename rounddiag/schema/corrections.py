@@ -14,9 +14,12 @@ from typing import Literal, TypeAlias
 from rounddiag.errors import FrameError, nearest
 
 # Of the log ratio L of a token: e^L, e^-L, L^2/2, e^L - 1 - L; the absolute difference
-# of probabilities; and the larger of the two Kullback-Leibler divergences of Bernoulli
+# of probabilities, and the signed one, which drops only what the advantage would take
+# further away; and the larger of the two Kullback-Leibler divergences of Bernoulli
 # distributions with both probabilities.
-Estimator: TypeAlias = Literal["ratio", "k1", "k2", "k3", "prob_diff", "binary_kl"]
+Estimator: TypeAlias = Literal[
+    "ratio", "k1", "k2", "k3", "prob_diff", "signed_prob_diff", "binary_kl"
+]
 # Of each token; of the sum or the mean over a sample; of every token of a sample.
 Level: TypeAlias = Literal["token", "sum", "mean", "all"]
 
@@ -83,6 +86,8 @@ class Correction:
             return replace(self, clip=(self.clip[0], limit))
         if low > 0:
             low **= math.log(limit) / math.log(high)
+        elif low < 0:
+            low = -limit
         return replace(self, bounds=(low, limit))
 
 
@@ -129,6 +134,14 @@ CORRECTIONS: dict[str, Correction] = {
             source="prime-rl `ipo`",
             estimator="prob_diff",
             bounds=_upper(0.3),
+        ),
+        Correction(
+            name="dppo_prime_rl",
+            meaning="token ratio, dropped where the probability is 0.2 off and would go"
+            " on",
+            source="prime-rl `default`, `dppo_mask_low`, `dppo_mask_high`",
+            estimator="signed_prob_diff",
+            bounds=(-0.2, 0.2),
         ),
         Correction(
             name="sequence_tis",

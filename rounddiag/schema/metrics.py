@@ -25,6 +25,7 @@ class Metric(Column):
     ----------
     mean: Name of the mean's column, if it is not the metric's own name.
     source_column: The column of the token frame from which a token's value is computed.
+    of: What has a value: a pair of log-probs, one engine's, or a round.
     is_signed: Whether a value can be negative.
     upper_bound: Largest possible value.
     weight: What has equal weight in the mean, if the metric fixes it; else callers
@@ -43,6 +44,7 @@ class Metric(Column):
     dtype: str = "float64"
     mean: str = ""
     source_column: str = "diff"
+    of: Literal["pair", "engine", "round"] = "pair"
     is_signed: bool = False
     upper_bound: float = math.inf
     weight: Literal["token", "sample"] | None = None
@@ -173,6 +175,63 @@ METRICS = {
             name="clip_share",
             meaning="share of tokens whose {a} / {b} ratio is outside 0.8 to 1.2",
             upper_bound=1,
+        ),
+        # Of batches with one engine's log-probs, or none.
+        Metric(
+            name="surprise",
+            unit="nat",
+            meaning="mean surprise, −log-prob by one engine",
+            source_column="surprise",
+            of="engine",
+            in_explorer=True,
+            short="surprise",
+            hint="mean −log-prob by the one engine that the batch has, in nats",
+        ),
+        Metric(
+            name="entropy",
+            unit="nat",
+            meaning="mean entropy of the training engine",
+            source_column="entropy",
+            of="engine",
+            in_explorer=True,
+            short="entropy",
+            hint="mean entropy of the training engine, in nats",
+        ),
+        Metric(
+            name="round_length",
+            unit="token",
+            meaning="mean length of a round",
+            source_column="round_length",
+            of="round",
+            weight="sample",
+            color_range=(1.0, 10_000.0),
+            in_explorer=True,
+            short="length",
+            hint="generated tokens of a round",
+        ),
+        Metric(
+            name="round_seconds",
+            unit="s",
+            meaning="mean time of a round",
+            source_column="round_seconds",
+            of="round",
+            weight="sample",
+            color_range=(0.1, 1_000.0),
+            in_explorer=True,
+            short="time",
+            hint="seconds that a round took",
+        ),
+        Metric(
+            name="round_reward",
+            meaning="mean reward of a step",
+            source_column="round_reward",
+            of="round",
+            weight="sample",
+            is_signed=True,
+            color_range=(0.01, 1.0),
+            in_explorer=True,
+            short="reward",
+            hint="reward of the step that a round took",
         ),
         # As trainers log them.
         Metric(

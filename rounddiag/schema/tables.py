@@ -94,6 +94,12 @@ TOKENS = TableSchema(
         nat("rollout_log_prob", "log-prob by {sampling_engine}"),
         nat("old_log_prob", "log-prob by {training_engine}"),
         nat("entropy", "entropy of the training engine"),
+        nat("surprise", "−log-prob by one engine"),
+        count("round_length", "generated tokens of the round", "float32"),
+        Column(
+            name="round_seconds", dtype="float32", unit="s", meaning="time of the round"
+        ),
+        Column(name="round_reward", dtype="float32", meaning="reward of the step"),
         Column(name="advantage", dtype="float32", meaning="advantage"),
         Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
         Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),

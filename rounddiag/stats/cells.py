@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric, get_measure
-from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
+from rounddiag.schema import CELLS, DIFFERENCE, METRICS, ROUNDS
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling
@@ -78,6 +78,7 @@ def _run_means(values: Array, num: Array) -> Array:
 AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _LARGEST = ("max_abs_diff",)
 # The means that `stats.cell_frame` and `stats.paired_cells` add.
+_OF_ROUNDS = {name for name, one in METRICS.items() if one.of == "round"}
 CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 
@@ -88,8 +89,6 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     num = size
     if "num_nonfinite" in rounds:
         num = size - rounds["num_nonfinite"].to_numpy()
-    for name in {"mean_abs_diff", "difference"} & {*rounds.columns}:
-        num = np.where(np.isnan(rounds[name].to_numpy(float)), 0, num)
     code = np.zeros(len(rounds), dtype=np.int64)
     for name in keys:
         values, own = np.unique(rounds[name].to_numpy(), return_inverse=True)
@@ -104,8 +103,6 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     result = {name: rounds[name].to_numpy()[first] for name in keys}
     result["num_rows"] = np.bincount(code, minlength=count)
     result["num_tokens"] = add(size).astype(np.int64)
-    num_finite = add(num)
-    num_finite[num_finite == 0] = np.nan
     names = [name for name in (*AGGREGATES, *CELL_MEANS) if name in rounds]
     for name in names:
         column = rounds[name].to_numpy(float)
@@ -114,8 +111,11 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
             np.fmax.at(largest, code, column)
             result[name] = largest
         else:
-            total = column * num
-            result[name] = add(np.where(np.isnan(total), 0, total)) / num_finite
+            unknown = np.isnan(column)
+            weight = np.ones(len(column)) if name in _OF_ROUNDS else num
+            counts = add(np.where(unknown, 0, weight))
+            total = add(np.where(unknown, 0, column * weight))
+            result[name] = means_of_sums(total, counts)
     return pd.DataFrame(result)
 
 

@@ -35,7 +35,7 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
     columns["cluster"] = cluster
     columns["begin"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
     columns["num_finite"] = columns["num_tokens"] - columns["num_nonfinite"]
-    for name in MEANS:
+    for name in (name for name in MEANS if name in rounds):
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
     return columns
@@ -231,7 +231,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     split = split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
-    return data.tag(_frame(rows, columns, tokens=data.sources))
+    tokens = data.sources if how.measure.of == "pair" else ()
+    return data.tag(_frame(rows, columns, tokens=tokens))
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
@@ -248,9 +249,9 @@ def _rows(
     last_aligned: bool,
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
+    rounds = data.rounds_of(how.measure)
     sources = data.sources_of(how.measure)
     require_source(sources, how.measure)
-    rounds = data.rounds
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
     clusters, num_clusters = _used_clusters(_clusters(data, cluster), num_finite)

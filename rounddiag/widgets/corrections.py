@@ -30,6 +30,8 @@ _STROKE = (6, 14)
 
 def offered(batch: Batch) -> list[dict[str, object]]:
     """Return the corrections that a batch allows, for a menu."""
+    if batch.old_log_probs is None or batch.rollout_log_probs is None:
+        return []
     return [
         {
             "name": one.name,

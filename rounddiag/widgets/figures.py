@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+import numpy as np
 import pandas as pd
 
 from rounddiag.errors import FrameError
@@ -62,6 +63,7 @@ _LABEL_ABOVE = {
     "yanchor": "bottom",
 }
 _SHORT = 7
+_DECADE = 10
 _NO_MARGINALS = {"marginals": False}
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
@@ -256,13 +258,32 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
             filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by, found = filtered.by, session.known_diagnosis
-    return plot_rounds(
+    figure = plot_rounds(
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
         onset=found.onset if found and filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
+    )
+    if by is not None and not METRICS[state.metric].is_signed:
+        _set_log_axis(figure)
+    return figure
+
+
+def _set_log_axis(figure: go.Figure) -> None:
+    """Give means of groups the axis of their bars: a few are far above all others."""
+    lines = [np.asarray(one.y, float) for one in figure.data if one.y is not None]
+    sizes = np.concatenate([np.empty(0), *lines])
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    is_wide = len(sizes) > 0 and sizes.max() >= _DECADE * sizes.min()
+    figure.update_layout(
+        yaxis={
+            "type": "log",
+            "rangemode": "normal",
+            "dtick": 1 if is_wide else "D2",  # decades, or 1, 2 and 5
+            "tickformat": ".1~g",
+        }
     )
 
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rounddiag.core import sample_frame, token_frame
-from rounddiag.core.measured import Measured
+from rounddiag.core.measured import Measured, metrics_of
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.findings.sample_sets import OWN_START, SETS
-from rounddiag.schema import SUMMARY
+from rounddiag.schema import METRICS, SUMMARY
 from rounddiag.stats import (
     cell_frame,
     round_summary,
@@ -83,7 +84,7 @@ class FilteredBatch:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """The round frame of the kept tokens, with ids, groups and rewards."""
-        if self.is_all:
+        if self.is_all and has_pair(self.batch):
             return Measured.of(self.batch).rounds
         samples = sample_frame(self.batch)
         known = [name for name in _SAMPLE_FACTS if name in samples]
@@ -93,7 +94,8 @@ class FilteredBatch:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """`rounds` with all columns of `cell_frame`, also where everything is kept."""
-        return cell_frame(self.batch) if self.is_all else self.rounds
+        is_whole = self.is_all and has_pair(self.batch)
+        return cell_frame(self.batch) if is_whole else self.rounds
 
     @cached_property
     def worst_rounds(self) -> pd.DataFrame:
@@ -129,7 +131,7 @@ def filter_batch(
 ) -> FilteredBatch:
     """Apply a filter to a batch, for one pair of scores."""
     batch = Measured.of(columns.batch, a, b).require_batch()
-    tokens = token_frame(batch, _SOURCES if keep or by else [])
+    tokens = _tokens(batch, sources=bool(keep or by))
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
     name = f"{by} group" if is_taken else by
     if by is not None:
@@ -166,7 +168,17 @@ def filter_of_place(
 
 def nothing_kept(batch: Batch) -> FilteredBatch:
     """Return the result of a filter that keeps no token."""
-    return FilteredBatch(batch, token_frame(batch[:0], _SOURCES), is_all=False)
+    return FilteredBatch(batch, _tokens(batch[:0], sources=True), is_all=False)
+
+
+def _tokens(batch: Batch, *, sources: bool) -> pd.DataFrame:
+    """Return the tokens of a batch; without a pair no diff is known: all are NaN."""
+    if has_pair(batch):
+        return token_frame(batch, _SOURCES if sources else [])
+    frame = token_frame(
+        batch, [METRICS[name].source_column for name in metrics_of(batch)]
+    )
+    return frame.assign(diff=np.full(len(frame), np.nan, dtype=np.float32))
 
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:

@@ -188,7 +188,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     columns += [
         (
             "id" if name == "sample_id" else name,
-            "text",
+            "part" if name in own.first_names else "text",
             [*map(_text, own.values_at(name, first))],
         )
         for name in dict.fromkeys(names)

@@ -15,7 +15,7 @@ from rounddiag.checks.images import image_token
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measured import Measured
-from rounddiag.core.scores import pair_of, select_scores
+from rounddiag.core.scores import has_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
@@ -267,9 +267,16 @@ def sample_payload(
     check_sample(sample, batch.num_samples)
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _available_columns(one))
+    if not has_pair(one):  # no diff is known, and none is missing
+        rounds = rounds.assign(num_nonfinite=0, **dict.fromkeys(_MEANS, np.nan))
+        frame = frame.assign(diff=np.full(len(frame), np.nan, dtype=np.float32))
     counts = rounds["num_tokens"].to_numpy()
     tokens = _token_columns(one, frame, cache)
-    ranks = cache.ranks(tokens["diff"], a, b)
+    ranks = np.zeros(len(frame), dtype=np.int32)
+    if has_pair(one):
+        ranks = cache.ranks(tokens["diff"], a, b)
+    else:
+        tokens["level"] = np.zeros_like(tokens["level"])
     tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
     if not one.lacks("text", "tokenizer"):
         special = {*cache.special.values()}
@@ -290,7 +297,7 @@ def sample_payload(
         "reward": None if one.rewards is None else float(one.rewards[0]),
         "num_tokens": len(frame),
         "text_note": str(one.meta.get("text", "")),
-        "with_screenshots": len(cache.with_screenshots),
+        "with_screenshots": [one for one in cache.with_screenshots if one != sample],
         "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
@@ -328,13 +335,15 @@ def _token_columns(
     batch: Batch, frame: pd.DataFrame, cache: BatchCache
 ) -> dict[str, Any]:
     """Return the tokens of one sample, by column."""
-    diff = frame["diff"].to_numpy()
+    diff, unknown = frame["diff"].to_numpy(), np.full(len(frame), np.nan)
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
     columns = {
         "piece": frame["text"].tolist() if "text" in frame else [NO_TEXT] * len(frame),
         "diff": diff,
-        "a": frame["old_log_prob"].to_numpy(),
-        "b": frame["rollout_log_prob"].to_numpy(),
+        "a": frame["old_log_prob"].to_numpy() if "old_log_prob" in frame else unknown,
+        "b": frame["rollout_log_prob"].to_numpy()
+        if "rollout_log_prob" in frame
+        else unknown,
         "level": levels(diff),
         "is_special": np.isin(ids, [*cache.special]).astype(np.uint8),
     }

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rounddiag.core.columns import equal_so_far
+from rounddiag.core.measured import metrics_of
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
@@ -278,20 +280,26 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     batch, names = columns.batch, columns.names
     lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
     # Engines that are not meant to be bitwise equal differ from the first token on.
-    is_equal = bool(equal_so_far(batch).any())
+    is_compared = has_pair(batch)
+    is_equal = is_compared and bool(equal_so_far(batch).any())
     return {
         "batch": [0],
         "heatmap": ["batch"],
         "metric": [
             [name, METRICS[name].short, METRICS[name].hint]
-            for name in OFFERED_METRICS
-            if name != "after_first_unequal" or is_equal
+            for name in metrics_of(batch)
+            if METRICS[name].in_explorer
+            and is_compared == (METRICS[name].of == "pair")
+            and (name != "after_first_unequal" or is_equal)
         ],
         "order": [
             *(order for order in get_args(Order) if not lacking.get(order)),
             *(name for name in columns.sample_names if name not in _ORDERED),
         ],
-        "scores": ["old", "rollout", *batch.scores],
+        "scores": [
+            *(one for one in ("old", "rollout") if is_compared or not batch.lacks(one)),
+            *batch.scores,
+        ],
         "by": names,
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
         "layers": LAYERS,

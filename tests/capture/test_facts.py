@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,7 @@ from rounddiag.batch.html import describe_sources
 from rounddiag.capture import Recorder, facts_from_verl
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import DataProto
 
 # The names of verl 0.9.1 and 0.10.0.dev: rollout.yaml, actor.yaml, fsdp.yaml,
 # megatron.yaml, rollout_correction.yaml and ppo_trainer.yaml.

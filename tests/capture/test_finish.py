@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.core import token_frame
 from rounddiag.loaders.parquet import load_parquet
-from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import SUPPRESSED, DataProto
 
 
 def test_what_came_after_the_log_probs_is_added(

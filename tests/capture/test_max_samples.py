@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,10 @@ import pytest
 import torch
 
 from rounddiag import metrics, round_summary
+from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.loaders.parquet import load_parquet
 from tests.batches import padded, random_log_probs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def whole_batch(num_groups: int) -> Batch:

@@ -6,18 +6,13 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
 
 from rounddiag.capture import Recorder
-from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import SUPPRESSED, DataProto
 
 SWITCH = "`actor_rollout_ref.rollout.calculate_log_probs=True`"
 NEVER_CALLED = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,6 @@ import torch
 from rounddiag.capture import Recorder, round_record
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import DataProto, inputs, rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def part(number: int, num_samples: int, width: int) -> DataProto:

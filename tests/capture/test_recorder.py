@@ -5,24 +5,20 @@ import os
 import pickle
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.core import token_frame
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
-from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import SUPPRESSED, DataProto
 
 
 def names(folder: Path) -> list[str]:

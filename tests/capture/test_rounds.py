@@ -4,25 +4,21 @@ import re
 import struct
 from hashlib import blake2b
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from rounddiag.batch import Batch
 from rounddiag.capture import Recorder, round_record, save_batch
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.core import round_frame
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
-from tests.capture.conftest import rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import DataProto, rows
 
 
 def save_and_load(proto: DataProto, folder: Path) -> Batch:

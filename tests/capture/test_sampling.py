@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.capture.sampling import SampleOrder, mean_abs_diffs, order_samples
 from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import IMAGE, inputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def fields(sizes: list[float], *, pictures: bool = False) -> dict[str, Any]:

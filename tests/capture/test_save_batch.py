@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rounddiag.batch import Batch
 from rounddiag.capture import save_batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import DataProto
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,9 +8,6 @@ import torch
 from rounddiag.capture import save_batch
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import PIXELS, DataProto
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_screenshots_of_the_first_samples_with_their_round(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +16,7 @@ import torch
 from rounddiag.capture import Recorder, recorder
 from rounddiag.capture.step_file import save_step
 from rounddiag.loaders.parquet import load_parquet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import DataProto
 
 
 @pytest.fixture

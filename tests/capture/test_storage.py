@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
@@ -14,13 +15,7 @@ import pytest
 from rounddiag.capture import Recorder, options
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
-from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import SUPPRESSED, DataProto
 
 
 @pytest.fixture

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rounddiag.loaders.parquet import load_parquet
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = """
 import sys

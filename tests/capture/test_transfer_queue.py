@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from rounddiag.capture import Recorder
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import IMAGE, inputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class TensorDict(dict[str, Any]):

@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -24,12 +25,7 @@ from rounddiag.capture.verdict_child import judge_file
 from rounddiag.columns.phrases import Named
 from rounddiag.errors import BatchError
 from tests.batches import padded
-from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.capture.conftest import DataProto
+from tests.capture.conftest import SUPPRESSED, DataProto
 
 judge_child = verdict_worker._run_child
 SEVERITIES = {"healthy": 0, "noisy": 1, "broken": 4}

@@ -4,16 +4,13 @@ import logging
 import multiprocessing
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rounddiag.capture.writer import Writer
 from tests.capture.conftest import SUPPRESSED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Gate:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.cli.summary import describe
 from tests.findings.small import arrays, made, shaken
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAN, INF = float("nan"), float("inf")
 

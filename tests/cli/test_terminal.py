@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pytest
 
 from rounddiag.cli.terminal import _WORDS, announced, print_text
 from rounddiag.findings.verdict import Verdict
-
-if TYPE_CHECKING:
-    import pytest
 
 TEXT = (
     "broken: 74 tokens differ.\n"

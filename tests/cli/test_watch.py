@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +16,7 @@ from rounddiag.runs import Run
 from rounddiag.runs.folder import RunFolder
 from tests.runs.step_folders import write_steps
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    Capture = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")

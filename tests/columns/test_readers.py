@@ -5,9 +5,10 @@ What is unknown is never given as a value, and an absent column is refused or le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -27,9 +28,6 @@ from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.value_means import value_means
 from tests.batches import padded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Values: TypeAlias = list[Any] | None  # one per generated token, None where unknown
 NUM = 6  # samples, of two rounds with two tokens and one

@@ -69,15 +69,16 @@ def test_weights_of_the_own_step_leave_the_engine_gap(
 
 
 def test_without_a_pass_before_the_update_all_legs_are_one() -> None:
-    means = by_leg(rd.legs(bypassed()), "mean_log_ratio")
-    assert means == {
-        "engine gap, staleness and update": pytest.approx([0.5, 0.5]),
-        "whole": pytest.approx([0.5, 0.5]),
-    }
+    for batch in (bypassed(), replace(bypassed(), old_log_probs=None)):
+        assert by_leg(rd.legs(batch), "mean_log_ratio") == {
+            "engine gap, staleness and update": pytest.approx([0.5, 0.5]),
+            "whole": pytest.approx([0.5, 0.5]),
+        }
 
 
 def test_the_checkpoint_of_the_sampler_splits_the_legs_of_a_bypass() -> None:
-    rows = rd.legs(bypassed(), by=None, behaviour="behaviour")
+    batch = replace(bypassed(), old_log_probs=None)
+    rows = rd.legs(batch, by=None, behaviour="behaviour")
     means = by_leg(rows, "mean_log_ratio")
     assert means == {
         "engine gap": pytest.approx([0.1]),

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from rounddiag import round_frame, round_summary, sample_frame, token_frame
+from rounddiag import Batch, round_frame, round_summary, sample_frame, token_frame
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.scores import check_pair, pair_of, select_scores
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import Pair
 from tests.batches import hand_batch
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 CURRENT = Pair("current", "rollout")
 

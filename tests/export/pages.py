@@ -7,16 +7,13 @@ import re
 import zlib
 from base64 import b64decode
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import rounddiag as rd
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
+from rounddiag import Batch
 
 
 class Page(HTMLParser):

@@ -6,22 +6,18 @@ import base64
 import hashlib
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag import Batch
 from rounddiag.errors import BatchError, FrameError, LoadError
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
 from tests.findings.small import arrays, made, shaken
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", '"><img src=x>', "\x00"]
 

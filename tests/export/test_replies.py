@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +24,8 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import OFFERED_METRICS
 from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow  # a report draws every figure
 
@@ -148,7 +144,7 @@ def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None
     session = Session({"": batch}, {})
     requests = RequestHandler(session, lambda: None)
     dark = color_changes(LIGHT, DARK) | opacity_changes(LIGHT, DARK)
-    for metric in OFFERED_METRICS:
+    for metric, *_ in session.options[0]["metric"]:
         session.change({"metric": metric})
         drawn: list[Any] = [
             requests("overview", {"theme": theme}) for theme in ("light", "dark")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def means_of(

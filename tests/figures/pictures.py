@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import hex_to_rgb, unlabel_rgb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import plotly.graph_objects as go
 
 Array = np.ndarray[Any, Any]
 

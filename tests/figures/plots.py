@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import plotly.graph_objects as go
 
 from rounddiag import Batch, figures
 from rounddiag.figures._parts.display import caption, plain_text
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 # Those of a batch.
 PLOTS = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -16,9 +16,6 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 NAN = math.nan
 IDS = ("a", "b", "c")
@@ -39,11 +36,11 @@ def test_the_points_are_the_summaries_and_the_differences() -> None:
 def test_the_strip_shows_all_batches_in_one_range() -> None:
     short = padded([[1]], [[-1.0]], [[-1.25]])
     figure = plot_compare([hand_batch(), short])
-    strip, missing = figure.data[5:7]
+    strip, *_, missing, bar = figure.data[5:]
     np.testing.assert_allclose(strip.z, [[2.5 / 6, 1.5], [0.25, NAN]])
     assert (strip.zmin, strip.zmax) == (0.2, 2)
     assert missing.fillpattern.shape == "/"
-    assert figure.data[-1].marker.colorbar.ticktext == ("0.2", "1", "2")
+    assert bar.marker.colorbar.ticktext == ("0.2", "1", "2")
 
 
 def test_the_title_says_who_is_paired() -> None:

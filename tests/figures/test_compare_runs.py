@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +11,9 @@ import pytest
 import rounddiag as rd
 from rounddiag import plot_compare
 from rounddiag.errors import FrameError
+from rounddiag.runs import Run
 from tests.figures.plots import captions
 from tests.runs.step_folders import MEANS, write_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.runs import Run
 
 # Of all 8 tokens of a step: 6 in round 0, 2 in round 1.
 MEAN = (6 * MEANS[0] + 2 * MEANS[1]) / 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from rounddiag import plot_conditional
@@ -17,9 +17,6 @@ from rounddiag.stats import conditional_means, standardise
 from rounddiag.stats.standardisation import PROB_EDGES
 from tests.batches import padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 NAN = math.nan
 LIKELY, RARE = math.log(0.8), math.log(0.02)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -18,9 +19,6 @@ from rounddiag.schema import METRICS
 from rounddiag.stats import cell_frame
 from tests.batches import MASK, ROLLOUT, hand_batch, padded
 from tests.figures.plots import PLOTS, captions, plot
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 LAYERS = {
     "plot_compare": ["ci", "difference", "heatmap"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,6 @@ from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAN = math.nan
 
@@ -162,7 +160,8 @@ def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
 
 METRICS = (
     "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
-    " 'share_equal', 'after_first_unequal', 'clip_share',"
+    " 'share_equal', 'after_first_unequal', 'clip_share', 'surprise', 'entropy',"
+    " 'round_length', 'round_seconds', 'round_reward',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
     " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
 )
@@ -192,7 +191,8 @@ def test_every_metric_has_a_heatmap() -> None:
     ("option", "value", "known", "advice"),
     [
         ("metric", "abs diff", METRICS, "Did you mean 'abs_diff'?"),
-        ("metric", "reward", METRICS, "Leave it out for the default."),
+        ("metric", "reward", METRICS, "Did you mean 'round_reward'?"),
+        ("metric", "?!", METRICS, "Leave it out for the default."),
         ("pooling", "median", "['max', 'mean']", "Did you mean 'mean'?"),
     ],
 )

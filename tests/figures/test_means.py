@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from rounddiag import (
@@ -22,11 +24,6 @@ from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import add_means, explain_marks, hover_texts
 from tests.batches import padded
 from tests.figures.plots import captions, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import plotly.graph_objects as go
 
 NAN = math.nan
 # Sample 0 has a token in each of two rounds; the second one has no finite value. Bins

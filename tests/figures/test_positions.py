@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,9 @@ from rounddiag import plot_positions
 from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
 from rounddiag.stats import position_means
+from rounddiag.stats.token_positions import Along
 from tests.batches import hand_batch
 from tests.figures.means import means_of
-
-if TYPE_CHECKING:
-    from rounddiag.stats.token_positions import Along
 
 NAN = math.nan
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from plotly.colors import hex_to_rgb, unlabel_rgb
@@ -18,9 +18,6 @@ from rounddiag.figures._parts.canvas import plot_height
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
 from tests.figures.plots import shapes, words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 NAN, INF = math.nan, math.inf
 PAIR = ["rollout_log_prob", "old_log_prob"]

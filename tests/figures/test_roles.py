@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rounddiag import load, plot_roles
-from rounddiag.errors import FrameError
+from rounddiag.errors import BatchError
 from rounddiag.stats import role_means
 from tests.batches import hand_batch
 from tests.figures.means import means_of
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAN = math.nan
 
@@ -95,11 +93,8 @@ def test_roles_of_a_tagger_are_escaped_and_cut() -> None:
 
 
 def test_a_batch_without_a_tokenizer_is_refused() -> None:
-    message = (
-        "`role`: expected a batch with a tokenizer; found a batch without one."
-        " Pass `tokenizer=` to `rounddiag.load`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+    message = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         plot_roles(hand_batch())
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,6 @@ from tests.runs.step_folders import (
     summary_frame,
     write_steps,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAN = math.nan
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -18,9 +18,6 @@ from rounddiag.figures.tail import spread_apart
 from rounddiag.stats.tail import tail_shares
 from tests.batches import hand_batch, padded
 from tests.figures.plots import shapes, words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 NAN = math.nan
 LN2, LN5 = math.log(2), math.log(5)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,6 @@ from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, theme_of
 from rounddiag.figures.colored_text import STRONGEST
 from tests.batches import hand_batch
 from tests.figures.plots import PLOTS, plot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 THEMES = [LIGHT, DARK]
 Color = np.ndarray[Any, Any]

@@ -1,6 +1,6 @@
 """Compare `rounddiag.corrections` with the trainers' own weights, on 50 random batches.
 
-    python corrections.py verl | skyrl | openrlhf
+    python corrections.py verl | skyrl | openrlhf | trl | martingale
 
 Runs inside that framework's environment (`tests/interop/NAME`).
 """
@@ -8,8 +8,12 @@ Runs inside that framework's environment (`tests/interop/NAME`).
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import math
 import sys
+import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +22,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.core.weights import token_weights
+from rounddiag.schema import Correction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +37,7 @@ class Tensors:
     old: torch.Tensor
     rollout: torch.Tensor
     mask: torch.Tensor
+    advantages: torch.Tensor
 
     @property
     def log_ratio(self) -> torch.Tensor:
@@ -47,7 +53,8 @@ def tensors(seed: int) -> Tensors:
     old = torch.rand(16, 60, generator=generator).clamp(min=1e-4).log()
     size = 10 ** torch.empty(16, 1).uniform_(-4, 0, generator=generator)
     noise = size * torch.randn(16, 60, generator=generator)
-    return Tensors(old, (old - noise).clamp(max=-1e-6), mask)
+    advantages = torch.randn(16, 60, generator=generator)
+    return Tensors(old, (old - noise).clamp(max=-1e-6), mask, advantages)
 
 
 def of_verl() -> dict[str, Callable[[Tensors], torch.Tensor]]:
@@ -150,7 +157,79 @@ def of_openrlhf() -> dict[str, Callable[[Tensors], torch.Tensor]]:
     return {"icepop": gradient("token"), "geometric_openrlhf": gradient("seq")}
 
 
-FRAMEWORKS = {"verl": of_verl, "skyrl": of_skyrl, "openrlhf": of_openrlhf}
+def of_trl() -> dict[str, Callable[[Tensors], torch.Tensor]]:
+    """Weights by TRL: the statements of its GRPO trainer, with the default bounds."""
+    found = importlib.util.find_spec("trl")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    file = Path(found.submodule_search_locations[0], "trainer", "grpo_trainer.py")
+    text = file.read_text(encoding="utf-8")
+    start = text.index("                mask = completion_mask if tool_mask is None")
+    stop = text.index(
+        "            # Compute the per-token log probabilities for the ref"
+    )
+    code = compile(textwrap.dedent(text[start:stop]), str(file), "exec")
+
+    def call(mode: str) -> Callable[[Tensors], torch.Tensor]:
+        def weights(one: Tensors) -> torch.Tensor:
+            trainer = SimpleNamespace(
+                vllm_importance_sampling_mode=mode,
+                vllm_importance_sampling_clip_min=None,
+                vllm_importance_sampling_clip_max=3.0,
+            )
+            names: dict[str, Any] = {
+                "self": trainer,
+                "math": math,
+                "torch": torch,
+                "tool_mask": None,
+                "completion_mask": one.mask,
+                "old_per_token_logps": one.old,
+                "sampling_per_token_logps": one.rollout,
+            }
+            exec(code, names)  # noqa: S102 TRL's own statements
+            ratio: torch.Tensor = names["vllm_importance_sampling_ratio"]
+            return ratio.expand_as(one.old)
+
+        return weights
+
+    return {
+        "tis_trl": call("token_truncate"),
+        "sequence_mask_trl": call("sequence_mask"),
+    }
+
+
+def of_martingale() -> dict[str, Callable[[Tensors], torch.Tensor]]:
+    """Weights by the references of martingale, with the bounds of our table.
+
+    PPO's and CISPO's are of an update; here the ratio of both engines stands for it.
+    """
+    from martingale import corrections as theirs
+
+    return {
+        "tis": lambda one: theirs.truncated_is(one.old, one.rollout, 2.0),
+        "tis_trl": lambda one: theirs.truncated_is(one.old, one.rollout, 3.0),
+        "icepop": lambda one: theirs.masked_is(one.old, one.rollout, 0.5, 5.0),
+        "mis_prime_rl": lambda one: theirs.masked_is(one.old, one.rollout, 0.125, 8.0),
+        "ppo_clip": lambda one: theirs.ppo_clip_weight(
+            one.old, one.rollout, one.advantages, 0.2
+        ),
+        "cispo": lambda one: theirs.cispo_weight(one.old, one.rollout, 0.2, 0.2),
+    }
+
+
+# What the table does not have.
+OTHERS = {
+    "cispo": Correction(
+        name="cispo", meaning="token ratio, 0.8 to 1.2", source="", clip=(0.8, 1.2)
+    )
+}
+FRAMEWORKS = {
+    "verl": of_verl,
+    "skyrl": of_skyrl,
+    "openrlhf": of_openrlhf,
+    "trl": of_trl,
+    "martingale": of_martingale,
+}
 
 
 def main(framework: str) -> int:
@@ -164,9 +243,18 @@ def main(framework: str) -> int:
             rollout_log_probs=one.rollout,
             old_log_probs=one.old,
         )
+        update = rd.Batch.from_padded(  # the same ratio, of current and old
+            response_ids=one.mask.long(),
+            response_mask=one.mask,
+            rollout_log_probs=one.rollout,
+            old_log_probs=one.rollout,
+            scores={"current": one.old},
+            advantages=one.advantages,
+        )
         for name, weights in theirs.items():
             expected = weights(one)[one.mask.bool()].numpy()
-            found = token_weights(batch, name)
+            of = update if name == "ppo_clip" else batch
+            found = token_weights(of, OTHERS.get(name, name))
             if not np.allclose(found, expected, rtol=CLOSE, atol=1e-6):
                 far += 1
                 apart = np.abs(found - expected).max()

@@ -166,7 +166,7 @@ def verifiers(folder: Path) -> None:
     from verifiers.types import RolloutTiming, State
     from verifiers.utils.save_utils import save_outputs, state_to_output
 
-    user = {
+    user: dict[str, Any] = {
         "role": "user",
         "content": [
             {"type": "image_url", "image_url": {"url": URL}},
@@ -176,7 +176,7 @@ def verifiers(folder: Path) -> None:
     said = [
         {"role": "assistant", "content": text} for text in ("click", "Done.", "Again.")
     ]
-    prompts = [
+    prompts: list[list[dict[str, Any]]] = [
         [user],
         [user, said[0], {"role": "user", "content": "ok"}],
         [{"role": "user", "content": "The menu is open."}],
@@ -301,8 +301,7 @@ def inspect(folder: Path) -> None:
     from inspect_ai.solver import generate, use_tools
     from inspect_ai.tool import tool
 
-    @tool
-    def click() -> Any:  # noqa: ANN401 a tool of Inspect
+    def click() -> Any:
         async def execute(x: int) -> str:
             """Click.
 
@@ -319,7 +318,7 @@ def inspect(folder: Path) -> None:
             Sample(id="menu", input=[ChatMessageUser(content=content)], target="Done"),
             Sample(id="file", input="Open a file.", target="Done"),
         ],
-        solver=[use_tools(click()), generate()],
+        solver=[use_tools(tool(click)()), generate()],
         scorer=includes(),
         name="gui",
     )

@@ -4,8 +4,9 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +17,12 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag import attach, export_rescore
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.interop.readme import RECIPES, blocks
 from tests.loaders.parquet.conftest import png
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 VOCABULARY, IMAGE = 20, 9
 DATA = (*b"\x89PNG\r\n\x1a\n", *b"not more than the head")

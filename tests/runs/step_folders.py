@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 import rounddiag as rd
+from rounddiag import Batch
 from tests.batches import MASK, OLD, ROLLOUT, padded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 # |diff| of `hand_batch`, by hand: round 0 has 0.5, 0.25 | 0, 0.25, 0.5 | 1; round 1
 # has 1 | 2.

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from rounddiag._typing import Array
 from rounddiag.runs import find_changes
 from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES
 from tests.benchmarks import change_points as cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag._typing import Array
 
 
 @pytest.mark.slow

@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -20,16 +21,11 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
+from rounddiag.runs import Run, step_tables
 from rounddiag.runs import index as index_module
 from rounddiag.runs import run as run_module
-from rounddiag.runs import step_tables
 from rounddiag.schema import METRICS, RUN, STEPS
 from tests.runs.step_folders import MEANS, write_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.runs import Run
 
 
 def means(run: Run) -> list[float]:

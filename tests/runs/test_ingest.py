@@ -8,12 +8,14 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -27,11 +29,6 @@ from rounddiag.runs import ingestion
 from rounddiag.runs.engines import map_items
 from rounddiag.vision import EncodedScreenshot
 from tests.runs.step_folders import small_dump
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-    import pyarrow as pa
 
 VERL = Path("sample_data/image_window_verl.pkl")
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

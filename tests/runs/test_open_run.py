@@ -6,8 +6,8 @@ import os
 import pickle
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,9 +18,6 @@ import rounddiag as rd
 from rounddiag.errors import LoadError
 from rounddiag.runs.folder import RunFolder
 from tests.runs.step_folders import scaled_batch, small_dump, write_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEALTHY = "sample_data/healthy.parquet"
 

@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -17,14 +19,9 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.runs import Run
 from rounddiag.runs import sql as sql_module
 from tests.runs.step_folders import scaled_batch, write_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rounddiag.runs import Run
 
 pytestmark = pytest.mark.skipif(
     find_spec("duckdb") is None, reason="DuckDB is not installed"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,10 +17,6 @@ import rounddiag as rd
 from rounddiag.runs.engines import map_items
 from tests.runs.ray_nodes import node_options
 from tests.runs.step_folders import small_dump
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ray = pytest.importorskip("ray", reason="Ray is the extra `ray`")
 NUM_STEPS = 24

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,6 @@ from rounddiag.runs.diagnosis import (
 )
 from rounddiag.widgets.steps import StepLine
 from tests.runs.step_folders import scaled_batch, write_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NUM_STEPS, ONSET = 18, 9
 

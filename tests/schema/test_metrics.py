@@ -46,7 +46,8 @@ def test_tables_follow_from_the_metrics() -> None:
 def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
     offered = [metric for metric in METRICS.values() if metric.in_explorer]
     assert [m.short for m in offered] == [
-        *("|diff|", "signed", "|Δp|", "k3", "unequal")
+        *("|diff|", "signed", "|Δp|", "k3", "unequal"),
+        *("surprise", "entropy", "length", "time", "reward"),
     ]
     assert all(metric.hint for metric in offered)
 
@@ -57,7 +58,8 @@ def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
         ("kl", "Did you mean 'k3'?"),
         ("ABS_DIFF", "Did you mean 'abs_diff'?"),
         ("max_abs_diff", "Did you mean 'abs_diff'?"),
-        ("reward", "Name one of these."),
+        ("reward", "Did you mean 'round_reward'?"),
+        ("?!", "Name one of these."),
         (["k3"], "Did you mean 'k3'?"),
     ],
 )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.stats.pairing import pair_samples
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IDS = st.lists(st.sampled_from("abcdefgh"), max_size=8)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 
 import rounddiag as rd
+from rounddiag import Batch
 from rounddiag.stats import position_means
 from tests import oracle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag import Batch
 
 
 @cache

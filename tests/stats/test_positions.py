@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 
+from rounddiag import Batch
 from rounddiag.errors import FrameError
 from rounddiag.stats import position_means
 from rounddiag.stats.intervals import Resampling
 from rounddiag.vision import EncodedScreenshot, Screenshot
 from tests.batches import hand_batch, padded
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 # Places of the tokens of `hand_batch`: 0 1 . 3 | . 1 2 3 . 5 | 0, and their |diff|:
 # 0.5 0.25 1 | 0 0.25 0.5 2 | 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import worst_cells, worst_samples, worst_tokens
 from tests.batches import hand_batch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Ranking = Callable[[pd.DataFrame], pd.DataFrame]
+Ranking = Callable[[pd.DataFrame], pd.DataFrame]
 
 NAN = math.nan
 CELLS = ["sample", "round", "mean_abs_diff", "low", "num_tokens", "num_nonfinite"]

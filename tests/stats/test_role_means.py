@@ -9,7 +9,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.core.scores import select_scores
-from rounddiag.errors import FrameError
+from rounddiag.errors import BatchError
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
 from tests.batches import hand_batch, padded
@@ -64,11 +64,8 @@ def test_no_tokens_have_no_rows() -> None:
 
 
 def test_a_batch_without_a_tokenizer_is_an_error() -> None:
-    message = (
-        "`role`: expected a batch with a tokenizer; found a batch without one."
-        " Pass `tokenizer=` to `rounddiag.load`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+    message = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         role_means(hand_batch())
 
 

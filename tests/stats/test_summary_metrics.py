@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import round_summary, token_frame
+from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import Resampling
@@ -21,11 +22,9 @@ from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
 from tests.oracle import OF_DIFF, OWN_WEIGHT
 
-if TYPE_CHECKING:
-    from random import Random
-    from typing import Any
-
-    from rounddiag import Batch
+KEYS = ("sample", "round")
+OF_ONE = ("surprise", "entropy", "round_length", "round_seconds", "round_reward")
+OF_PAIR = sorted({*METRICS} - {*OF_ONE})
 
 
 def random_batch(seed: int) -> Batch:
@@ -35,7 +34,14 @@ def random_batch(seed: int) -> Batch:
     old, rollout = (random_log_probs((17, 40), seed + part) for part in (1, 2))
     old[torch.rand(17, 40, generator=generator) < 0.05] = torch.nan
     same = torch.rand(17, 40, generator=generator) < 0.1
-    return padded(mask, torch.where(same, rollout, old), rollout)
+    entropy = torch.rand(17, 40, generator=generator)
+    entropy[entropy < 0.05] = torch.nan
+    batch = padded(mask, torch.where(same, rollout, old), rollout, entropy=entropy)
+    rounds = round_frame(batch)[["sample", "round"]].to_numpy().T
+    sampled = np.where(rounds[0] == 3, np.nan, rounds[0] + rounds[1] / 8)
+    columns = {"sampling_seconds": sampled, "turn_score": rounds[1] - 2.0}
+    keys = dict(zip(("sample", "round"), rounds, strict=True))
+    return replace(batch, round_columns={**keys, **columns})
 
 
 def quantile(values: list[float], probability: float) -> float:
@@ -50,6 +56,8 @@ def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
     """One row a round: token by token, in float64."""
     samples: dict[int, dict[int, list[float]]] = {}
     unequal: set[int] = set()
+    if metric in OF_ONE:
+        return rows_by_loops(values_of_one(batch, metric), weight)
     tokens = token_frame(batch, ["rollout_log_prob"])
     columns = ["sample", "round", "diff", "rollout_log_prob"]
     for sample, index, diff, rollout in tokens[columns].itertuples(index=False):
@@ -62,6 +70,42 @@ def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
                 continue
             gap = abs(math.exp(rollout + diff) - math.exp(rollout))
             values.append(gap if metric == "prob_diff" else OF_DIFF[metric](diff))
+    return rows_by_loops(samples, weight)
+
+
+def values_of_one(batch: Batch, metric: str) -> dict[int, dict[int, list[float]]]:
+    """What needs no pair, by round and sample: tokens, or what their round has."""
+    frame = token_frame(batch, ["rollout_log_prob", "entropy"])
+    seconds, scores = (
+        dict(
+            zip(
+                zip(*(batch.round_columns[k].tolist() for k in KEYS), strict=True),
+                batch.round_columns[name].tolist(),
+                strict=True,
+            )
+        )
+        for name in ("sampling_seconds", "turn_score")
+    )
+    samples: dict[int, dict[int, list[float]]] = {}
+    sizes = frame.groupby(["sample", "round"]).size()
+    names = ["sample", "round", "rollout_log_prob", "entropy"]
+    for sample, index, rollout, entropy in frame[names].itertuples(index=False):
+        value = {
+            "surprise": -rollout,
+            "entropy": entropy,
+            "round_length": float(sizes[sample, index]),
+            "round_seconds": seconds[sample, index],
+            "round_reward": scores[sample, index],
+        }[metric]
+        values = samples.setdefault(index, {}).setdefault(sample, [])
+        if math.isfinite(value):
+            values.append(value)
+    return samples
+
+
+def rows_by_loops(
+    samples: dict[int, dict[int, list[float]]], weight: str
+) -> list[oracle.Row]:
     rows = []
     for index in sorted(samples):
         of_samples = [values for values in samples[index].values() if values]
@@ -102,13 +146,13 @@ def test_every_metric_equals_plain_loops(metric: str, weight: str, seed: int) ->
 @pytest.mark.parametrize("metric", sorted(METRICS))
 def test_a_token_frame_gives_what_its_batch_gives(metric: str) -> None:
     batch = random_batch(3)
-    frame = token_frame(batch, ["prob_diff", "equal_so_far"])
+    frame = token_frame(batch, ["prob_diff", "equal_so_far", *OF_ONE])
     left, right = (round_summary(data, metric=metric) for data in (frame, batch))
     pd.testing.assert_frame_equal(left, right)
 
 
 @pytest.mark.parametrize("column", ["prob_diff", "rollout_log_prob"])
-@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("metric", OF_PAIR)
 def test_a_frame_of_another_pair_equals_plain_loops(metric: str, column: str) -> None:
     batch = random_batch(4)
     current = random_log_probs((17, 40), 9)
@@ -261,7 +305,7 @@ def test_padding_and_empty_samples_change_nothing(
     pd.testing.assert_frame_equal(left, right)
 
 
-@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("metric", OF_PAIR)
 def test_a_sample_without_a_finite_diff_counts_for_nothing(metric: str) -> None:
     batch, _ = one_round(12)
     old = batch.log_probs("old").reshape(12, 3).clone()

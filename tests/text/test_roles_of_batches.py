@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 from tokenizers import Tokenizer
 
 import rounddiag as rd
 from rounddiag.stats import role_means
 from rounddiag.text import pieces, roles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOKENIZER = "sample_data/tokenizer.json"
 THOUGHT, ACTION, SYNTAX = "thought", "action", "syntax"

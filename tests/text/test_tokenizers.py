@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.text import pieces, special_tokens
 from tests.loaders.hostile_files import panicking
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tokenizers import Tokenizer
 
 KINDS = (
     "Pass the path of a `tokenizer.json`, a transformers tokenizer or its name, or a"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from rounddiag.vision import Action
-
-if TYPE_CHECKING:
-    from rounddiag.vision.actions import Coordinates
+from rounddiag.vision.actions import Coordinates
 
 SCREEN, SEEN, DRAWN = (1920, 1080), (960, 540), (640, 360)
 

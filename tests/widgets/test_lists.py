@@ -134,6 +134,31 @@ def test_rounds_and_samples_go_on_after_the_twentieth(window: rd.Batch) -> None:
     assert drawer_list(looked_at, "samples")["num_rows"] == window.num_samples
 
 
+def heads(found: dict[str, Any]) -> list[str]:
+    return [one["head"] for one in found["columns"]]
+
+
+def test_rows_of_samples_begin_with_what_is_asked_first(window: rd.Batch) -> None:
+    ends = ["tokens", "mean |diff| [nat]", "at least"]
+    first = ["sample", "reward", "status"]
+    for by, more in (
+        ("role", []),  # of tokens: no sample has one
+        ("entropy", []),
+        ("round", []),
+        ("task_kind", ["task_kind"]),
+        ("sample_id", []),  # not twice
+    ):
+        batch = replace(window, entropy=-window.log_probs("rollout"))
+        found = drawer_list(session(batch, by=by), "samples")
+        assert heads(found) == [*first, "id", *more, *ends]
+    kinds = drawer_list(session(window, by="role"), "rounds")
+    assert heads(kinds) == ["sample", "round", *ends]
+    reward = column(drawer_list(session(window), "samples"), "reward")
+    sample = column(drawer_list(session(window), "samples"), "sample")
+    assert window.rewards is not None
+    assert [float(one) for one in reward] == window.rewards[sample].tolist()
+
+
 def test_a_selection_has_both_log_probs(window: rd.Batch) -> None:
     cells = {"samples": [3, 4], "rounds": [1, 2]}
     looked_at = session(window, cells=cells)

@@ -12,6 +12,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import FrameError, LoadError
+from rounddiag.runs import run_in
 from rounddiag.widgets.steps import StepLine
 from tests.runs.step_folders import MEANS, scaled_batch, write_steps
 
@@ -35,6 +36,19 @@ def opened(folder: Path, *batches: rd.Batch, **state: Any) -> Explorer:
     for batch in batches:
         rd.save(batch, folder / f"step_{batch.step}.parquet")
     return rd.explore(rd.open_run(folder), **state)
+
+
+def test_a_folder_of_steps_is_opened_as_a_run(tmp_path: Path) -> None:
+    with rd.explore(write_steps(tmp_path, {0: 1, 3: 2})) as explorer:
+        assert explorer.step == 3
+        assert explorer.state["step"] == 3
+    with rd.explore(write_steps(tmp_path / "one", {7: 1})) as explorer:
+        assert "step" not in explorer.state  # a batch
+    (tmp_path / "run").mkdir()
+    text = '{"messages": [{"role": "assistant", "content": "a"}]}\n'
+    (tmp_path / "run" / "train_rollouts.jsonl").write_text(text)
+    assert run_in(tmp_path / "run") is None
+    assert run_in(tmp_path / "run" / "train_rollouts.jsonl") is None
 
 
 def test_the_line_has_the_mean_of_each_step(tmp_path: Path) -> None:

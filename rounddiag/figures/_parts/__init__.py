@@ -4,5 +4,5 @@
 themes and empty figures, `display` shows figures in notebooks, `labels` has the text of
 numbers and names. `axes`, `lines`, `means` and `round_layers` draw means; `clouds`
 draws clouds of points in panels; `heatmap_cells` and `scales` draw heatmaps;
-`step_panels` puts panels over training steps.
+`panels` puts panels over one x axis.
 """

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core import token_frame
+from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
@@ -73,21 +74,37 @@ def short_pair(pair: Pair) -> Pair:
 
 
 def get_sample_tokens(
-    data: Measured, sample: int, *, log_probs: bool = True
+    data: Measured,
+    sample: int,
+    measure: TokenMetric | None = MEASURES["diff"],
+    *,
+    log_probs: bool = True,
 ) -> pd.DataFrame:
-    """Return the tokens of one sample, with `position`, both log-probs and `text`.
+    """Return the tokens of one sample, with `position`, log-probs and `text`.
 
-    The result has no `text` if the frame has none or the batch is redacted. A frame
-    needs the log-probs only with `log_probs`.
+    Those that a batch lacks are left out, and `text` also where a frame has none. A
+    frame needs the log-probs only with `log_probs`, and only for a metric of a pair.
+
+    Without a metric, a batch gives what it has.
     """
+    own = [] if measure is None else [measure.gate, *measure.extra_columns]
+    is_of_pair = measure is not None and measure.of == "pair"
     if data.batch is None:
-        needed = _PAIR if log_probs else ()
-        tokens = data.tokens(*TOKENS.keys, "diff", "position", *needed)
+        needed = _PAIR if log_probs and is_of_pair else ()
+        columns = (*own, "position", *needed)
+        tokens = data.tokens(*TOKENS.keys, *columns)
         check_sample(sample, data.num_samples)
         return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
-    text = () if data.batch.lacks("text") else ("text",)
-    return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
+    batch = data.batch
+    if is_of_pair:
+        batch.require("old", "rollout")
+    needs = {"rollout_log_prob": "rollout", "old_log_prob": "old", "text": "text"}
+    known = [name for name, what in needs.items() if not batch.lacks(what)]
+    more = [name for name in own if name not in ("diff", *known)]
+    return token_frame(
+        batch[sample], columns=("position", *known, *dict.fromkeys(more))
+    )
 
 
 def find_sample(data: Measured, sample: int | str) -> int:

@@ -202,7 +202,10 @@ def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Draw a cell for each row and round."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
-    values = np.stack([heat.grid.columns[name] for name in heat.hover_columns], axis=-1)
+    shape = (*heat.cell_values.shape, len(heat.hover_columns))
+    values = np.empty(shape, dtype=np.float32)
+    for index, name in enumerate(heat.hover_columns):
+        values[..., index] = heat.grid.columns[name]
     figure.add_heatmap(
         z=heat.cell_values,
         y0=heat.y(np.zeros(1)).item(),

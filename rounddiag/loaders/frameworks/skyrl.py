@@ -87,14 +87,14 @@ class TrainingInput:
             advice=advice,
         )
 
-    def require(self, name: str, advice: str) -> None:
+    def require(self, name: str) -> None:
         """Raise a LoadError where a field is missing or None."""
         if name not in self.tensors:
             raise self.misfit(
                 key=name,
                 expected="a tensor",
                 found=f"only {format_names(self.tensors)}",
-                advice=advice,
+                advice=_AGAIN,
             )
 
 
@@ -261,17 +261,7 @@ def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
 
 _STEP = re.compile(r"global_step_(\d{1,18})_")
 _AGAIN = "Save the whole TrainingInputBatch, as `trainer.dump_data_batch=true` does."
-_NEEDED = {
-    "sequences": _AGAIN,
-    "attention_mask": _AGAIN,
-    "response_mask": _AGAIN,
-    "loss_mask": _AGAIN,
-    "rollout_logprobs": "Let the sampler return them"
-    " (`generator.sampling_params.logprobs=1`), and dump again.",
-    "action_log_probs": "SkyRL skips this forward pass where the loss does not read it"
-    " (`trainer.algorithm.policy_loss_type` of `rollout_is` or `dppo`): choose another"
-    " loss, and dump again.",
-}
+_NEEDED = ("sequences", "attention_mask", "response_mask", "loss_mask")
 _IMAGES = ("pixel_values", "image_grid_thw")
 _STEPS = {"trajectory_ids", "is_last_step"}  # columns of rows that are steps
 
@@ -286,8 +276,8 @@ def read_skyrl(node: Node, source: Source) -> Batch:
       unless they have images or are steps.
     """
     inputs = _training_input(node, source)
-    for name, advice in _NEEDED.items():
-        inputs.require(name, advice)
+    for name in _NEEDED:
+        inputs.require(name)
     fields, table = _response_fields(inputs), _row_columns(inputs)
     groups, origin = _groups(inputs, table, fields["prompts"])
     batch = batch_from_fields(

@@ -5,18 +5,14 @@
 `OPENRLHF`    experiences: whole sequences
 `AREAL`       a rollout batch of trajectories
 ============  =====================================================================
-
-ROLL and slime share `require_log_probs`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.columns.sources import row_list
-from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
@@ -40,64 +36,31 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
 
     Samples with the same prompt tokens are one group if the file has no groups.
     """
-    return partial(_read, mask_source, to_verl)
 
+    def read(root: Table | Mapping[Any, object], source: Source) -> Batch:
+        table = as_table(root, source)
+        saved = LazyFields.watch(table.fields)
+        fields = to_verl(saved, source.path)
+        groups = {}
+        if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
+            groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
+        renamed = Table(
+            fields=fields,
+            columns={**table.columns, **groups},
+            info={**table.info, "old_log_probs_source": "a pass of its own"},
+            left_out=saved.left_out,
+        )
+        batch = batch_from_table(renamed, source)
+        origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
+        return replace(batch, meta={**batch.meta, **origin})
 
-def _read(
-    mask_source: str,
-    to_verl: ToVerl,
-    root: Table | Mapping[Any, object],
-    source: Source,
-) -> Batch:
-    table = as_table(root, source)
-    saved = LazyFields.watch(table.fields)
-    fields = to_verl(saved, source.path)
-    groups = {}
-    if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
-        groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
-    renamed = Table(
-        fields=fields,
-        columns={**table.columns, **groups},
-        info={**table.info, "old_log_probs_source": "a pass of its own"},
-        left_out=saved.left_out,
-    )
-    batch = batch_from_table(renamed, source)
-    origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
-    return replace(batch, meta={**batch.meta, **origin})
-
-
-def require_log_probs(
-    fields: Mapping[str, Any],
-    names: Mapping[str, str],
-    advice: Mapping[str, str],
-    source: object,
-) -> None:
-    """Check that a file has the log-probabilities of both engines."""
-    present = tuple(fields)  # `in` may read a whole field
-    engines = {"rollout_log_probs": "sampling", "old_log_probs": "training"}
-    for theirs, ours in names.items():
-        if ours in engines and theirs not in present:
-            raise LoadError.build(
-                file=source,
-                key=theirs,
-                expected=f"the log-probabilities of the {engines[ours]} engine",
-                found="none",
-                advice=advice[theirs],
-            )
+    return read
 
 
 _TRL_NAMES = {
     "sampling_per_token_logps": "rollout_log_probs",
     "old_per_token_logps": "old_log_probs",
     "ref_per_token_logps": "ref_log_probs",
-}
-_TRL_ADVICE = {
-    "sampling_per_token_logps": "TRL has them where vLLM samples (`use_vllm=True`) or a"
-    " `rollout_func` returns `logprobs`.",
-    "old_per_token_logps": "TRL computes them with"
-    " `vllm_importance_sampling_correction=True`, or where"
-    " `gradient_accumulation_steps` is not a multiple of `steps_per_generation *"
-    " num_iterations`.",
 }
 
 
@@ -107,7 +70,6 @@ def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tens
     `completion_mask` marks what the model wrote, except where `tool_mask` is 0: those
     tokens are the output of tools.
     """
-    require_log_probs(fields, _TRL_NAMES, _TRL_ADVICE, source)
     completions = FieldReader(fields, source, "completion_ids")
     real = completions.required_token_rows("completion_mask")
     tools = completions.token_rows("tool_mask")
@@ -152,19 +114,12 @@ _OPENRLHF_NAMES = {
     "base_action_log_probs": "ref_log_probs",
     "advantages": "advantages",
 }
-_OPENRLHF_ADVICE = {
-    "rollout_log_probs": "OpenRLHF asks vLLM for them with"
-    " `--algo.advantage.is_correction_level token` (or `seq`).",
-    "action_log_probs": "Save it where OpenRLHF has computed them: in"
-    " `PPOTrainer.train_step`, after `make_experience_batch`.",
-}
 
 
 def openrlhf_fields(
     fields: Mapping[str, Any], source: object
 ) -> dict[str, list[Tensor]]:
     """Return the fields of OpenRLHF's experiences under verl's names."""
-    require_log_probs(fields, _OPENRLHF_NAMES, _OPENRLHF_ADVICE, source)
     return divide_sequences(
         fields, source, tokens="sequences", written="action_mask", names=_OPENRLHF_NAMES
     )
@@ -189,11 +144,6 @@ _AREAL_NAMES = {
 }
 _AREAL_MASKS = ("input_ids", "loss_mask", "attention_mask")
 _NEXT_TOKEN = ("prox_logp", "ref_logp")  # of the training engine: see `areal_fields`
-_AREAL_ADVICE = {
-    "logprobs": "Save them with the other fields of AReaL's `rollout_batch`.",
-    "prox_logp": "AReaL computes them with `actor.recompute_logprob=true`, or with"
-    " `actor.use_decoupled_loss=true`.",
-}
 
 
 def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
@@ -202,7 +152,6 @@ def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Te
     At each position, AReaL's training engine writes the value of the next token; the
     value at the last position is meaningless.
     """
-    require_log_probs(fields, _AREAL_NAMES, _AREAL_ADVICE, source)
     known = {*_AREAL_NAMES, *_AREAL_MASKS}
     aligned = {name: fields[name] for name in tuple(fields) if name in known}
     for name in _NEXT_TOKEN:

@@ -19,7 +19,6 @@ from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.stored import (
@@ -76,11 +75,6 @@ _ROLL = {
     "final_response_mask": "loss_mask",
     "scores": "rm_scores",
 }
-_ROLL_ADVICE = {
-    "infer_logprobs": "Let the sampler return them, and save the batch again.",
-    "old_log_probs": "ROLL dumps a rollout before the training engine computed them:"
-    " save the batch in the pipeline where they are, before the correction.",
-}
 
 
 def read_data_proto(node: Node, source: Source) -> Batch:
@@ -129,7 +123,6 @@ def roll_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Ten
     ROLL has masks of the whole sequence, and log-probabilities that lack its first
     token.
     """
-    require_log_probs(fields, _ROLL, _ROLL_ADVICE, source)
     return divide_sequences(
         fields, source, tokens="input_ids", written="response_mask", names=_ROLL
     )

@@ -161,7 +161,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     ...search,
   });
   const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
-  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }) });
+  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }), onSample: (sample) => onPlace({ sample }) });
   const focus = focusPanel(onNote);
   const title = element("h2", { class: "rdx-title" });
   const noted = element("span", { class: "rdx-note-mark", hidden: true });
@@ -311,6 +311,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   };
 }
 
+const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py
+
 // What is known of the sample, each a button that filters by it; its group opens the
 // attempts at the same task.
 function factChips({ facts = [], mates = [], sample, group_id: group, task }, onFact, onMates) {
@@ -322,9 +324,11 @@ function factChips({ facts = [], mates = [], sample, group_id: group, task }, on
     const attributes = { class: "rdx-chip", "data-name": name, title: onFact ? `Filter by ${words}` : words };
     return onFact ? pushButton(attributes, () => onFact(name, condition), words) : element("span", attributes, words);
   });
+  const first = facts.filter(({ name }) => FIRST_FACTS.includes(name)).length;
   if (!others.length) return chips;
   const title = "Two attempts at this task side by side (m)";
-  return [pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`), ...chips];
+  const about = pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`);
+  return [...chips.slice(0, first), about, ...chips.slice(first)];
 }
 
 function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, rounds }) {

@@ -33,14 +33,6 @@ MASK_AGAIN = (
     "Dump the step again; the mask of a rollout that was resumed must grow with its"
     " response (slime pull request 1445)."
 )
-NO_ROLLOUT = (
-    "Let the rollout keep the engine's log-probabilities (`Sample.rollout_log_probs`),"
-    " and dump the step again."
-)
-NOT_COMPUTED = (
-    "The trainer computed none: run without `--use-rollout-logprobs`, or with"
-    " `--get-mismatch-metrics`, and dump the step again."
-)
 DAMAGED = "It is cut off, damaged or forged: copy or save it again."
 
 
@@ -116,18 +108,6 @@ def test_a_field_of_a_sample_that_does_not_fit_is_named(
 
 WHOLE = "expected a whole file of its kind; found"
 FILES: list[tuple[str, Any, str]] = [
-    *(
-        (
-            "samples",
-            [row | {key: None} for row in trained_samples()],
-            f"`{key}`: expected the log-probabilities of the {engine} engine; found"
-            f" none. {advice}",
-        )
-        for key, engine, advice in (
-            ("rollout_log_probs", "sampling", NO_ROLLOUT),
-            ("log_probs", "training", NOT_COMPUTED),
-        )
-    ),
     (
         "samples",
         [

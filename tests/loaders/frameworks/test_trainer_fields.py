@@ -160,67 +160,31 @@ def test_trl_s_fields_have_the_width_of_the_completions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("write_fields", "key", "engine", "advice"),
+    ("write_fields", "key", "lacks"),
     [
-        (
-            trl,
-            "sampling_per_token_logps",
-            "sampling",
-            "TRL has them where vLLM samples (`use_vllm=True`) or a `rollout_func`"
-            " returns `logprobs`.",
-        ),
-        (
-            trl,
-            "old_per_token_logps",
-            "training",
-            "TRL computes them with `vllm_importance_sampling_correction=True`, or"
-            " where `gradient_accumulation_steps` is not a multiple of"
-            " `steps_per_generation * num_iterations`.",
-        ),
-        (
-            openrlhf,
-            "rollout_log_probs",
-            "sampling",
-            "OpenRLHF asks vLLM for them with"
-            " `--algo.advantage.is_correction_level token` (or `seq`).",
-        ),
-        (
-            openrlhf,
-            "action_log_probs",
-            "training",
-            "Save it where OpenRLHF has computed them: in `PPOTrainer.train_step`,"
-            " after `make_experience_batch`.",
-        ),
-        (
-            areal,
-            "prox_logp",
-            "training",
-            "AReaL computes them with `actor.recompute_logprob=true`, or with"
-            " `actor.use_decoupled_loss=true`.",
-        ),
+        (trl, "sampling_per_token_logps", "rollout"),
+        (trl, "old_per_token_logps", "old"),
+        (openrlhf, "rollout_log_probs", "rollout"),
+        (openrlhf, "action_log_probs", "old"),
+        (areal, "prox_logp", "old"),
     ],
 )
-def test_log_probs_that_are_not_there_come_with_a_way_to_have_them(
-    write_fields: Any, key: str, engine: str, advice: str
+def test_log_probs_of_one_engine_are_absent(
+    write_fields: Any, key: str, lacks: str
 ) -> None:
-    message = (
-        f"dict: `{key}`: expected the log-probabilities of the {engine} engine; found"
-        f" none. {advice}"
-    )
-    with says(message):
-        load({name: value for name, value in write_fields().items() if name != key})
+    whole = load(write_fields())
+    batch = load({k: v for k, v in write_fields().items() if k != key})
+    (other,) = {"old", "rollout"} - {lacks}
+    assert batch.lacks(lacks) is not None
+    assert torch.equal(batch.log_probs(other), whole.log_probs(other))
 
 
-def test_roll_s_dump_of_a_rollout_is_refused_with_what_it_lacks() -> None:
+def test_roll_s_dump_of_a_rollout_has_the_sampler_s_log_probs() -> None:
     fields = roll()
     del fields["old_log_probs"]
-    message = (
-        "f: `old_log_probs`: expected the log-probabilities of the training engine;"
-        " found none. ROLL dumps a rollout before the training engine computed them:"
-        " save the batch in the pipeline where they are, before the correction."
-    )
-    with says(message):
-        roll_fields(fields, "f")
+    found = roll_fields(fields, "f")
+    assert "old_log_probs" not in found
+    assert "rollout_log_probs" in found
 
 
 def test_the_file_of_the_real_trl_opens() -> None:

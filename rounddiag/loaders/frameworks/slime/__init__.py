@@ -4,18 +4,20 @@
 log-probabilities. `rollout_data/{rollout_id}.pt`, if the dump has it, adds text,
 status, weight versions and screenshots.
 
-===============  ==================================================================
-`train_files`    the train file as a batch; the formats
-`samples`        the columns of a train file, of either layout
-`rollout_files`  the columns and screenshots that the rollout file adds
-===============  ==================================================================
+==================  ===============================================================
+`train_files`       the train file as a batch; the formats
+`context_parallel`  whole samples from the slices of ranks
+`samples`           the columns of a train file, of either layout
+`rollout_files`     the columns and screenshots that the rollout file adds
+==================  ===============================================================
 """
 
 from rounddiag.loaders.frameworks.slime.train_files import (
+    DASHBOARD,
     RANK,
     RANK_COLUMNS,
     ROLLOUTS,
     SAMPLES,
 )
 
-__all__ = ["RANK", "RANK_COLUMNS", "ROLLOUTS", "SAMPLES"]
+__all__ = ["DASHBOARD", "RANK", "RANK_COLUMNS", "ROLLOUTS", "SAMPLES"]

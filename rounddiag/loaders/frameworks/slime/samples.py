@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.stored import StoredArray, find_array
 from rounddiag.loaders.tables import LazyFields, as_list, column_values, rows_of
 
@@ -182,12 +181,6 @@ _MASK_AGAIN = (
     "Dump the step again; the mask of a rollout that was resumed must grow with its"
     " response (slime pull request 1445)."
 )
-_ADVICE = {
-    "rollout_log_probs": "Let the rollout keep the engine's log-probabilities"
-    " (`Sample.rollout_log_probs`), and dump the step again.",
-    "log_probs": "The trainer computed none: run without `--use-rollout-logprobs`, or"
-    " with `--get-mismatch-metrics`, and dump the step again.",
-}
 
 
 def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
@@ -196,7 +189,6 @@ def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
         name: columns.pop(name) for name in ("tokens", *MASK, *NAMES) if name in columns
     }
     saved = LazyFields(taken, lambda name: rows_of(taken[name], source))
-    require_log_probs(saved, NAMES, _ADVICE, source.path)
     lengths = columns.pop("response_lengths", [])
     prompts, responses = divide_tokens(saved, lengths, source)
     fields = ChainMap[str, Any]({"responses": responses}, saved)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Train files of slime, in all three layouts, and of miles, as batches.
 
 miles writes one file per rank. With context parallelism, a rank's per-token columns are
-slices of each sample, whose positions the file does not have; tensor-parallel ranks
-write the same samples again. A sample has the same `sample_id` in all files, so that
+slices of each sample, which `context_parallel` joins; tensor-parallel ranks write the
+same samples again. A sample has the same `sample_id` in all files, so that
 copies can be dropped.
 """
 
@@ -12,8 +12,10 @@ import reprlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.columns.sources import row_list
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.frameworks.slime.context_parallel import whole_columns
 from rounddiag.loaders.frameworks.slime.rollout_files import (
     sibling_file,
     with_rollouts,
@@ -59,17 +61,30 @@ def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     return _batch(root, columns, left_out, rewards, source)
 
 
-def read_rank(root: Mapping[str, object], source: Source) -> Batch:
-    """Build a batch from the columns of one rank, if they are whole samples."""
-    size = root["cp_size"]
-    if size != 1:
-        raise source.error(
-            expected="`cp_size` 1, samples that one rank holds whole",
-            found=f"{reprlib.repr(size):.40}: each rank has slices of its samples",
-            advice="Dump a step with `--context-parallel-size 1`; miles' own dashboard"
-            " joins slices.",
-        )
+def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
+    """Build a batch from the columns of one rank, and of those with its samples."""
+    size, rank = root["cp_size"], root.get("cp_rank")
+    if not isinstance(size, int) or not isinstance(root["rollout_data"], dict):
+        raise source.damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
+    if size > 1 and isinstance(rank, int):
+        root = {**root, "rollout_data": whole_columns(root, source)}
     return read_columns(root, source)
+
+
+def read_dashboard(table: Table, source: Source) -> Batch:
+    """Build a batch from the columns of miles' dashboard: the sampler's log-probs."""
+    names = {"tokens": "tokens", "loss_mask": "loss_masks"}
+    columns: Columns = {
+        ours: [*row_list(table.fields[theirs])]
+        for theirs, ours in {**names, "rollout_log_probs": "rollout_log_probs"}.items()
+    }
+    columns["response_lengths"] = [
+        *column_values(table.columns["response_length"], source)
+    ]
+    columns["sample_index"] = [*column_values(table.columns["sample_index"], source)]
+    number = source.path.stem.rpartition("_")[2]
+    root = {"rollout_id": int(number) if number.isdecimal() else None}
+    return _batch(root, columns, [], None, source)
 
 
 def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
@@ -166,13 +181,20 @@ RANK_COLUMNS = Format(
     in_parts=True,
 )
 RANK = Format(
-    name="train data of a rank, `cp_size` 1",
+    name="train data of a rank, or a slice of its samples",
     framework="miles",
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data", "cp_size"),
     read=read_rank,
     verified="written by miles' own functions, on rollouts made by hand",
     in_parts=True,
+)
+DASHBOARD = Format(
+    name="columns of the dashboard",
+    framework="miles",
+    files=("dashboard_columns/*.parquet",),
+    keys=("sample_index", "response_length", "total_length", "tokens", "loss_mask"),
+    read=read_dashboard,
 )
 ROLLOUTS = Format(
     name="rollout data, with train data beside",
