@@ -381,6 +381,8 @@ def prove(  # noqa: PLR0913 keywords only
         is known, reads other ids than those sent, or changes meanwhile.
     """
     require_contexts(batch)
+    if not batch.scores and batch.lacks("old"):
+        batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else [*hypotheses]
     families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}

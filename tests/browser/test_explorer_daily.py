@@ -129,6 +129,8 @@ def test_one_box_goes_to_samples_rounds_tokens_ids_and_texts(page: DirectPage) -
         ("r2", {"sample": 9, "round": 2}),
         ("t3", {"sample": 9, "round": 2, "token": 3}),
         (ids[3], {"sample": 3}),
+        (f"{ids[4]} / r1 / t2", {"sample": 4, "round": 1, "token": 2}),
+        ("step 1584 / sample 5 / r1 / t3", {"sample": 5, "round": 1, "token": 3}),
     ):
         go_to(page, text)
         page.settle()
@@ -254,7 +256,7 @@ def test_a_note_is_listed_marked_and_kept_in_the_state(page: DirectPage) -> None
     expect(page.find(".rdx-chunk > .rdx-noted")).to_have_count(1)
     page.node.get_by_role("tab", name="Notes", exact=True).click()
     expect(page.find(".rdx-list-notes [data-row]")).to_have_text(
-        "<b>wrong</b> digit312"
+        "<b>wrong</b> digitstep 1584 / task-00/3 / r1 / t2"
     )
     page.press("p")
     expect(field).to_have_value("")
@@ -288,7 +290,9 @@ def test_rounds_and_samples_have_notes_too_by_keyboard_alone(page: DirectPage) -
     rows = page.find(".rdx-list-notes [data-row]")
     if not rows.count():
         page.node.get_by_role("tab", name="Notes", exact=True).click()
-    expect(rows).to_have_text(["of the round31", "of the sample3"])
+    expect(rows).to_have_text(
+        ["of the roundstep 1584 / task-00/3 / r1", "of the samplestep 1584 / task-00/3"]
+    )
     page.press("j")
     expect(head).to_have_count(0)
     rows.first.click()

@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench and print its table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--split", choices=("tune", "test", "fresh"))
-    parser.add_argument("--only", help="a cause, or healthy, pairs, cards")
+    parser.add_argument("--only", help="a cause, or healthy")
     parser.add_argument("--every", type=int, default=1, help="every n-th batch")
     parser.add_argument("--misses", type=int, default=40, help="how many to print")
     options = parser.parse_args(arguments)

@@ -141,7 +141,7 @@ def choose() -> Iterator[Case]:
         for case in cases(split):
             is_asked = case.healthy is None and "places" not in case.columns
             is_asked = is_asked and not case.rows.rollout_ids
-            if len(case.causes) == 1 and is_asked and "card" not in case.name:
+            if len(case.causes) == 1 and is_asked:
                 by_fault[case.name.split("/")[-1].split(".")[0]].append(case)
     for fault, found in sorted(by_fault.items()):
         is_sound = fault == "healthy"

@@ -47,6 +47,23 @@ def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
     assert rewritten == [None, False, True]
 
 
+def test_ids_without_log_probs(tmp_path: Path) -> None:
+    trial = DATA / "harbor-0.26.0" / "menu__1.8" / "agent" / "trajectory.json"
+    document = json.loads(trial.read_text())
+    for step in document["steps"]:
+        step.get("metrics", {}).pop("logprobs", None)
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
+    assert batch.rollout_log_probs is None
+    del document["steps"][2]["metrics"]["completion_token_ids"]
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.response_ids is None
+    assert "left out: 2 of 3 rounds have them" in batch.meta.values()
+
+
 @pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
 def test_a_job_of_harbor(sample: int, version: str) -> None:
     batch = rd.load(DATA / "harbor-0.26.0")
@@ -146,6 +163,41 @@ def test_a_log_of_inspect() -> None:
     assert [shot.size for shot in batch.images[0]] == [(2, 2)]
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns["score.includes"].tolist() == ["C", "I"]
+
+
+def test_an_episode_of_agentlab() -> None:
+    batch = rd.load(DATA / "browsergym-experiments-0.14.3")
+    assert batch.images is not None
+    assert batch.rewards is not None
+    assert batch.sample_ids == ("menu",)
+    assert said(batch) == [
+        ("user", "Open the menu."),
+        ("assistant", "<think>\nthought 0\n</think>\nclick('12')"),
+        ("user", ""),
+        ("assistant", "<think>\nthought 1\n</think>\nsend_msg_to_user('Done.')"),
+        ("user", "no element"),
+    ]
+    assert [shot.round for shot in batch.images[0]] == [0, 1, None]
+    assert batch.round_columns["reward"].tolist() == [0.0, 1.0]
+    assert batch.round_columns["action"].tolist()[0] == "click('12')"
+    assert batch.rewards.tolist() == [1.0]
+    assert batch.sample_columns["terminated"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "module", "found"),
+    [
+        ("inspect-ai-0.3.285", "inspect_logs", "found a longer one, 'samples/"),
+        ("browsergym-experiments-0.14.3", "agentlab", "found more than 99 bytes"),
+    ],
+)
+def test_packed_files_are_unpacked_up_to_a_limit(
+    folder: str, module: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = f"rounddiag.loaders.frameworks.{module}"
+    monkeypatch.setattr(f"{home}._MOST_BYTES", 99)
+    with pytest.raises(LoadError, match=found):
+        rd.load(DATA / folder)
 
 
 def osworld_row(step: int, action: str, **more: Any) -> dict[str, Any]:

@@ -204,14 +204,13 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   };
 }
 
-function noteRows(notes) {
-  const values = (name) => notes.map((note) => note[name] ?? ""); // some are of a round or a sample
-  const keys = ["sample", "round", "token"];
+function noteRows(notes, known) {
+  const column = (head, kind, values) => ({ head, kind, values });
   return {
     num_rows: notes.length,
     caption: notes.length ? "kept in the state: explorer.state[\"notes\"] in Python" : "",
     empty: "No note yet: write one (N) on a token, a round or a sample.",
-    columns: [{ head: "note", kind: "wide", values: values("text") }, ...keys.map((head) => ({ head, kind: "count", values: values(head) }))],
+    columns: [column("note", "wide", notes.map(({ text }) => text)), column("place", "text", notes.map((note) => addressOf(note, known)))],
     places: notes.map(({ text: _, ...place }) => place),
   };
 }

@@ -566,11 +566,13 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
 
 // The one box: it searches this text or all samples, and goes to places.
 
-/** The place that a text names, such as `88 r17 t40`, an id, or a round; else null. */
+/** The place that a text names: an address, `88 r17 t40`, an id, or a round; else null. */
 function placeNamed(text, { ids, numSamples, current }) {
-  const at = ids.indexOf(text.trim());
-  if (at >= 0) return { sample: at };
-  const [, sample, round, token] = text.trim().match(/^(\d+)?\s*(?:r(\d+))?\s*(?:t(\d+))?$/i) ?? [];
+  const words = text.trim().replace(/^step \d+ \/ /, "");
+  const [, name, rest] = words.match(/^(.*?)((?: \/ [rt]\d+)*)$/s);
+  const at = ids.indexOf(ids.includes(words) ? words : name);
+  const plain = ids.includes(words) ? String(at) : at >= 0 ? `${at}${rest}` : words;
+  const [, sample, round, token] = plain.match(/^(?:sample )?(\d+)?[\s/]*(?:r(\d+))?[\s/]*(?:t(\d+))?$/i) ?? [];
   if ((sample ?? round ?? token) === undefined || Number(sample) >= numSamples) return null;
   const place = { sample: Number(sample ?? current.sample) };
   if (round !== undefined) place.round = Number(round);
@@ -578,9 +580,18 @@ function placeNamed(text, { ids, numSamples, current }) {
   return place;
 }
 
+/** What `placeNamed` reads: `step 40 / task-08/1 / r3 / t17`. */
+function addressOf({ sample, round, token }, { ids, step }) {
+  const name = ids[sample];
+  const isOwn = name !== undefined && ids.indexOf(name) === ids.lastIndexOf(name);
+  const parts = [step !== null && `step ${step}`, isOwn ? name : `sample ${sample}`];
+  const inside = [round !== undefined && `r${round}`, token !== undefined && `t${token}`];
+  return [...parts, ...inside].filter(Boolean).join(" / ");
+}
+
 /** `known` returns what `placeNamed` needs; `onAll` gets a text to find in all samples. */
 function searchBox({ text, at, onHit, known, onPlace, onAll, canSearchAll }) {
-  const title = "A text, 88 for a sample, 88 r17 t40 for a token, or an id; in quotes it is a text. Enter goes on.";
+  const title = "A text, 88 for a sample, 88 r17 t40 for a token, an id or an address; in quotes it is a text. Enter goes on.";
   const input = element("input", { type: "search", placeholder: "Search or go to  /", "aria-label": "Search the text", title });
   const regex = regexToggle("Regular expression in the text", again);
   const all = element("input", { type: "checkbox", on: { change: again } });
