@@ -208,6 +208,12 @@ def _add_check(commands: Commands) -> None:
     command.add_argument(
         "--json", action="store_true", help="print one JSON object; one per step"
     )
+    command.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="the model of the step: it scores a batch with one engine's log-probs"
+        " again, and proves what differs",
+    )
     which = command.add_mutually_exclusive_group()
     which.add_argument(
         "--last",
@@ -255,7 +261,11 @@ def _check(options: argparse.Namespace) -> int:
         from rounddiag.cli.check import run_check
 
         text, failed = run_check(
-            batch, file, fail_on=options.fail_on, as_json=options.json
+            batch,
+            file,
+            model=options.model,
+            fail_on=options.fail_on,
+            as_json=options.json,
         )
     print_text(text)
     return int(failed)

@@ -13,6 +13,8 @@ null. Its keys:
   `location`, `address` (for `rounddiag show`), `num_tokens`, `samples`, `shown`,
   `evidence` (`name`, `value`, `unit`, `low`, `high`), `candidates` (`cause`, `meaning`,
   `decides`, `hypotheses`, `incidents`), `next_step`.
+- `proof`: with `--model`, where the verdict fails: `verdict`, `side`, `cause`,
+  `next_step`; else null.
 - `failed_checks`: `name`, `kind`, `cause`, `detail`, `samples`.
 """
 
@@ -28,18 +30,32 @@ from rounddiag.checks import Checks
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.findings import Diagnosis, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
+from rounddiag.proof import prove, rescore
 from rounddiag.wording import printable
 
+_PROOF = ("verdict", "side", "cause", "next_step")
 _CHECK = ("name", "kind", "cause", "detail")
 
 
 def run_check(
-    batch: Batch, file: str, *, fail_on: Verdict, as_json: bool
+    batch: Batch,
+    file: str,
+    *,
+    model: str | None = None,
+    fail_on: Verdict,
+    as_json: bool,
 ) -> tuple[str, bool]:
-    """Diagnose a batch and compare the verdict with a level."""
+    """Diagnose a batch and compare the verdict with a level.
+
+    With a model, a batch that lacks an engine's log-probs is scored first, and what
+    fails is proved.
+    """
+    if model is not None and batch.lacks("old", "rollout"):
+        batch = rescore(batch, model)
     diagnosis = diagnose(batch)
     checks = diagnosis.checks
     failed = is_at_least(diagnosis.verdict, fail_on) or bool(diagnosis.updates)
+    proof = prove(batch, model) if failed and model is not None else None
     if as_json:
         facts = {
             "file": file,
@@ -48,6 +64,7 @@ def run_check(
             "fail_on": fail_on,
             "failed": failed,
             **_facts(diagnosis, checks),
+            "proof": proof and {name: getattr(proof, name) for name in _PROOF},
         }
         return json.dumps(_finite(facts), allow_nan=False), failed
     result = (
@@ -58,7 +75,10 @@ def run_check(
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
-        "" if command in diagnosis.advice else f"prove it: {printable(command)}",
+        ""
+        if proof or command in diagnosis.advice
+        else f"prove it: {printable(command)}",
+        repr(proof) if proof else "",
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed

@@ -194,6 +194,7 @@ def places(
     from rounddiag.findings.view import View
 
     batch = open_measured(batch).require_batch()
+    batch.require(*(one for one in (a, b) if one in ("old", "rollout")))
     usual = named_range(guess_kind(batch)[0])  # what `diagnose` judges by
     found = find_places(View.from_batch(batch, a, b, usual))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]

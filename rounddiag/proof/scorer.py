@@ -98,7 +98,9 @@ class Scorer:
         return tuple(
             name
             for name in (*STANDARD, *others)
-            if bool(self.batch.log_probs(name)[inside].isfinite().any())
+            if name != self.batch.meta.get("rescored")
+            and not self.batch.lacks(name)
+            and bool(self.batch.log_probs(name)[inside].isfinite().any())
         )
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -184,7 +185,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     plain = json_of(BROKEN, capsys, "--fail-on", "broken")
     assert [*plain] == [
         *("file", "verdict", "text", "fail_on", "failed"),
-        *("level", "reference", "findings", "failed_checks"),
+        *("level", "reference", "findings", "failed_checks", "proof"),
     ]
     assert plain["file"] == BROKEN
     assert (plain["verdict"], plain["fail_on"], plain["failed"]) == (
@@ -232,3 +233,29 @@ def test_json_keeps_hostile_text_as_text(
     first = plain["findings"][0]
     assert first["samples"] == list(range(0, 32, 4))
     assert hostile in first["location"]
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "verdict", "proof"),
+    [
+        (HEALTHY, 0, "healthy", None),
+        (BROKEN, 1, "suspicious", ("proved", "image_window")),
+    ],
+)
+def test_a_file_with_one_engine_is_judged_by_the_model_of_its_step(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    code: int,
+    verdict: str,
+    proof: tuple[str, str] | None,
+) -> None:
+    alone = replace(rd.load(file)[:16], rollout_log_probs=None)
+    path = save_batch(alone, tmp_path)
+    assert main(["check", path, "--json"]) == 1
+    plain = json.loads(capsys.readouterr().out)
+    assert (plain["verdict"], plain["proof"]) == ("not_measurable", None)
+    assert main(["check", path, "--json", "--model", "sample_data/model"]) == code
+    plain = json.loads(capsys.readouterr().out)
+    found = plain["proof"] and (plain["proof"]["verdict"], plain["proof"]["cause"])
+    assert (plain["verdict"], found) == (verdict, proof)
