@@ -20,7 +20,7 @@ from rounddiag.loaders.detection import describe_content
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import read_entries
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
@@ -325,7 +325,8 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     path = Path(folder)
     _check_folder(path)
     require_contexts(batch)
-    (path / "images").mkdir(parents=True)
+    make_folder(path)
+    (path / "images").mkdir()
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
         write_atomically(path / "samples.jsonl") as partial,
