@@ -244,6 +244,18 @@ def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
     assert batch.sample_columns["error"].tolist() == [None, "no answer"]
 
 
+def test_runs_of_one_task_with_one_answer_are_no_copies(tmp_path: Path) -> None:
+    for model in ("a", "b"):
+        osworld(tmp_path / model / "task", [osworld_row(1, "WAIT")])
+    batch = rd.load(tmp_path)
+    assert batch.sample_ids == ("task", "task")
+    assert "num_dropped_rows" not in batch.meta
+    assert batch.sample_columns["file"].tolist() == [
+        "a/task/traj.jsonl",
+        "b/task/traj.jsonl",
+    ]
+
+
 def test_pictures_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
     row = osworld_row(1, "a()")
     folder = osworld(tmp_path / "run", [row])

@@ -36,6 +36,7 @@ def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
     for number, part in enumerate(parts):
         keep = [
             times[name] == 1
+            or part.response_ids is None  # texts are of no rank
             or owner.setdefault((name, _digest(part, sample)), number) == number
             for sample, name in enumerate(part.sample_ids or ())
         ]
