@@ -40,7 +40,14 @@ from rounddiag.proof.proof import NOTHING_CHANGED, Proof
 from rounddiag.proof.samples import MOST, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
-from rounddiag.proof.search import ALIKE, KEPT, Finalists, Search, is_exact
+from rounddiag.proof.search import (
+    ALIKE,
+    KEPT,
+    Finalists,
+    Search,
+    is_exact,
+    sort_ranking,
+)
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
@@ -99,7 +106,7 @@ class Experiment:
             self.is_complete = not self.scorer.is_stopped
             self.bar.total = len(self.known)
             self.bar.update(self.bar.total - self.bar.n)
-            results = self._confirm(results)
+            results = _append(self._confirm(results), results)
         except STOPPED as error:
             self._stop(error)
         return results or self._judge_screened(first)
@@ -290,6 +297,19 @@ def cost_of(one: Hypothesis) -> Cost:
         return Cost.FREE
     is_dear = one.weights or one.needs & {"weights", "resolution", "experts"}
     return Cost.DEAR if is_dear else Cost.PASS
+
+
+def _append(
+    results: Sequence[EngineResult], before: Sequence[EngineResult]
+) -> list[EngineResult]:
+    """Add what was judged on fewer samples only."""
+    found = []
+    for one, earlier in zip(results, before, strict=True):
+        names = {each.name for each, _ in one.ranking}
+        rest = [pair for pair in earlier.ranking if pair[0].name not in names]
+        ranking = sort_ranking([*one.ranking, *rest])
+        found.append(replace(one, ranking=ranking))
+    return found
 
 
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:

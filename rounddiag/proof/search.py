@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -115,7 +115,7 @@ class Search:
             if is_exact(result.base):
                 continue
             trial = _Trial(self, result.engine, samples, (), None)
-            ranked = _sorted(
+            ranked = sort_ranking(
                 (one, trial.opinion(one, scores)) for one, scores in screened.items()
             )
             alike = {
@@ -244,7 +244,7 @@ class _Trial:
                 add(one, scores)
             for one in kept_rounds([(each, that.where) for each, that in found]):
                 add(one)
-        return _sorted(found)
+        return sort_ranking(found)
 
     def _about_columns(self) -> Sequence[tuple[Hypothesis, Array]]:
         """Return hypotheses whose scores follow from those that are known."""
@@ -299,6 +299,6 @@ def is_exact(base: Opinion) -> bool:
     return base.residual_to_noise <= EXACT and base.harmed <= FAR
 
 
-def _sorted(found: Iterator[tuple[Hypothesis, Opinion]] | Ranking) -> Ranking:
+def sort_ranking(found: Iterable[tuple[Hypothesis, Opinion]]) -> Ranking:
     """Put what reproduces the engine before what is only better than the base."""
     return sorted(found, key=lambda pair: (not pair[1].reproduces, -pair[1].evidence))

@@ -108,9 +108,9 @@ def test_a_trajectory_of_another_format_gives_the_same_numbers(
         for one in scored
     ]
     assert len(frames[0]) == batch.num_tokens
-    pd.testing.assert_frame_equal(*frames, check_exact=True)
+    pd.testing.assert_frame_equal(frames[0], frames[1], check_exact=True)
     means = [rd.round_summary(one)["mean"].to_numpy() for one in scored]
-    np.testing.assert_array_equal(*means)
+    np.testing.assert_array_equal(means[0], means[1])
     proofs = [rd.prove(one, score) for one in scored]
     assert [(p.verdict, p.side, p.cause) for p in proofs] == [
         ("proved", "the only engine", "prompt_mismatch")
@@ -118,7 +118,10 @@ def test_a_trajectory_of_another_format_gives_the_same_numbers(
 
 
 def test_calls_without_log_probs_are_ids_alone(tmp_path: Path) -> None:
-    samples = [[(*call[:2], []) for call in calls] for calls in calls_of(served())]
+    samples: list[Calls] = [
+        [(prompt, written, []) for prompt, written, _ in calls]
+        for calls in calls_of(served())
+    ]
     batch = rd.load(write_atif(samples, tmp_path / "job"))
     assert batch.lacks("rollout") == (
         "This batch has no log-probs: `rd.rescore(batch, MODEL)` adds one engine's."

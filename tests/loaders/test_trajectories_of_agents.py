@@ -47,6 +47,23 @@ def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
     assert rewritten == [None, False, True]
 
 
+def test_ids_without_log_probs(tmp_path: Path) -> None:
+    trial = DATA / "harbor-0.26.0" / "menu__1.8" / "agent" / "trajectory.json"
+    document = json.loads(trial.read_text())
+    for step in document["steps"]:
+        step.get("metrics", {}).pop("logprobs", None)
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
+    assert batch.rollout_log_probs is None
+    del document["steps"][2]["metrics"]["completion_token_ids"]
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.response_ids is None
+    assert "left out: 2 of 3 rounds have them" in batch.meta.values()
+
+
 @pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
 def test_a_job_of_harbor(sample: int, version: str) -> None:
     batch = rd.load(DATA / "harbor-0.26.0")

@@ -491,10 +491,9 @@ def _with_ids(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
     none = np.empty(0, dtype=np.int64)
     tokens = {name: [row.get(name, none) for row in rows] for name in names}
     turn_of_token = tokens.pop("round_ids")
-    is_written = np.concatenate(tokens["response_mask"]) != 0
-    for name in ("rollout_log_probs", "old_log_probs"):
-        if name in tokens and np.isnan(np.concatenate(tokens[name])[is_written]).all():
-            del tokens[name]  # no call has them
+    marks = zip(tokens["rollout_log_probs"], tokens["response_mask"], strict=True)
+    if all(np.isnan(row[mask != 0]).all() for row, mask in marks):
+        del tokens["rollout_log_probs"]  # ids alone
     turns = [
         [(turn.role, turn.text, len(turn.images)) for turn in one.turns]
         for one in samples

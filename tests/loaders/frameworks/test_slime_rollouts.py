@@ -194,8 +194,8 @@ def test_a_link_that_leads_out_of_the_dump_is_not_followed(tmp_path: Path) -> No
     batch = load(write_train_file(tmp_path / "dump", trained_samples(), shards()))
 
     assert batch.meta["rollout_file"] == (
-        f"not used: {inside}: expected a file in the folder of the dump; found a link"
-        " that leads out of it. Copy the file to its place."
+        f"not used: {tmp_path / 'dump'}: expected the name of a file in this folder;"
+        " found 'rollout_data/3.pt', which is outside. Copy the file into the folder."
     )
 
 
