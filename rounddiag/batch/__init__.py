@@ -6,6 +6,7 @@
 `turns`         what each role said; the pieces of a batch without ids
 `missing`       what a batch lacks, in one sentence
 `validation`    shapes, lengths, dtypes and the mask, checked on construction
+`address`       the address of a place in text, written and read
 `html`          the tables that a notebook shows for a batch and its checks
 ==============  ====================================================================
 """

@@ -31,12 +31,6 @@ _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
 class Options:
     """The validated options of a `Recorder`, which documents them.
 
-    Raises
-    ------
-    BatchError
-        If an option is out of range, `folder` is a URL and `fsspec` is missing, JSON
-        cannot represent the facts, or the path of the tokenizer does not exist.
-
     Examples
     --------
     >>> options = Options(folder="/data/diag", every=10)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.core.sums import cpu_totals
 from rounddiag.loaders.assembly.images import ImagePlace, image_places, rows_in_memory
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, patch_screenshots
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.capture.trainer_batch import TrainerBatch
 
 Screenshots = tuple[PatchScreenshot, ...]
 RANDOM, WORST = "random", "worst"

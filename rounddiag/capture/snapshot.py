@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from rounddiag.capture.options import Options
 from rounddiag.capture.sampling import (
     SampleOrder,
     Screenshots,
@@ -21,6 +23,7 @@ from rounddiag.capture.sampling import (
     num_copied_bytes,
     order_samples,
 )
+from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.columns.sources import Ragged
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import select_plain_columns
@@ -28,13 +31,7 @@ from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.columns import to_numpy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from rounddiag.capture.options import Options
-    from rounddiag.capture.trainer_batch import TrainerBatch
-
-    ReadImageInputs = Callable[[Sequence[int]], Sequence[Any]]
+ReadImageInputs = Callable[[Sequence[int]], Sequence[Any]]
 
 
 _WEIGHTS = "rollout_is_weights"

@@ -13,19 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.capture.options import Options
 from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.capture.options import Options
-
 
 _CODE = "from rounddiag.capture.verdict_child import main; main()"
 _TIMEOUT = 900.0  # seconds

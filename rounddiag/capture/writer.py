@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from rounddiag.errors import RounddiagError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    Job = Callable[[], None]
+Job = Callable[[], None]
 
 
 logger = logging.getLogger("rounddiag.capture")

@@ -3,6 +3,7 @@
 ============  ======================================================================
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
+`show`        `rounddiag show`: the tokens of a place, as text or JSON
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
 `prove`       `rounddiag prove`: which engine was wrong, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
-        *(_add_demo, _add_summary, _add_check, _add_watch, _add_prove),
+        *(_add_demo, _add_summary, _add_check, _add_show, _add_watch, _add_prove),
         *(_add_report, _add_lab, _add_ingest, _add_recipe),
     ):
         add(commands)
@@ -207,6 +208,12 @@ def _add_check(commands: Commands) -> None:
     command.add_argument(
         "--json", action="store_true", help="print one JSON object; one per step"
     )
+    command.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="the model of the step: it scores a batch with one engine's log-probs"
+        " again, and proves what differs",
+    )
     which = command.add_mutually_exclusive_group()
     which.add_argument(
         "--last",
@@ -254,10 +261,42 @@ def _check(options: argparse.Namespace) -> int:
         from rounddiag.cli.check import run_check
 
         text, failed = run_check(
-            batch, file, fail_on=options.fail_on, as_json=options.json
+            batch,
+            file,
+            model=options.model,
+            fail_on=options.fail_on,
+            as_json=options.json,
         )
     print_text(text)
     return int(failed)
+
+
+def _add_show(commands: Commands) -> None:
+    command = commands.add_parser(
+        "show",
+        help="print the tokens of a place: both log-probs, text, role and action",
+        epilog="An ADDRESS is what `rounddiag check` prints, such as"
+        " 'step 40 / task-08/1 / r3 / t17'; step, round and token can be left out. Of a"
+        " run, the newest step is meant without one.",
+    )
+    _add_file(command)
+    command.add_argument("address", metavar="ADDRESS")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=_show)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from rounddiag.batch.address import Address
+
+    run, step = _open_run(options), Address.parse(options.address).step
+    if run is None:
+        batch = _load(options)
+    else:
+        batch = run.batch(run.steps[-1] if step is None else step)
+    from rounddiag.cli.show import show_place
+
+    print_text(show_place(batch, options.address, as_json=options.json))
+    return 0
 
 
 def _add_watch(commands: Commands) -> None:

@@ -10,36 +10,51 @@ null. Its keys:
 - `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
   `usual` and `limit` of mean |diff| in nats.
 - `findings`, the largest share first: `kind`, `cause`, `severity`, `share`, `p`,
-  `location`, `num_tokens`, `samples`, `shown`, `evidence` (`name`, `value`, `unit`,
-  `low`, `high`), `candidates` (`cause`, `meaning`, `decides`, `hypotheses`,
-  `incidents`), `next_step`.
+  `location`, `address` (for `rounddiag show`), `num_tokens`, `samples`, `shown`,
+  `evidence` (`name`, `value`, `unit`, `low`, `high`), `candidates` (`cause`, `meaning`,
+  `decides`, `hypotheses`, `incidents`), `next_step`.
+- `proof`: with `--model`, where the verdict fails: `verdict`, `side`, `cause`,
+  `next_step`; else null.
 - `failed_checks`: `name`, `kind`, `cause`, `detail`, `samples`.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from math import isfinite
 from typing import Any
 
 from rounddiag.batch import Batch
 from rounddiag.checks import Checks
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
+from rounddiag.cli.terminal import to_json
 from rounddiag.findings import Diagnosis, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
+from rounddiag.proof import prove, rescore
 from rounddiag.wording import printable
 
+_PROOF = ("verdict", "side", "cause", "next_step")
 _CHECK = ("name", "kind", "cause", "detail")
 
 
 def run_check(
-    batch: Batch, file: str, *, fail_on: Verdict, as_json: bool
+    batch: Batch,
+    file: str,
+    *,
+    model: str | None = None,
+    fail_on: Verdict,
+    as_json: bool,
 ) -> tuple[str, bool]:
-    """Diagnose a batch and compare the verdict with a level."""
+    """Diagnose a batch and compare the verdict with a level.
+
+    With a model, a batch that lacks an engine's log-probs is scored first, and what
+    fails is proved.
+    """
+    if model is not None and batch.lacks("old", "rollout"):
+        batch = rescore(batch, model)
     diagnosis = diagnose(batch)
     checks = diagnosis.checks
     failed = is_at_least(diagnosis.verdict, fail_on) or bool(diagnosis.updates)
+    proof = prove(batch, model) if failed and model is not None else None
     if as_json:
         facts = {
             "file": file,
@@ -48,8 +63,9 @@ def run_check(
             "fail_on": fail_on,
             "failed": failed,
             **_facts(diagnosis, checks),
+            "proof": proof and {name: getattr(proof, name) for name in _PROOF},
         }
-        return json.dumps(_finite(facts), allow_nan=False), failed
+        return to_json(facts), failed
     result = (
         f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
         f"{fail_on} or worse fails, and so does a wrong update"
@@ -58,7 +74,10 @@ def run_check(
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
-        "" if command in diagnosis.advice else f"prove it: {printable(command)}",
+        ""
+        if proof or command in diagnosis.advice
+        else f"prove it: {printable(command)}",
+        repr(proof) if proof else "",
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed
@@ -91,6 +110,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "share": finding.share,
         "p": finding.p,
         "location": finding.location,
+        "address": finding.address,
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
         "shown": finding.shown,
@@ -98,14 +118,3 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "candidates": [asdict(one) for one in finding.candidates],
         "next_step": finding.next_step,
     }
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 any JSON
-    """Replace NaN and infinities, which JSON lacks, and unwrap numpy's scalars."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not isfinite(value) else value

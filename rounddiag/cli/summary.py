@@ -30,7 +30,10 @@ def describe_diagnosis(diagnosis: Diagnosis) -> str:
     """Return the verdict in a sentence, the level with its range, and the findings."""
     lines = [*map(printable, diagnosis.text.splitlines()), _level(diagnosis)]
     head = f"{diagnosis.verdict}: " + "\n".join(lines)
-    return "\n\n".join(filter(None, [head, _findings(diagnosis)]))
+    address = diagnosis.address
+    look = f"look at: {printable(address)} (`rounddiag show` prints it)"
+    parts = [head, _findings(diagnosis), look if address else ""]
+    return "\n\n".join(filter(None, parts))
 
 
 def describe_failed_checks(checks: Checks) -> str:

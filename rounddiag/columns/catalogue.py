@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.columns.column import (
     Column,
     Kind,
@@ -19,9 +20,6 @@ from rounddiag.columns.column import (
     scatter_with_missing,
 )
 from rounddiag.schema import TOKENS
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
 
 AnyBatch: TypeAlias = Any  # a Batch: the layer above
 # Returns the source of a column, None for a batch that lacks it, and reads nothing.

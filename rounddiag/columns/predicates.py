@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from rounddiag._typing import Array
+from rounddiag.columns.column import Column
 from rounddiag.columns.phrases import value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rounddiag._typing import Array
-    from rounddiag.columns.column import Column
 
 Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
 # Columns in the order in which a sentence says them; others are between the two parts.

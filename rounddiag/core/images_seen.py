@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns import Source, register_column
 from rounddiag.core.columns import to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
-
+from rounddiag.vision import Screenshot
 
 # A run of this many equal ids in observations is an image, if there are this many runs.
 _IMAGE_RUN = 8

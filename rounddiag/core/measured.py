@@ -222,6 +222,8 @@ class Measured:
     def tokens(self, *columns: str) -> pd.DataFrame:
         """Return the token frame with these columns and, of a frame, all others."""
         if isinstance(self.data, Batch):
+            if "diff" in columns:
+                _ = self.diff  # raises without one
             more = [name for name in columns if name not in _ALWAYS]
             check_columns(self.data, more)
             return tokens_of(self.data, self._rounds_and_diffs[1], more)

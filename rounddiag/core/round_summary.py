@@ -6,20 +6,15 @@ footer of a step file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.sums import take_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rounddiag._typing import Array
-
 
 # The means that round frames have.
 MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)

@@ -6,13 +6,16 @@ intermediate results stay in the cache; on CUDA with operations of torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.divergence import (
     SERIES_LIMIT,
     compute_prob_diffs,
@@ -20,15 +23,7 @@ from rounddiag.core.divergence import (
     k3,
     k3_near_zero,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.segmentation import Rounds
+from rounddiag.segmentation import Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns import Source, register_column
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
@@ -20,10 +21,6 @@ from rounddiag.schema import (
     find_correction,
     weight_column,
 )
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 _BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
 _EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
+from rounddiag.core.divergence import MEASURES
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
@@ -143,6 +144,8 @@ def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
     """
     if len(tokens) <= max_tokens:
         return tokens
+    if "diff" not in tokens:
+        return tokens.iloc[:max_tokens]
     rounds = tokens["round"].to_numpy()
     worst = _worst_first(tokens)
     sizes = np.bincount(rounds)[worst]
@@ -174,36 +177,45 @@ def text_by_round(part: pd.DataFrame, pair: Pair) -> dict[int, str]:
     Tokens that share a character share a span.
     """
     texts, rounds = part["text"].tolist(), part["round"].to_numpy()
-    columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
-    values = list(columns.itertuples(index=False, name=None))
+    labels = {"diff": "diff", "old_log_prob": pair.a, "rollout_log_prob": pair.b}
+    known = {name: label for name, label in labels.items() if name in part}
+    values = list(part[[*known]].itertuples(index=False, name=None))
     is_start = np.diff(rounds, prepend=-1) != 0
     is_start |= np.array([text != "" for text in texts], dtype=bool)
     starts = np.flatnonzero(is_start).tolist()
     parts = [values[start:stop] for start, stop in pairwise([*starts, len(texts)])]
-    strongest = [max((diff for diff, _, _ in one), key=_strength) for one in parts]
-    names = token_classes(np.array(strongest))
+    names = [""] * len(parts)
+    if "diff" in known:
+        strongest = [
+            max(
+                (diff for diff, *_ in one),
+                key=lambda diff: abs(diff) if np.isfinite(diff) else np.inf,
+            )
+            for one in parts
+        ]
+        names = token_classes(np.array(strongest))
     found: defaultdict[int, list[str]] = defaultdict(list)
     for start, one, name in zip(starts, parts, names, strict=True):
-        found[int(rounds[start])].append(_span(texts[start], name, one, pair))
+        found[int(rounds[start])].append(
+            _span(texts[start], name, one, [*known.values()])
+        )
     return {index: "".join(spans) for index, spans in found.items()}
 
 
 def _span(
-    text: str, name: str, values: list[tuple[float, float, float]], pair: Pair
+    text: str, name: str, values: list[tuple[float, ...]], labels: list[str]
 ) -> str:
     style = f' class="{name}"' if name else ""
     # Safe as text, but an attribute ends at a quote.
-    a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))
+    safe = [label.replace('"', "&quot;") for label in labels]
     title = "\n".join(
-        f"diff {format_number(diff)}, {a} {format_number(old)},"
-        f" {b} {format_number(rollout)}"
-        for diff, rollout, old in values
+        ", ".join(
+            f"{label} {format_number(value)}"
+            for label, value in zip(safe, one, strict=True)
+        )
+        for one in values
     )
     return f'<span{style} title="{title}">{_escape_token(text)}</span>'
-
-
-def _strength(diff: float) -> float:
-    return abs(diff) if np.isfinite(diff) else np.inf
 
 
 def _escape_token(text: str) -> str:
@@ -297,6 +309,8 @@ def token_text(
 ) -> TokenText:
     """Show what the model wrote in one sample or round, tokens coloured by diff.
 
+    Without the log-probs of both engines the text is plain.
+
     Parameters
     ----------
     batch : Batch or path-like
@@ -338,7 +352,8 @@ def token_text(
     data = open_measured(batch, a, b)
     batch, pair = data.require_batch(), short_pair(data.pair)
     sample = find_sample(data, sample)
-    tokens = get_sample_tokens(data, sample)
+    missing = batch.lacks("old", "rollout")
+    tokens = get_sample_tokens(data, sample, None if missing else MEASURES["diff"])
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
@@ -359,11 +374,12 @@ def token_text(
     head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
     head += _SHOWN.format(len(part), len(selected)) if is_cut else ""
+    key = escape(missing) if missing else _key(pair)
     body = "".join(rounds_html(selected, part, end, pair))
     return TokenText(
         f'<div class="rd-text mathjax_ignore {style_name(theme)}">'
         f"<style>{style_sheet(theme)}</style>"
-        f'<div class="k">{head}<br>{_key(pair)}</div>{body}</div>'
+        f'<div class="k">{head}<br>{key}</div>{body}</div>'
     )
 
 

@@ -125,7 +125,9 @@ def plot_conditional(
     known = bins[bins["prob_low"].notna()]
     title = inputs.pair.fill(_TITLE)
     if not known["mean"].notna().any():
-        return empty_figure(title, _why_empty(bins), inputs.theme)
+        count = int(bins["num_tokens"].sum())
+        why = f"{CROSS} {pluralize(count, 'token')}, none with a finite diff"
+        return empty_figure(title, why if count else NO_TOKENS, inputs.theme)
     rounds, note = thin_rounds(standardise(inputs.data, metric=metric))
     lines = split_by_round(known, by, inputs.theme)
     axis = choose_axis(known, metric)
@@ -161,13 +163,6 @@ def _choose_layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, 
             advice="Leave the layer out, or the metric.",
         )
     return {**layers, "envelope": False}
-
-
-def _why_empty(bins: pd.DataFrame) -> str:
-    count = int(bins["num_tokens"].sum())
-    if count:
-        return f"{CROSS} {pluralize(count, 'token')}, none with a finite diff"
-    return NO_TOKENS
 
 
 def _explanation(bins: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:

@@ -176,9 +176,12 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     title = "Difference" if heat.is_difference else "Mismatch"
     title += " per sample and round"
     if heat.rounds.empty:
-        return empty_figure(title, _why_empty(heat), inputs.theme)
+        why = "no round of a sample in both batches"
+        why = why if heat.is_difference else NO_TOKENS
+        return empty_figure(title, why, inputs.theme)
     has_marginals = inputs.layers["marginals"]
-    height = _height(heat.rows.num) + _MARGINAL * has_marginals
+    rows = _ROW_HEIGHT * min(max(heat.rows.num, _MIN_ROWS), _MAX_ROWS)
+    height = rows + BOTTOM + TOP + _MARGINAL * has_marginals
     captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
     add_cells(figure, heat, inputs.theme)
@@ -198,22 +201,15 @@ def _check_options(
     metric: str, pooling: str, color_range: tuple[float, float] | None
 ) -> None:
     """Raise a FrameError for invalid options."""
-    _check("metric", metric, _METRICS)
-    _check("pooling", pooling, _POOLINGS)
-    _check_range(color_range)
-
-
-def _check(key: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise FrameError.build(
-            key=key,
-            expected=f"one of {list(known)}",
-            found=repr(value),
-            advice=nearest(value, known, "Leave it out for the default."),
-        )
-
-
-def _check_range(color_range: tuple[float, float] | None) -> None:
+    chosen = {"metric": (metric, _METRICS), "pooling": (pooling, _POOLINGS)}
+    for key, (value, known) in chosen.items():
+        if value not in known:
+            raise FrameError.build(
+                key=key,
+                expected=f"one of {list(known)}",
+                found=repr(value),
+                advice=nearest(value, known, "Leave it out for the default."),
+            )
     match color_range:
         case None:
             return
@@ -282,11 +278,6 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     return cell_frame(data, more), data.num_samples
 
 
-def _height(num_rows: int) -> int:
-    rows = _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS)
-    return rows + BOTTOM + TOP
-
-
 def _set_axes(figure: go.Figure, heat: Heat) -> None:
     """Name the axes, label as many rows as fit, and list the samples of all rows."""
     num_samples, num_rounds = len(heat.rows.samples), heat.grid.has_round.shape[1]
@@ -348,11 +339,6 @@ def _explanation(heat: Heat) -> list[str]:
     if undefined:
         lines.append(f"{CROSS} {pluralize(undefined, 'cell')} without a finite value")
     return lines
-
-
-def _why_empty(heat: Heat) -> str:
-    is_paired = heat.is_difference
-    return "no round of a sample in both batches" if is_paired else NO_TOKENS
 
 
 def _add_marginals(

@@ -31,10 +31,10 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
-    count_nonfinite,
     shorten_name,
     shorten_value,
 )
+from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import Data, open_measured
 
@@ -102,7 +102,7 @@ def plot_legs(
             *note_unknown_rounds(inputs),
             *describe_legs(frame, colors),
             "◆ whole ratio",
-            *_count_left_out(frame),
+            *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
         colors,
         height=TOP + _HEIGHT + _BOTTOM,
@@ -176,11 +176,6 @@ def add_legs_of_steps(
             " nat<br>k3 %{customdata[0]:.3g} nat<br>effective sample size"
             " %{customdata[1]:.3f}<extra></extra>",
         )
-
-
-def _count_left_out(frame: pd.DataFrame) -> list[str]:
-    num = frame.attrs.get("num_nonfinite")
-    return [f"left out: {count_nonfinite(num)}"] if num else []
 
 
 def _add_leg(figure: go.Figure, rows: pd.DataFrame, color: str) -> None:

@@ -179,8 +179,10 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     usual = None
     if drawn["band"] and inputs.pair.is_standard:
         usual = _usual(run, metric, kind)
-    if usual is not None:
-        scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
+    if usual is not None:  # the axis has room for it
+        end = pd.DataFrame([dict.fromkeys(("mean", "ci_low", "ci_high"), usual[1])])
+        with_end = pd.concat([rows[[*end]], end], ignore_index=True)
+        scene = replace(scene, axis=choose_axis(with_end, metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
     events = run.events() if drawn["events"] and isinstance(run, Run) else []
     stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
@@ -286,12 +288,6 @@ def _usual(
         assumed = "" if is_stated else ", assumed"
     usual = named_range(kind)
     return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
-
-
-def _with_value(rows: pd.DataFrame, value: float) -> pd.DataFrame:
-    """Add a row, so that an axis has room for the value."""
-    row = {"mean": value, "ci_low": value, "ci_high": value}
-    return pd.concat([rows[[*row]], pd.DataFrame([row])], ignore_index=True)
 
 
 def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:

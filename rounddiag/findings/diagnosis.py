@@ -174,6 +174,12 @@ class Diagnosis(Sequence[Finding]):
         )
 
     @property
+    def address(self) -> str:
+        """The token to look at first, as `rounddiag show` takes it; empty without."""
+        found = (one.address for one in self if one.kind != "level")
+        return next(filter(None, found), "")
+
+    @property
     def frame(self) -> pd.DataFrame:
         """One row per finding: `kind, cause, share, where, num_tokens, shown, ...`."""
         import pandas as pd
@@ -202,6 +208,8 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.share:4.0%}  {one.kind:<8}  {one.name}: {one.location}"
             for one in self
         ]
+        if self.address:
+            lines.append(f"Look at: {self.address}")
         if self.prove_command not in self.advice:
             lines.append(f"Prove it: {self.prove_command}")
         return "\n".join(map(printable, lines))

@@ -88,12 +88,15 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     for failed in failed_checks(view):
         take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
+        num = len(found)
         while len(found) < MAX_FINDINGS and len(left):
             known = {one.evidence.cause for one in found}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
                 break
             take(*best)
+        if formulas and len(found) == num:
+            break  # nothing was taken out of the other tokens
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
         found += [replace(one, indices=indices[one.indices]) for one in places]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.batch.address import Address
 from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES
@@ -170,6 +171,18 @@ class Finding:
     def samples(self) -> Array:
         """The samples in which these tokens are."""
         return np.asarray(self.where["samples"])
+
+    @property
+    def address(self) -> str:
+        """The token to look at first, as `rounddiag show` takes it; empty without."""
+        if self.view is None:  # it comes from another process
+            return ""
+        if not len(self.indices):
+            return ""
+        view = self.view
+        worst = view.worst(self.indices)
+        place = (int(one[worst]) for one in (view.sample, view.round, view.token))
+        return str(Address.of(view.batch, *place))
 
     @property
     def prove_call(self) -> str:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
 # of each round are, and the diagnosis says so.
-MAX_TOKENS = 1_200_000
+MAX_TOKENS = 2_000_000
 _BLOCK = 256
+# What is as good to look at as the largest |diff|, if it has screenshots.
+_TIED = 0.5
 _SURE = -1e-3  # nats: 99.9 % likely
 
 
@@ -192,6 +194,11 @@ class View:
         """Tokens that either engine finds less than 99.9 % likely."""
         return np.minimum(self.log_prob_a, self.log_prob_b) < _SURE
 
+    def worst(self, tokens: Array) -> int:
+        """Return the index of the token to look at first of some tokens."""
+        size, sample = self.abs_diff[tokens], self.sample[tokens]
+        return int(tokens[most_to_see(size, sample, self.batch)])
+
     def per_sample(self, values: Array) -> Array:
         """Return the mean of per-token values for each sample, NaN without a token."""
         num = self.num_per_sample
@@ -237,6 +244,19 @@ class Facts:
             prompt=prompt if group is None else group,
             prompt_length=prompt_length,
         )
+
+
+def most_to_see(size: Array, sample: Array, batch: Batch) -> int:
+    """Return which size is the largest.
+
+    Of those with at least half of it, one of a sample with screenshots comes first.
+    """
+    known = np.nan_to_num(size, nan=-1.0)
+    if batch.images is not None:
+        has_shots = np.array([bool(shots) for shots in batch.images])[sample]
+        is_tied = has_shots & (known >= _TIED * known.max())
+        known = np.where(is_tied, known, -2.0) if is_tied.any() else known
+    return int(np.argmax(known))
 
 
 def lacks_engine(batch: Batch, a: str, b: str) -> str | None:

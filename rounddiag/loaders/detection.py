@@ -199,12 +199,8 @@ FORMATS = tuple(form for form in ALL if not form.reason)
 
 
 def find_format(names: Collection[str]) -> Format | None:
-    """Return the first format whose keys are all among `names`.
-
-    Files that hold no batch come last.
-    """
-    fitting = [form for form in ALL if not form.missing_keys(names)]
-    return min(fitting, key=lambda form: bool(form.reason), default=None)
+    """Return the first format whose keys are all among `names`."""
+    return next((form for form in ALL if not form.missing_keys(names)), None)
 
 
 def formats() -> pd.DataFrame:

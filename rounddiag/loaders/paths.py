@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from fnmatch import fnmatchcase
 from glob import glob, has_magic
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import FORMATS
@@ -75,7 +76,7 @@ def _list_folder(folder: Path) -> list[Path]:
     checkpoint = [file for file in all_files if _CHECKPOINT.fullmatch(file.name)]
     candidates = [file for file in all_files if file not in {*checkpoint}]
     for pattern, in_parts in name_patterns():
-        files = [file for file in candidates if file.match(pattern)]
+        files = [file for file in candidates if is_like(file.as_posix(), pattern)]
         if files:
             others = _other_batches(candidates, pattern, files)
             if others or (len(files) > 1 and not in_parts):
@@ -126,8 +127,21 @@ def _other_batches(
     return [
         file
         for file in candidates
-        if file not in known and any(file.match(pattern) for pattern in patterns)
+        if file not in known and any(is_like(file.as_posix(), one) for one in patterns)
     ]
+
+
+def is_like(path: str, pattern: str) -> bool:
+    """Return whether the end of a path fits a pattern; its name is compared first.
+
+    Examples
+    --------
+    >>> is_like("run/train_data/3.pt", "train_data/*.pt"), is_like("3.pt", "a/*.pt")
+    (True, False)
+    """
+    folder, _, name = pattern.rpartition("/")
+    is_named = fnmatchcase(path.rpartition("/")[2], name)
+    return is_named and (not folder or PurePosixPath(path).match(pattern))
 
 
 def name_patterns() -> list[tuple[str, bool]]:

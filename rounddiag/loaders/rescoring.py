@@ -127,12 +127,12 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
 
         Log-probabilities are in nats; null where there is none.
 
-        For "trajectories": a file in ATIF (Harbor, NeMo Gym), episodes of verifiers, or
-        a folder of either. Each goes to the samples whose id, or whose sample column
-        `trace_id`, `session_id`, `trajectory_id` or `request_id`, is its name: its
-        session id, its trajectory id, its trace id, or the name of its file or folder.
-        Actions become the round column `action` where a sample has a round for each
-        turn of the agent.
+        For "trajectories": a file of agents that `rounddiag.formats()` lists, such as
+        ATIF, episodes of verifiers or a run of OSWorld, or a folder of them. Each goes
+        to the samples whose id, or whose sample column `trace_id`, `session_id`,
+        `trajectory_id` or `request_id`, is its name: its session id, its trajectory id,
+        its trace id, or the name of its file or folder. Actions become the round column
+        `action` where a sample has a round for each turn of the agent.
 
     Returns
     -------

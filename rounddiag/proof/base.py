@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
@@ -14,6 +13,7 @@ from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.samples import MOST
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
 
 SIZES = (2, 5)  # samples: more only where the first do not decide
@@ -88,11 +88,8 @@ def _places_of_one(scorer: Scorer, samples: Sequence[int]) -> Reference | None:
     """
     (name,) = scorer.engines
     batch = scorer.batch
-    base = torch.full((batch.num_positions,), torch.nan)
-    for sample in samples:
-        one, values = scorer.samples[sample], scorer.scores((), sample)
-        at = one.targets - one.start + int(batch.offsets[sample])
-        base[torch.from_numpy(at)] = torch.from_numpy(values).float()
+    known = [(scorer.samples[each], scorer.base(each)) for each in samples]
+    base = to_flat(batch, known)
     pair = replace(batch, old_log_probs=batch.log_probs(name), rollout_log_probs=base)
     small = pair[list(samples)]
     inner = Reference.of_batch(small, diagnose(small))

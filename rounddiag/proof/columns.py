@@ -10,7 +10,7 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.hypotheses.sampling import LogSoftmaxBfloat16
+from rounddiag.proof.hypotheses.sampling import LOG_SOFTMAX_BFLOAT16
 from rounddiag.proof.noise import scale_residuals
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import ScoreTable
@@ -23,7 +23,7 @@ _LOG_SOFTMAX = Hypothesis(
     name="log_softmax_bfloat16",
     cause="low_precision",
     says="the log-softmax in bfloat16",
-    processor=LogSoftmaxBfloat16(),
+    processor=LOG_SOFTMAX_BFLOAT16,
     needs=frozenset({"logits"}),
 )
 
@@ -114,7 +114,7 @@ def _exchange_rows(
     found = np.full(len(table), np.nan)
     for sample in samples:
         mine = table.sample == sample
-        truth = read_scores(batch, scorer.samples[sample], engine)
+        truth = read_scores(batch, engine, scorer.samples[sample])
         truth = truth[scorer.is_inside(sample)]
         if not np.isfinite(truth).any():
             continue

@@ -21,17 +21,18 @@ from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.gate import MOST as MOST_OF_USUAL
 from rounddiag.proof.gate import Gate
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
-from rounddiag.proof.hypotheses.numbered import NUMBERED, Numbered
+from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.plan import Plan, announce, plan_proof
@@ -39,7 +40,14 @@ from rounddiag.proof.proof import NOTHING_CHANGED, Proof
 from rounddiag.proof.samples import MOST, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
-from rounddiag.proof.search import ALIKE, KEPT, Finalists, Search, is_exact
+from rounddiag.proof.search import (
+    ALIKE,
+    KEPT,
+    Finalists,
+    Search,
+    is_exact,
+    sort_ranking,
+)
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
@@ -67,7 +75,7 @@ class Experiment:
     bar: Any
     most: int
     search: Search
-    numbered: Sequence[Numbered] = NUMBERED
+    numbered: Sequence[Family] = NUMBERED
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
     screened: dict[Hypothesis, Array] = field(default_factory=dict)
@@ -98,7 +106,7 @@ class Experiment:
             self.is_complete = not self.scorer.is_stopped
             self.bar.total = len(self.known)
             self.bar.update(self.bar.total - self.bar.n)
-            results = self._confirm(results)
+            results = _append(self._confirm(results), results)
         except STOPPED as error:
             self._stop(error)
         return results or self._judge_screened(first)
@@ -291,6 +299,19 @@ def cost_of(one: Hypothesis) -> Cost:
     return Cost.DEAR if is_dear else Cost.PASS
 
 
+def _append(
+    results: Sequence[EngineResult], before: Sequence[EngineResult]
+) -> list[EngineResult]:
+    """Add what was judged on fewer samples only."""
+    found = []
+    for one, earlier in zip(results, before, strict=True):
+        names = {each.name for each, _ in one.ranking}
+        rest = [pair for pair in earlier.ranking if pair[0].name not in names]
+        ranking = sort_ranking([*one.ranking, *rest])
+        found.append(replace(one, ranking=ranking))
+    return found
+
+
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
     """Return whether each engine is reproduced by what costs so much at most."""
     return all(
@@ -360,6 +381,8 @@ def prove(  # noqa: PLR0913 keywords only
         is known, reads other ids than those sent, or changes meanwhile.
     """
     require_contexts(batch)
+    if not batch.scores and batch.lacks("old"):
+        batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else [*hypotheses]
     families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
@@ -368,7 +391,7 @@ def prove(  # noqa: PLR0913 keywords only
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
     ]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
@@ -389,7 +412,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     other: Sequence[Hypothesis] = (),
     *,
     samples: int | Sequence[int] | None = None,
-    numbered: Sequence[Numbered] = NUMBERED,
+    numbered: Sequence[Family] = NUMBERED,
     names: AbstractSet[str] | None = None,
     base: Base | None = None,
     begin: float,

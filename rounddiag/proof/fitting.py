@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.noise import log_density
 from rounddiag.proof.scores import ScoreTable
@@ -20,36 +20,8 @@ _GOLDEN = 0.6180339887
 _FAR = 50.0  # nats: in place of a token that is impossible
 
 
-class OneNumber(Protocol):
-    """Hypotheses that differ in one number."""
-
-    @property
-    def name(self) -> str:
-        """Of all of them."""
-        ...
-
-    @property
-    def grid(self) -> Sequence[float]:
-        """Where the search begins."""
-        ...
-
-    @property
-    def is_continuous(self) -> bool:
-        """Whether the number is refined between the values of the grid."""
-        ...
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether whole numbers between those of the grid are tried."""
-        ...
-
-    def at(self, value: float) -> Hypothesis:
-        """Return the hypothesis of one number."""
-        ...
-
-
 def fit_family(
-    family: OneNumber,
+    family: Family,
     table: ScoreTable,
     engine: str,
     compute: Callable[[Hypothesis], Array],

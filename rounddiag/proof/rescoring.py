@@ -1,4 +1,4 @@
-"""`rescore`: the ids of a batch scored again, as one more score."""
+"""`rescore`: the ids of a batch scored again, as the engine it lacks or one more."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.checks.suite import with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.trajectory import to_flat
 
 RESCORED = "rescored"
 
@@ -30,6 +32,10 @@ def rescore(
     trust_remote_code: bool = False,
 ) -> Batch:
     """Score the tokens of a batch again, with another engine.
+
+    A batch with the log-probs of one engine gets the second here, and everything that
+    compares two works. The verdict is then of the engine that served, as far as the
+    model is that of the step: `prove` says so, or `scorer_differs`.
 
     Parameters
     ----------
@@ -50,8 +56,10 @@ def rescore(
     Returns
     -------
     Batch
-        These samples, with one more score named `rescored`, or as the hypothesis; NaN
-        at tokens that the engine did not score, such as observations.
+        These samples. Where an engine is missing, this one stands for it, and
+        `meta["rescored"]` names which; the training engine comes first. Else there is
+        one more score named `rescored`, or as the hypothesis. NaN at tokens that the
+        engine did not score, such as observations.
 
     Raises
     ------
@@ -63,26 +71,31 @@ def rescore(
     require_contexts(batch)
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
-    opened = open_engine(
-        engine,
-        device=device,
-        trust_remote_code=trust_remote_code,
-        with_low_precision=False,
-    )
-    scorer = Scorer(small, opened.engine)
+    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+    scorer = Scorer(small, opened)
     for one in chain:
         _require_ability(scorer, one)
-    flat = torch.full((small.num_positions,), torch.nan)
+    found = []
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
-        if not len(each.targets):
-            continue
-        values = scorer.scores(chain, sample)
-        if values is None:  # the change has no place in this sample
-            values = scorer.scores((), sample)
-        at = each.targets - each.start + int(small.offsets[sample])
-        flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
-    return replace(small, scores={**small.scores, change or RESCORED: flat})
+        if len(each.targets):
+            values = scorer.scores(chain, sample)
+            # Where the change has no place, the sample is as it is.
+            found.append((each, scorer.base(sample) if values is None else values))
+    flat = to_flat(small, found)
+    missing = [one for one in ("old", "rollout") if small.lacks(one)]
+    if change is not None or not missing:
+        return replace(small, scores={**small.scores, change or RESCORED: flat})
+    return with_check_results(_with_engine(small, missing[0], flat, opened.name))
+
+
+def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:
+    """Return the batch with log-probs of a scorer in place of an engine's."""
+    source = {f"{name}_log_probs_source": f"scored again with {scorer}"}
+    meta = {**batch.meta, RESCORED: name, **source}
+    if name == "old":
+        return replace(batch, old_log_probs=flat, meta=meta)
+    return replace(batch, rollout_log_probs=flat, meta=meta)
 
 
 def _require(name: str) -> Hypothesis:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
-from rounddiag.proof.fitting import OneNumber
 from rounddiag.proof.gate import Reference
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     NEEDS,
     Hypothesis,
@@ -26,6 +26,7 @@ from rounddiag.proof.scores import ScoreTable, check_log_probs
 from rounddiag.proof.trajectory import (
     Request,
     Samples,
+    Trajectory,
     collect_scores,
     cut_request,
     read_scores,
@@ -66,7 +67,7 @@ class Scorer:
     is_stopped: bool = False
     limits: dict[int, int] = field(default_factory=dict)
     weights: dict[str, Engine] = field(default_factory=dict)
-    families: list[OneNumber] = field(default_factory=list)
+    families: list[Family] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
@@ -97,7 +98,9 @@ class Scorer:
         return tuple(
             name
             for name in (*STANDARD, *others)
-            if bool(self.batch.log_probs(name)[inside].isfinite().any())
+            if name != self.batch.meta.get("rescored")
+            and not self.batch.lacks(name)
+            and bool(self.batch.log_probs(name)[inside].isfinite().any())
         )
 
     @cached_property
@@ -166,6 +169,12 @@ class Scorer:
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return self._scores[key]
+
+    def base(self, sample: int, *, low_precision: bool = False) -> Array:
+        """Return the log-probs of plain inputs."""
+        found = self.scores((), sample, low_precision=low_precision)
+        assert found is not None  # noqa: S101 no hypothesis, nothing to apply
+        return found
 
     def _score(
         self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool
@@ -296,8 +305,7 @@ class Scorer:
     def spread(self, sample: int) -> Array:
         """Return how much noise of the logits moves each log-prob of a sample."""
         if sample not in self._spread:
-            base = self.scores((), sample)
-            assert base is not None  # noqa: S101 no hypothesis, nothing to apply
+            base = self.base(sample)
             readouts = self._readouts.get(((), sample, False, None))
             if readouts:
                 self._spread[sample] = readouts[0].spread()
@@ -324,50 +332,34 @@ class Scorer:
 
     def table(self, samples: Sequence[int]) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
-        base = self.column((), samples)
-        inside = np.concatenate([self.is_inside(sample) for sample in samples])
-        spread = np.concatenate([self.spread(sample) for sample in samples])[inside]
-        low_precision = self._low_precision_column(samples)
-        if low_precision is None:
-            low_precision = base + _other_noise(spread)
-        else:
-            low_precision = low_precision[inside]
         known = [self.samples[sample] for sample in samples]
-        engines = {
-            name: np.concatenate([read_scores(self.batch, one, name) for one in known])[
-                inside
-            ]
-            for name in self.engines
-        }
-        usual = self._usual(samples)
-        sizes = [len(one.targets) for one in known]
+        inside = np.concatenate([self.is_inside(sample) for sample in samples])
+
+        def join(read: Callable[[Trajectory], Array]) -> Array:
+            found: Array = np.concatenate([read(one) for one in known])[inside]
+            return found
+
+        base = join(lambda one: self.base(one.sample))
+        spread = join(lambda one: self.spread(one.sample))
+        low_precision = base + _other_noise(spread)
+        if self.low_precision is not None:
+            low_precision = join(lambda one: self.base(one.sample, low_precision=True))
+        usual = None
+        if (reference := self.reference) is not None:
+            at = join(lambda one: one.flat_targets(self.batch).numpy())
+            usual = reference.usual(at)
         return ScoreTable(
-            engines=engines,
+            engines={
+                name: join(partial(read_scores, self.batch, name))
+                for name in self.engines
+            },
             base=base,
             low_precision=low_precision,
             spread=spread,
-            sample=np.repeat(np.asarray(samples), sizes)[inside],
-            round=np.concatenate([one.target_rounds for one in known])[inside],
-            usual=None if usual is None else usual[inside],
+            sample=join(lambda one: np.full(len(one.targets), one.sample)),
+            round=join(lambda one: one.target_rounds),
+            usual=usual,
         )
-
-    def _usual(self, samples: Sequence[int]) -> Array | None:
-        """Return how far the engines are apart where no place is."""
-        if self.reference is None:
-            return None
-        parts = []
-        for sample in samples:
-            one = self.samples[sample]
-            at = one.targets - one.start + int(self.batch.offsets[sample])
-            parts.append(self.reference.usual(at))
-        return np.concatenate(parts)
-
-    def _low_precision_column(self, samples: Sequence[int]) -> Array | None:
-        """Return the scores in other numerics; None if there are none."""
-        if self.low_precision is None:
-            return None
-        parts = [self.scores((), sample, low_precision=True) for sample in samples]
-        return np.concatenate([one for one in parts if one is not None])
 
     def token_ids(self, samples: Sequence[int]) -> Array:
         """Return the ids of the scored tokens of samples."""

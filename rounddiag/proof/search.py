@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,8 +12,9 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
-from rounddiag.proof.fitting import OneNumber, fit_family
+from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.caches import kept_rounds
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
@@ -114,7 +115,7 @@ class Search:
             if is_exact(result.base):
                 continue
             trial = _Trial(self, result.engine, samples, (), None)
-            ranked = _sorted(
+            ranked = sort_ranking(
                 (one, trial.opinion(one, scores)) for one, scores in screened.items()
             )
             alike = {
@@ -243,7 +244,7 @@ class _Trial:
                 add(one, scores)
             for one in kept_rounds([(each, that.where) for each, that in found]):
                 add(one)
-        return _sorted(found)
+        return sort_ranking(found)
 
     def _about_columns(self) -> Sequence[tuple[Hypothesis, Array]]:
         """Return hypotheses whose scores follow from those that are known."""
@@ -278,7 +279,7 @@ class _Trial:
                 if one is not None:
                     yield one
 
-    def _families(self, chain: Chain, table: ScoreTable) -> Iterator[OneNumber]:
+    def _families(self, chain: Chain, table: ScoreTable) -> Iterator[Family]:
         """Yield the families that are fitted."""
         residual = table.base - table.engines[self.engine]
         biases = bias_families(self.scorer.token_ids(self.samples), residual)
@@ -298,6 +299,6 @@ def is_exact(base: Opinion) -> bool:
     return base.residual_to_noise <= EXACT and base.harmed <= FAR
 
 
-def _sorted(found: Iterator[tuple[Hypothesis, Opinion]] | Ranking) -> Ranking:
+def sort_ranking(found: Iterable[tuple[Hypothesis, Opinion]]) -> Ranking:
     """Put what reproduces the engine before what is only better than the base."""
     return sorted(found, key=lambda pair: (not pair[1].reproduces, -pair[1].evidence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -74,6 +74,11 @@ class Trajectory:
         parts = [np.arange(max(start, 1), stop) for start, stop in self.rounds]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
+    def flat_targets(self, batch: Batch) -> Tensor:
+        """Return where its targets are in the batch."""
+        before = int(batch.offsets[self.sample]) - self.start
+        return torch.from_numpy(self.targets + before)
+
     @property
     def target_rounds(self) -> Array:
         """The round of each target."""
@@ -126,6 +131,11 @@ class Request:
     uncut: Request | None = None
     kept: int = 0
     kept_weights: str = ""
+
+    @cached_property
+    def wanted(self) -> Tensor:
+        """Indices of the tokens that are scored: the first has no context."""
+        return self.is_scored[1:].nonzero()[:, 0] + 1
 
     @classmethod
     def of_sample(cls, one: Trajectory) -> Request:
@@ -247,10 +257,9 @@ def cut_request(
     """
     if limit is not None:
         request = request.score_only(0, limit)
-    wanted = request.is_scored.nonzero()[:, 0]
-    if not len(wanted) or int(wanted[-1]) == 0:
+    if not len(request.wanted):
         return None
-    stop = int(wanted[-1]) + 1
+    stop = int(request.wanted[-1]) + 1
     pictures = request.pictures
     if pictures:
         spans = [samples[each.sample].spans[each.index] for each in pictures]
@@ -273,12 +282,18 @@ def cut_request(
     )
 
 
-def read_scores(batch: Batch, one: Trajectory, name: str) -> Array:
+def read_scores(batch: Batch, name: str, one: Trajectory) -> Array:
     """Return an engine's log-probs of a sample's targets, in float64."""
-    begin = int(batch.offsets[one.sample]) - one.start
-    at = torch.from_numpy(one.targets + begin)
-    values: Array = batch.log_probs(name).cpu()[at].double().numpy()
-    return values
+    values = batch.log_probs(name).cpu()[one.flat_targets(batch)]
+    return values.double().numpy()
+
+
+def to_flat(batch: Batch, known: Iterable[tuple[Trajectory, Array]]) -> Tensor:
+    """Put log-probs of samples where their tokens are in the batch; NaN elsewhere."""
+    flat = torch.full((batch.num_positions,), torch.nan)
+    for one, values in known:
+        flat[one.flat_targets(batch)] = torch.from_numpy(values).float()
+    return flat
 
 
 def collect_scores(
@@ -287,7 +302,5 @@ def collect_scores(
     """Put the log-probs of several passes in the order of the targets, else NaN."""
     found = np.full(len(one.ids), np.nan)
     for request, values in zip(requests, log_probs, strict=True):
-        scored = request.is_scored.clone()
-        scored[0] = False  # it has no context
-        found[request.source[scored].numpy()] = values
+        found[request.source[request.wanted].numpy()] = values
     return found[one.targets]

@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import numpy as np
-from torch import Tensor
+import pandas as pd
 
-from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
 from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS
 
 MOST_FAR = 0.02
@@ -178,99 +177,59 @@ def _conclude(one: EngineResult) -> Conclusion:
     )
 
 
-def _frame(results: Sequence[EngineResult], scorer: Scorer) -> Any:  # noqa: ANN401 a DataFrame
-    import pandas as pd
-
+def _frame(results: Sequence[EngineResult], scorer: Scorer) -> pd.DataFrame:
     rows = []
     for one in results:
-        rows.append(
-            _row("base", "", one.engine, one.base, is_proved=False, spent=scorer)
-        )
         proved = {each.name for each, _ in one.chain} if one.is_proved else set()
-        rows += [
-            _row(
-                each.name,
-                cause_of(each, opinion),
-                one.engine,
-                opinion,
-                is_proved=each.name in proved,
-                spent=scorer,
+        tried = [("base", "", one.base)]
+        tried += [(each.name, cause_of(each, that), that) for each, that in one.ranking]
+        for name, cause, that in tried:
+            left = that.residual_to_noise
+            rows.append(
+                {
+                    "hypothesis": name,
+                    "cause": cause,
+                    **{column: getattr(that, column) for column in _MEASURED},
+                    "residual_to_noise_before": left * that.gain,
+                    "log_likelihood_ratio": that.evidence,
+                    "is_proved": name in proved,
+                    "seconds": scorer.seconds.get(name, 0.0),
+                }
             )
-            for each, opinion in one.ranking
-        ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _row(
-    name: str,
-    cause: str,
-    engine: str,
-    opinion: Opinion,
-    *,
-    is_proved: bool,
-    spent: Scorer,
-) -> dict[str, Any]:
-    return {
-        "hypothesis": name,
-        "cause": cause,
-        "engine": engine,
-        "where": opinion.where,
-        "residual": opinion.residual,
-        "noise": opinion.noise,
-        "before": opinion.before,
-        "residual_to_noise": opinion.residual_to_noise,
-        "residual_to_noise_before": opinion.residual_to_noise * opinion.gain,
-        "share": opinion.share,
-        "log_likelihood_ratio": opinion.evidence,
-        "num_tokens": opinion.num_tokens,
-        "num_samples": opinion.num_samples,
-        "num_nearer": opinion.num_nearer,
-        "is_proved": is_proved,
-        "seconds": spent.seconds.get(name, 0.0),
-    }
+_MEASURED = (
+    *("engine", "where", "residual", "noise", "before", "residual_to_noise"),
+    *("share", "num_tokens", "num_samples", "num_nearer"),
+)
+_COLUMNS = (
+    *("hypothesis", "cause", "engine", "where", "residual", "noise", "before"),
+    *("residual_to_noise", "residual_to_noise_before", "share"),
+    *("log_likelihood_ratio", "num_tokens", "num_samples", "num_nearer"),
+    *("is_proved", "seconds"),
+)
 
 
 def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
     """Return the scored samples with the scores of the base and of what was found."""
-    samples = scorer.scored_samples
-    small = scorer.batch[samples]
-    base = [scorer.scores((), sample) for sample in samples]
-    scores = dict(small.scores)
-    scores["base"] = _spread_out(scorer, small, samples, samples, base)
+    samples, batch = scorer.scored_samples, scorer.batch
+    scores = dict(batch.scores)
+    scores["base"] = to_flat(
+        batch, [(scorer.samples[each], scorer.base(each)) for each in samples]
+    )
     for one in results:
         if not one.chain or one.chain[-1][0].is_column:
             continue
         # The last of the chain was judged on top of the others, where they hold.
         inside = [scorer.is_inside(each) for each in one.samples]
-        ends = np.cumsum([int(each.sum()) for each in inside])
-        found = np.split(one.chain[-1][1].scores, ends[:-1])
-        parts = [np.full(len(each), np.nan) for each in inside]
-        for part, each, values in zip(parts, inside, found, strict=True):
-            part[each] = values
+        found = np.full(sum(map(len, inside)), np.nan)
+        found[np.concatenate(inside)] = one.chain[-1][1].scores
+        parts = np.split(found, np.cumsum([len(each) for each in inside])[:-1])
+        known = [scorer.samples[each] for each in one.samples]
         name = " + ".join(each.name for each, _ in one.chain)
-        scores[name] = _spread_out(scorer, small, samples, one.samples, parts)
-    return replace(small, scores=scores)
-
-
-def _spread_out(
-    scorer: Scorer,
-    small: Batch,
-    samples: Sequence[int],
-    known: Sequence[int],
-    parts: Sequence[Array | None],
-) -> Tensor:
-    """Put the log-probs of known samples where their tokens are; NaN elsewhere."""
-    import torch
-
-    flat = torch.full((small.num_positions,), torch.nan)
-    for sample, values in zip(known, parts, strict=True):
-        if values is None:
-            continue
-        trajectory = scorer.samples[sample]
-        begin = int(small.offsets[samples.index(sample)])
-        at = torch.from_numpy(trajectory.targets - trajectory.start + begin)
-        flat[at] = torch.from_numpy(values).float()
-    return flat
+        scores[name] = to_flat(batch, zip(known, parts, strict=True))
+    return replace(batch, scores=scores)[samples]
 
 
 def _name_refuted(

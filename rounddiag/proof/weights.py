@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from rounddiag.proof.engines import Engine
 from rounddiag.proof.engines.adapters import Adapter, open_adapter
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.caches import cached_prompt
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.scores import ScoreTable
@@ -74,45 +74,29 @@ def adapter_hypotheses(
         says += ": its lora_alpha / r was left out"
         changed.append(("adapter_unscaled", says, mine.times(1 / scale)))
     changed += [(f"adapter_{name}", f"the adapter {name}", one) for name, one in others]
-    scorer.families.append(AdapterStrength(label, plain, mine, scorer.weights))
+
+    def strengthen(factor: float) -> str:
+        name = f"adapter_times_{factor:.6g}"
+        scorer.weights.setdefault(name, plain.adapted(mine.times(factor)))
+        return name
+
+    scorer.families.append(
+        Family(
+            "adapter_strength",
+            "lora_mismatch",
+            f"the adapter {label} {{}} times as strong",
+            strengthen,
+            _FACTORS,
+            kind="weights",
+            is_continuous=True,
+        )
+    )
     for name, _, one in changed:
         scorer.weights[name] = plain.adapted(one)
     return [
         Hypothesis(name=name, cause="lora_mismatch", says=says, weights=name)
         for name, says, _ in changed
     ]
-
-
-@dataclass(frozen=True, eq=False)
-class AdapterStrength:
-    """An adapter that is stronger or weaker by a number, which is fitted.
-
-    Attributes
-    ----------
-    plain: The model without it.
-    weights: Where the engine of each number is put.
-    """
-
-    label: str
-    plain: LocalEngine
-    adapter: Adapter
-    weights: dict[str, Engine] = field(repr=False)
-    name: ClassVar[str] = "adapter_strength"
-    grid: ClassVar[Sequence[float]] = _FACTORS
-    is_continuous: ClassVar[bool] = True
-    is_ordered: ClassVar[bool] = False
-
-    def at(self, value: float) -> Hypothesis:
-        """Return the hypothesis of one number."""
-        name = f"adapter_times_{value:.6g}"
-        if name not in self.weights:
-            self.weights[name] = self.plain.adapted(self.adapter.times(value))
-        return Hypothesis(
-            name=self.name,
-            cause="lora_mismatch",
-            says=f"the adapter {self.label} {value:.3g} times as strong",
-            weights=name,
-        )
 
 
 def _require_local(engine: Engine, key: str) -> LocalEngine:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from glob import has_magic
 from pathlib import Path, PurePosixPath
@@ -22,7 +21,7 @@ from pyarrow import fs
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.paths import is_url, name_patterns
+from rounddiag.loaders.paths import is_like, is_url, name_patterns
 from rounddiag.loaders.source import inside
 from rounddiag.wording import by_numbers, join_names
 
@@ -239,7 +238,7 @@ class RunFolder:
             for recursive in (False, True):
                 found = self._inside(recursive=recursive)
                 for pattern, _ in name_patterns():
-                    files = [file for file in found if _is_like(file, pattern)]
+                    files = [file for file in found if is_like(file.path, pattern)]
                     if files:
                         return files
         names = [file.name for file in found]
@@ -317,13 +316,6 @@ class RunFolder:
                 found=f"step {step} in {join_names(names, len(names))}",
                 advice="Pass the folder of one run.",
             )
-
-
-def _is_like(file: RunFile, pattern: str) -> bool:
-    """Return whether the end of a path fits a pattern; a look at its name first."""
-    folder, _, name = pattern.rpartition("/")
-    is_like = fnmatchcase(file.name, name)
-    return is_like and (not folder or PurePosixPath(file.path).match(pattern))
 
 
 def _local_file(path: str) -> RunFile:

@@ -210,18 +210,13 @@ def _panel_agreement(rollout: Array, old: Array) -> dict[str, float]:
     finite = np.isfinite(rollout) & np.isfinite(old)
     x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
     difference = y - x
+    is_flat = len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0
+    correlation = np.nan if is_flat else float(np.corrcoef(x, y)[0, 1])
     values = (
         len(x),
         len(finite) - len(x),
         float(np.abs(difference).mean()) if len(x) else np.nan,
         float(difference.mean()) if len(x) else np.nan,
-        _pearson(x, y),
+        correlation,
     )
     return dict(zip(_AGREEMENT_COLUMNS, values, strict=True))
-
-
-def _pearson(x: Array, y: Array) -> float:
-    if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    x, y = x - x.mean(), y - y.mean()
-    return float(x @ y / np.sqrt((x @ x) * (y @ y)))

@@ -137,7 +137,7 @@ def order_rows(
     if order == "sample":
         return samples.sort_values("sample", kind="stable")
     if order == "group":
-        rank = samples["group_id"].map(_first_positions(samples))
+        rank = pd.Series(pd.factorize(samples["group_id"])[0])
     else:
         rank = -samples[column].abs() if order == "worst" else -samples[column]
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
@@ -149,7 +149,9 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.Data
         if name in samples:
             places |= dict(zip(samples[name], range(len(samples)), strict=True))
     wrong = [one for one in order if one not in places]
-    wrong = wrong or _find_repeated(samples, [places[one] for one in order])
+    rows = [] if wrong else [places[one] for one in order]
+    repeated = [row for row, num in Counter(rows).items() if num > 1]
+    wrong += samples["sample"].iloc[repeated].tolist()
     if wrong:
         raise FrameError.build(
             key="order",
@@ -157,16 +159,7 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.Data
             found=join_names(wrong, len(wrong)),
             advice="Name samples by their numbers or ids.",
         )
-    return samples.iloc[[places[one] for one in order]]
-
-
-def _find_repeated(samples: pd.DataFrame, rows: list[int]) -> list[int | str]:
-    repeated = [row for row, num in Counter(rows).items() if num > 1]
-    return samples["sample"].iloc[repeated].tolist()
-
-
-def _first_positions(samples: pd.DataFrame) -> dict[object, int]:
-    return {name: place for place, name in enumerate(samples["group_id"].unique())}
+    return samples.iloc[rows]
 
 
 def common_order(

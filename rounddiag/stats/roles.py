@@ -57,8 +57,8 @@ def role_means(
     8  last of a round         256
     """
     data, how = open_measured(data, a, b), get_measure(metric)
-    roles = token_roles(data.require_batch(), tagger)
     num, values = data.rounds["num_tokens"].to_numpy(), data.values(how)
+    roles = token_roles(data.require_batch(), tagger)
     sample = np.repeat(data.rounds["sample"].to_numpy(), num)
     split = None if by is None else split_by(data, by)
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.text.tokenizers import pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-
 
 # Assistant headers of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
 HEADER = re.compile(

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.action_grammar import TOOL_CALL, bracket_parts
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
 
 RoleSpan: TypeAlias = tuple[int, int, str]  # start, stop and role
 Tagger: TypeAlias = Callable[[str], Iterable[RoleSpan]]

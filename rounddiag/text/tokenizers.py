@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rounddiag.errors import BatchError, LoadError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Decode: TypeAlias = Callable[[list[int]], str]
+Decode: TypeAlias = Callable[[list[int]], str]
 
 
 _ADVICE = (

@@ -182,11 +182,6 @@ def parse_actions(
     list of Action
         Empty if no grammar finds one.
 
-    Raises
-    ------
-    FrameError
-        If the text is not a string, or a parser or unit is unknown.
-
     Examples
     --------
     >>> [action.kind for action in parse_actions("click(3, 4) then wait()")]
@@ -229,11 +224,6 @@ def parse_action(
     Returns
     -------
     Action
-
-    Raises
-    ------
-    FrameError
-        If the text is not a string, or a parser or unit is unknown.
 
     Examples
     --------

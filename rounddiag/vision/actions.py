@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, get_args
+from typing import Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from rounddiag.action_grammar import Call
 
-    from rounddiag.action_grammar import Call
-
-    Fields = dict[str, Any]
+Fields = dict[str, Any]
 
 
 ActionKind: TypeAlias = Literal[

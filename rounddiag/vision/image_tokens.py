@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rounddiag._typing import Array
-
+from rounddiag._typing import Array
 
 IMAGE_PAD = "<|image_pad|>"
 VISION_TOKENS = (IMAGE_PAD, "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")

@@ -60,13 +60,7 @@ class Screenshot(ABC):
         """Return the picture."""
 
     def png(self) -> bytes:
-        """Return the picture as PNG.
-
-        Raises
-        ------
-        LoadError
-            As `image`.
-        """
+        """Return the picture as PNG."""
         picture = self.image()
         if picture.mode == "CMYK":  # some JPEGs; PNG has no such mode
             picture = picture.convert("RGB")
@@ -75,13 +69,7 @@ class Screenshot(ABC):
         return buffer.getvalue()
 
     def small_jpeg(self) -> bytes:
-        """Return the picture as JPEG, at most 768 pixels wide and high.
-
-        Raises
-        ------
-        LoadError
-            As `image`.
-        """
+        """Return the picture as JPEG, at most 768 pixels wide and high."""
         return as_jpeg(self.image(), (_SMALL, _SMALL))
 
 
@@ -125,13 +113,7 @@ class EncodedScreenshot(Screenshot):
         return self._open(decode=True)
 
     def png(self) -> bytes:
-        """Return the stored bytes if they are PNG already and not too large.
-
-        Raises
-        ------
-        LoadError
-            As `image`; the stored bytes themselves are not decoded.
-        """
+        """Return the stored bytes if they are PNG already and not too large."""
         is_png = self._open(decode=False).format == "PNG"
         return self.data if is_png else super().png()
 

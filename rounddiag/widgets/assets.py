@@ -68,4 +68,5 @@ def theme_css() -> str:
 
 
 def _colors(theme: Theme) -> str:
-    return ";".join(f"--{name}:{color}" for name, color in list_colors(theme).items())
+    colors = {**list_colors(theme), "worse": theme.changes[1]}
+    return ";".join(f"--{name}:{color}" for name, color in colors.items())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from rounddiag.batch import Batch
+from rounddiag.batch.address import Address
 from rounddiag.errors import FrameError
 from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run, run_in
@@ -57,7 +58,8 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
         (its name) with another `limit`. The sample: `scope` of the token plot
         (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
         actions, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
-        `step`.
+        `step`. `at="step 40 / task-08/1 / r3 / t17"`, the address of a place, is short
+        for `current`, and for `step` of a run.
 
     Returns
     -------
@@ -99,23 +101,38 @@ def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: 
     True
     >>> explorer.close()
     """
+    at = state.pop("at", None)
+    address = None if at is None else Address.parse(at)
+    steps, batches = None, dict[str, Batch]()
     if isinstance(batch, str | os.PathLike):
         batch = run_in(batch) or batch
     if isinstance(batch, Run):
-        steps = StepLine(batch, state.pop("step", None))
+        steps = StepLine(batch, state.pop("step", address and address.step))
         one = batch.batch(steps.step)
-        return Explorer({batch_name(one): one}, steps, **state)
-    if isinstance(batch, Proof):
+        batches = {batch_name(one): one}
+    elif isinstance(batch, Proof):
         a, b = batch.pair
-        return Explorer({"proof": batch.batch}, **{"a": a, "b": b, **state})
-    return Explorer(open_batches(batch), **state)
+        batches, state = {"proof": batch.batch}, {"a": a, "b": b, **state}
+    else:
+        batches = open_batches(batch)
+    if address is not None:
+        is_second = state.get("batch") == 1 and len(batches) > 1
+        place = address.locate([*batches.values()][is_second])
+        keys = ("sample", "round", "token")
+        known = {
+            key: one for key, one in zip(keys, place, strict=True) if one is not None
+        }
+        state = {**state, "current": known}
+    return Explorer(batches, steps, **state)
 
 
 def _spell_out_options() -> Signature:
     """Return the signature of `explore` with the entries of a state as options."""
     plain = signature(explore)
     options = [*signature(State).parameters.values()]
-    options.append(Parameter("step", Parameter.KEYWORD_ONLY, default=None))
+    options += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("step", "at")
+    ]
     first = next(iter(plain.parameters.values())).replace(name="data")
     return plain.replace(parameters=[first, *options])
 
@@ -217,6 +234,11 @@ class Explorer:
     @current.setter
     def current(self, place: Mapping[str, int]) -> None:
         self.state = {"current": {"round": 0, "token": 0, **place}}
+
+    @property
+    def address(self) -> str:
+        """The current token as text: `explore(batch, at=...)` goes there again."""
+        return str(Address.of(self.batch, **self.current))
 
     @property
     def selection(self) -> pd.DataFrame:

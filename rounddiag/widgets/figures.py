@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+import numpy as np
 import pandas as pd
 
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures import (
     plot_compare,
@@ -62,6 +64,7 @@ _LABEL_ABOVE = {
     "yanchor": "bottom",
 }
 _SHORT = 7
+_DECADE = 10
 _NO_MARGINALS = {"marginals": False}
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
@@ -135,10 +138,15 @@ def _key_lines(figure: go.Figure, session: Session) -> list[str]:
 
 
 def token_axes(
-    state: State, theme: ThemeName | None, *, log_probs: bool
+    session: Session, theme: ThemeName | None, *, log_probs: bool
 ) -> dict[str, bytes]:
-    """Return the JSON of a token plot of one token; the page puts its tokens in."""
-    token = {"sample": 0, "round": 0, "token": 0, "position": 0, "diff": 0.0}
+    """Return the JSON of a token plot of one token; the page puts its tokens in.
+
+    Of a batch without a pair of log-probs it is that of one engine's surprise.
+    """
+    state = session.state
+    metric = "diff" if has_pair(session.batch) else "surprise"
+    token = {"sample": 0, "round": 0, "token": 0, "position": 0, metric: 0.0}
     scores = {"old_log_prob": -1.0, "rollout_log_prob": -1.0, "text": ""}
     tokens = pd.DataFrame([{**token, **scores}])
     tokens.attrs["pair"] = [state.a, state.b]
@@ -147,7 +155,8 @@ def token_axes(
         sample=0,
         a=state.a,
         b=state.b,
-        layers={"log_probs": log_probs},
+        metric=metric,
+        layers={"log_probs": log_probs and metric == "diff"},
         theme=theme,
     )
     figure.layout.annotations = ()  # of two rows of numbers: the page writes one
@@ -256,13 +265,32 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
             filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by, found = filtered.by, session.known_diagnosis
-    return plot_rounds(
+    figure = plot_rounds(
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
         onset=found.onset if found and filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
+    )
+    if by is not None and not METRICS[state.metric].is_signed:
+        _set_log_axis(figure)
+    return figure
+
+
+def _set_log_axis(figure: go.Figure) -> None:
+    """Give means of groups the axis of their bars: a few are far above all others."""
+    lines = [np.asarray(one.y, float) for one in figure.data if one.y is not None]
+    sizes = np.concatenate([np.empty(0), *lines])
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    is_wide = len(sizes) > 0 and sizes.max() >= _DECADE * sizes.min()
+    figure.update_layout(
+        yaxis={
+            "type": "log",
+            "rangemode": "normal",
+            "dtick": 1 if is_wide else "D2",  # decades, or 1, 2 and 5
+            "tickformat": ".1~g",
+        }
     )
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured, metrics_of
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.findings import View, diagnose, known_diagnosis
+from rounddiag.findings.view import most_to_see
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import filter_batch, nothing_kept
@@ -89,7 +91,12 @@ class Session:
         self.options = options if self.pair is None else self.pair.options(options)
         # Without a pair of log-probs the overview shows what there is.
         metric = self.options[0]["metric"][0][0]
-        initial = {"metric": metric} if self.pair is None else self.pair.initial_state
+        initial: dict[str, Any] = {"metric": metric}
+        if not has_pair(self.batches[0]):
+            orders = self.options[0]["order"]
+            initial["order"] = "reward" if "reward" in orders else "rounds"
+        if self.pair is not None:
+            initial = self.pair.initial_state
         state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
@@ -408,10 +415,6 @@ def _find_fates(
     return find_fates(batches[batch], correction, a, b)
 
 
-# What is as good to look at as the largest |diff|, if it has screenshots.
-_TIED = 0.5
-
-
 def first_with_tokens(found: Diagnosis) -> int | None:
     """Return the number of the first finding that some tokens show, and not all."""
     numbers = (
@@ -430,11 +433,8 @@ def evidence_place(finding: Finding) -> Place | None:
 
 
 def worst_of(view: View, index: Array) -> Place:
-    """Return the token with the largest |diff| of some tokens of a view.
-
-    Among those with at least half of it, one of a sample with screenshots comes first.
-    """
-    worst = index[_most(view.abs_diff[index], view.sample[index], view.batch)]
+    """Return the token to look at first of some tokens of a view."""
+    worst = view.worst(index)
     return Place(
         sample=int(view.sample[worst]),
         round=int(view.round[worst]),
@@ -442,21 +442,11 @@ def worst_of(view: View, index: Array) -> Place:
     )
 
 
-def _most(size: Array, sample: Array, batch: Batch) -> int:
-    """Return which size is the largest; of tied ones, one with screenshots."""
-    known = np.nan_to_num(size, nan=-1.0)
-    if batch.images is not None:
-        has_shots = np.array([bool(shots) for shots in batch.images])[sample]
-        is_tied = has_shots & (known >= _TIED * known.max())
-        known = np.where(is_tied, known, -2.0) if is_tied.any() else known
-    return int(np.argmax(known))
-
-
 def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
     """Return the worst of some rounds; of tied ones, one with screenshots."""
     if rounds.empty:
         return rounds
-    at = _most(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)
+    at = most_to_see(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)
     return rounds.iloc[[at]]
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CALLS: dict[str, Callable[[Any], object]] = {
     "attach": lambda data: rd.attach(data, "ref", {}),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,6 @@ from rounddiag.batch.turns import piece_texts, split_text
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHOT = EncodedScreenshot(data=b"")
 TURNS: list[list[tuple[Any, ...]]] = [

@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from rounddiag.capture import Recorder
 from tests.benchmarks.core import NUM_ROUNDS, make
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REPEATS = 30
 PROMPT = 1024

@@ -10,18 +10,14 @@ found is counted within two steps.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.runs.change_points import find_changes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag._typing import Array
 
 NUM_ROUNDS, SPREAD = 8, 0.3
 

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.core import round_and_token_frames, take_runs
 from rounddiag.core.aggregation import run_quantiles
 from rounddiag.core.sums import sum_rounds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pandas as pd
 
 REPEATS = 9
 PATIENCE = 3.0  # seconds a stage, once it ran three times

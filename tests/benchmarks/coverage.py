@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from rounddiag.stats.intervals import Resampling, ratio_interval
 
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 EFFECT, TAIL = 0.8, 1.5  # standard deviations of the logarithms
 LENGTHS = np.arange(20, 120)

@@ -10,7 +10,7 @@ intervals that cover the difference, in percent; its standard error with 1000 ba
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from rounddiag.stats.difference_interval import difference_interval
 from rounddiag.stats.intervals import Resampling
 from tests.benchmarks.coverage import CASES, Round
 
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 FACTOR, NOISE = 1.5, 0.5
 

@@ -13,21 +13,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Locator, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, ARTEFACTS, ROOT, find_browser
 from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Locator
 
 # Samples, rounds and generated tokens of each sample.
 CASES = {

@@ -19,23 +19,20 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
+from typing_extensions import Self
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.scorer import Scorer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-    from typing_extensions import Self
-
-    from rounddiag.batch import Batch
 
 SAMPLES, ROUNDS, WRITTEN, OBSERVED, SYSTEM, PROMPT = 16, 3, 80, 80, 60, 120
 OPEN, SIZE = 1, 49_152

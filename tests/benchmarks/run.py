@@ -26,20 +26,17 @@ import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 import rounddiag as rd
 from tests.benchmarks.core import make
 from tests.runs.ray_nodes import node_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def seconds(

@@ -14,10 +14,11 @@ from __future__ import annotations
 import copy
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import rounddiag as rd
 from rounddiag.core.divergence import MEASURES
@@ -25,9 +26,6 @@ from sample_data.synthetic.chat import PROCESSOR
 from sample_data.synthetic.checkpoint import load_agent
 from sample_data.synthetic.model import PATCHES
 from sample_data.synthetic.score import token_log_probs
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 DATA = Path(__file__).parents[2] / "sample_data"
 NUM_SAMPLES = 16

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
+import rounddiag as rd
 from tests.browser.explored import CELLS, Explored, faulty
 from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
 from tests.browser.server import PATIENCE_SECONDS, answer_without_delay, jupyterlab
 from tests.browser.text_boxes import FigurePage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Browser
-
-    import rounddiag as rd
 
 ROOT = Path(__file__).parents[2]
 ARTEFACTS = ROOT / "tests" / "artefacts"

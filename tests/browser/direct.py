@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.view import error_payload
+from tests.browser.lab import ask
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class DirectPage:
     def notify(self, name: str, **facts: object) -> None:
         """Tell the page, as `PageWidget.notify` does."""
         message = _packed({"kind": "notify", "name": name, **facts})
-        self.page.evaluate("message => tell(message)", message)
+        ask(self.page, "message => tell(message)", message)
 
     @property
     def node(self) -> Locator:
@@ -113,7 +114,7 @@ class DirectPage:
 
     def set_theme(self, theme: str) -> None:
         light = str(theme == "light").lower()
-        self.page.evaluate(f"document.body.dataset.jpThemeLight = '{light}'")
+        ask(self.page, f"document.body.dataset.jpThemeLight = '{light}'")
         self.settle()
 
     def settle(self) -> None:
@@ -122,9 +123,10 @@ class DirectPage:
         expect(self.node).to_have_attribute("aria-busy", "false")
         expect(self.page.locator("[data-drawing]")).to_have_count(0)
         expect(self.node.get_by_text("diagnosing…")).to_have_count(0)
-        self.page.evaluate(
+        ask(
+            self.page,
             "() => new Promise(done => requestAnimationFrame(() =>"
-            " requestAnimationFrame(() => requestAnimationFrame(done))))"
+            " requestAnimationFrame(() => requestAnimationFrame(done))))",
         )
 
     def resize(self, width: int, height: int) -> None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 import rounddiag as rd
 from tests.browser.explorers import explorer, rest, waits_for
+from tests.browser.lab import LabNotebook
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pandas as pd
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
-
-    Point = tuple[float, float]
+Point = tuple[float, float]
 
 CELLS = (
     "import rounddiag as rd",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
-from tests.browser.lab import KERNEL
+from tests.browser.lab import KERNEL, ask
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def rest(lab: LabNotebook, *, was_asked: bool = False) -> None:
 
     After an answer of `lab.value`, what Python sent before it is on the page.
     """
-    lab.page.evaluate(_REST, [KERNEL, _CALM_FRAMES, was_asked])
+    ask(lab.page, _REST, [KERNEL, _CALM_FRAMES, was_asked])
     expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
 
 
@@ -101,7 +101,7 @@ def waits_until(is_so: Callable[[], bool]) -> None:
 
 def switch_saving(lab: LabNotebook) -> None:
     """Have JupyterLab save the state of widgets, or no longer."""
-    lab.page.evaluate("name => jupyterapp.commands.execute(name)", _SAVING)
+    ask(lab.page, "name => jupyterapp.commands.execute(name)", _SAVING)
 
 
 def saved(lab: LabNotebook, path: Path) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from playwright.sync_api import Locator
 
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 # For a figure to follow its box, which JupyterLab's renderer observes.
 _PATIENCE_SECONDS = 20

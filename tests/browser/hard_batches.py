@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from rounddiag import Batch
 from tests.batches import padded, random_log_probs
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 HOSTILE = "<script>alert(1)</script>"
 NUM_NAMED = 24

@@ -12,7 +12,7 @@ from tests.browser.server import PATIENCE_SECONDS, TOKEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser, Locator, Page
 
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -56,6 +56,24 @@ _EVALUATE = """async ([kernel, expression]) => {
 }"""
 
 
+# A page that never answers would hold a test for ever: `evaluate` has no limit.
+_LIMITED = """async harnessArg => {{
+  const harnessLate = new Promise((_, fail) => setTimeout(
+    () => fail(new Error('the page has not answered within {seconds} s')),
+    1000 * {seconds}));
+  const harnessAsked = {code};
+  const isCall = typeof harnessAsked === 'function';
+  return Promise.race([isCall ? harnessAsked(harnessArg) : harnessAsked, harnessLate]);
+}}"""
+
+
+def ask(
+    page: Page, code: str, arg: object = None, seconds: float = PATIENCE_SECONDS
+) -> Any:
+    """Evaluate JavaScript in a page, for no longer than the harness waits."""
+    return page.evaluate(_LIMITED.format(code=code, seconds=seconds), arg)
+
+
 class LabNotebook:
     """One notebook in one page, with everything that the page asked the network for."""
 
@@ -79,14 +97,14 @@ class LabNotebook:
         place = f"/lab/workspaces/{uuid4().hex}/tree/{notebook}"
         self.page.goto(f"{self._address}{place}?token={TOKEN}&reset")
         self.wait_for_kernel()
-        self.page.evaluate(_HIDE_SIDE_BAR)
+        ask(self.page, _HIDE_SIDE_BAR)
 
     def open_next(self, notebook: str, *, own_kernel: bool = False) -> None:
         """Open another notebook here, on the kernel of the last one or its own."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
-        self.page.evaluate(_HIDE_SIDE_BAR)
-        kernel = None if own_kernel else self.page.evaluate(f"({{ id: {KERNEL}.id }})")
-        self.page.evaluate(_OPEN, [notebook, kernel])
+        ask(self.page, _HIDE_SIDE_BAR)
+        kernel = None if own_kernel else ask(self.page, f"({{ id: {KERNEL}.id }})")
+        ask(self.page, _OPEN, [notebook, kernel])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)
         self.requests.clear()
         self.console_errors.clear()
@@ -97,7 +115,7 @@ class LabNotebook:
             self._shut_down()
         else:
             self.value(_FORGET)
-        self.page.evaluate(_CLOSE)
+        ask(self.page, _CLOSE)
 
     def wait_for_kernel(self) -> None:
         self.page.wait_for_function(
@@ -110,7 +128,8 @@ class LabNotebook:
 
     def run_cell(self, index: int) -> None:
         """Run one cell."""
-        self.page.evaluate(
+        ask(
+            self.page,
             "index => { jupyterapp.shell.currentWidget.content.activeCellIndex ="
             " index; }",
             index,
@@ -118,7 +137,7 @@ class LabNotebook:
         self._run("notebook:run-cell", PATIENCE_SECONDS)
 
     def _run(self, command: str, timeout_seconds: float) -> None:
-        self.page.evaluate(_RUN, command)
+        ask(self.page, _RUN, command)
         self.page.wait_for_function(
             f"() => globalThis.rounddiagRan && {KERNEL}.status === 'idle'",
             timeout=timeout_seconds * 1000,
@@ -126,14 +145,15 @@ class LabNotebook:
 
     def command(self, name: str, **arguments: object) -> None:
         """Start a command of JupyterLab without waiting for it."""
-        self.page.evaluate(
+        ask(
+            self.page,
             "([name, given]) => { jupyterapp.commands.execute(name, given); }",
             [name, arguments],
         )
 
     def value(self, expression: str) -> Any:
         """Evaluate Python in the kernel; the value travels as JSON."""
-        answer = self.page.evaluate(_EVALUATE, [KERNEL, expression])
+        answer = ask(self.page, _EVALUATE, [KERNEL, expression])
         if answer is None or answer["status"] != "ok":
             msg = f"`{expression}` failed in the kernel: {answer}"
             raise RuntimeError(msg)
@@ -162,9 +182,10 @@ class LabNotebook:
 
     def settle(self) -> None:
         """Wait two frames: what was asked of the page is on the screen then."""
-        self.page.evaluate(
+        ask(
+            self.page,
             "() => new Promise(done =>"
-            " requestAnimationFrame(() => requestAnimationFrame(done)))"
+            " requestAnimationFrame(() => requestAnimationFrame(done)))",
         )
 
     @property
@@ -175,12 +196,12 @@ class LabNotebook:
     @property
     def errors(self) -> list[str]:
         """What ended a cell, such as `ValueError: went wrong`."""
-        return list(self.page.evaluate(_ERRORS))
+        return list(ask(self.page, _ERRORS))
 
     @property
     def num_figures(self) -> int:
         """How many outputs are plotly figures, on the screen or not."""
-        return int(self.page.evaluate(_COUNT_FIGURES))
+        return int(ask(self.page, _COUNT_FIGURES))
 
     @property
     def strangers(self) -> list[str]:
@@ -199,11 +220,9 @@ class LabNotebook:
 
     def close(self) -> None:
         """End the kernel and the page."""
-        if self.page.evaluate(f"() => Boolean(globalThis.jupyterapp && {KERNEL})"):
+        if ask(self.page, f"() => Boolean(globalThis.jupyterapp && {KERNEL})"):
             self._shut_down()
         self.page.close()
 
     def _shut_down(self) -> None:
-        self.page.evaluate(
-            "() => jupyterapp.shell.currentWidget.sessionContext.shutdown()"
-        )
+        ask(self.page, "() => jupyterapp.shell.currentWidget.sessionContext.shutdown()")

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 import rounddiag as rd
+from rounddiag import Batch
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded, random_log_probs
 from tests.browser.hard_batches import with_rounds, without_numbers, words
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 HOSTILE = (
     "<script>document.title='taken'</script>",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
+from tests.browser.lab import ask
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ class PartsPage:
         """Send a value as the kernel would, and keep it by a name in the page."""
         plain, buffers = serialize(value)
         texts = [b64encode(buffer).decode() for buffer in buffers]
-        self.page.evaluate(_KEEP, [name, plain, texts])
+        ask(self.page, _KEEP, [name, plain, texts])
 
     def run(self, code: str) -> Any:
         """Run a few lines in the page."""
-        return self.page.evaluate(f"async () => {{ {code} }}")
+        return ask(self.page, f"async () => {{ {code} }}")
 
     @property
     def said(self) -> list[list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,9 +12,6 @@ from PIL import Image, ImageDraw
 import rounddiag as rd
 from rounddiag.text import pieces, roles
 from rounddiag.vision import EncodedScreenshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NUM_SAMPLES, NUM_ROUNDS, NUM_RANKS = 128, 25, 16
 RANK, FIRST_ROUND = 3, 5

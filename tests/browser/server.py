@@ -9,12 +9,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+from pathlib import Path
 
 TOKEN = "test"  # noqa: S105 - guards nothing but the tests' own server
 BASE_URL = "/user/x"  # as JupyterHub has it

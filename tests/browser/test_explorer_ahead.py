@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
@@ -12,14 +15,7 @@ from tests.browser.conftest import ROOT
 from tests.browser.explored import Explored, at, worst
 from tests.browser.explorers import IMPORTS, waits_until
 from tests.browser.hard_batches import with_rounds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    import pandas as pd
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 NUM = 1000
 POOL = 3  # samples that share a row

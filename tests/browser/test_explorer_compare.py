@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from rounddiag.figures._parts.labels import format_number
 from tests.browser.conftest import ROOT
@@ -15,14 +17,7 @@ from tests.browser.explorers import (
     press,
     waits_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook, Theme
+from tests.browser.lab import LabNotebook, Theme
 
 NAME = "compare.ipynb"
 FIRST, SECOND = "healthy.parquet", "image_window.parquet"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 import rounddiag as rd
 from rounddiag.core.weights import token_weights
 from rounddiag.schema import CORRECTIONS
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser
 
 # The place of a token with a ratio of 0.00017.
 START = {"sample": 28, "round": 3, "token": 9}

@@ -88,8 +88,9 @@ def test_a_fact_of_the_sample_filters_by_it_and_takes_it_back(page: DirectPage) 
     groups = page.explorer.batch.group_ids
     assert groups is not None
     group = groups[START["sample"]]
-    mates = chips[0]
-    assert mates.startswith(f"3 others of {group}: ")
+    assert chips[0].startswith("reward ")
+    assert [one.partition(" ")[0] for one in chips[1:3]] == ["status", "rank"]
+    assert chips[3].startswith(f"3 others of {group}: ")
     assert {"rank 3", f"group_id {group}"} <= {*chips}
     page.find(".rdx-chip[data-name=rank]").click()
     knows(page, filter={"rank": [3]})
@@ -129,6 +130,8 @@ def test_one_box_goes_to_samples_rounds_tokens_ids_and_texts(page: DirectPage) -
         ("r2", {"sample": 9, "round": 2}),
         ("t3", {"sample": 9, "round": 2, "token": 3}),
         (ids[3], {"sample": 3}),
+        (f"{ids[4]} / r1 / t2", {"sample": 4, "round": 1, "token": 2}),
+        ("step 1584 / sample 5 / r1 / t3", {"sample": 5, "round": 1, "token": 3}),
     ):
         go_to(page, text)
         page.settle()
@@ -254,7 +257,7 @@ def test_a_note_is_listed_marked_and_kept_in_the_state(page: DirectPage) -> None
     expect(page.find(".rdx-chunk > .rdx-noted")).to_have_count(1)
     page.node.get_by_role("tab", name="Notes", exact=True).click()
     expect(page.find(".rdx-list-notes [data-row]")).to_have_text(
-        "<b>wrong</b> digit312"
+        "<b>wrong</b> digitstep 1584 / task-00/3 / r1 / t2"
     )
     page.press("p")
     expect(field).to_have_value("")
@@ -288,7 +291,9 @@ def test_rounds_and_samples_have_notes_too_by_keyboard_alone(page: DirectPage) -
     rows = page.find(".rdx-list-notes [data-row]")
     if not rows.count():
         page.node.get_by_role("tab", name="Notes", exact=True).click()
-    expect(rows).to_have_text(["of the round31", "of the sample3"])
+    expect(rows).to_have_text(
+        ["of the roundstep 1584 / task-00/3 / r1", "of the samplestep 1584 / task-00/3"]
+    )
     page.press("j")
     expect(head).to_have_count(0)
     rows.first.click()
@@ -319,7 +324,7 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
     expect(articles.nth(1)).to_have_attribute(
         "aria-label", f"sample {mates[0]}, round 0"
     )
-    articles.nth(3).locator("button").click()
+    articles.nth(3).locator(".rdx-card").click()
     expect(page.find(".rdx-title")).to_contain_text(f"Sample {mates[0]} ·")
     expect(page.find(".rdx-sheet")).to_be_hidden()
 

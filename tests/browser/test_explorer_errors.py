@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from rounddiag.figures._parts.canvas import DARK, LIGHT
 from tests.browser.conftest import ROOT
@@ -17,14 +18,7 @@ from tests.browser.explorers import (
     waits_for,
     waits_until,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook, Theme
+from tests.browser.lab import LabNotebook, Theme
 
 NAME = "errors.ipynb"
 SLOW = 28

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.canvas import LIGHT
-from tests.browser.explored import at
+from tests.browser.explored import Explored, at
 from tests.browser.explorers import waits_for
-
-if TYPE_CHECKING:
-    from tests.browser.explored import Explored
 
 NOTHING = "the filter keeps no token"
 

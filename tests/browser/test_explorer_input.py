@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import IMPORTS, press
+from tests.browser.lab import LabNotebook
 from tests.browser.odd_batches import HOSTILE, odd_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
 
 NAME = "input.ipynb"
 CELLS = [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
-from tests.browser.explored import worst
+from tests.browser.explored import Explored, worst
 from tests.browser.explorers import waits_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
-    from tests.browser.explored import Explored
 
 _CELLS = """() => {
   const { content } = jupyterapp.shell.currentWidget;

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import FloatRect, Locator
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import IMPORTS, explorer, waits_for, waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import FloatRect, Locator
-
-    from tests.browser.lab import LabNotebook, Theme
+from tests.browser.lab import LabNotebook, Theme
 
 CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
 PANES = ["Rounds", "Samples", "Sample", "Tokens", "Text", "Screenshot", "Token"]

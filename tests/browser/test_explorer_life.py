@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import (
@@ -16,15 +18,7 @@ from tests.browser.explorers import (
     saved,
     waits_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 NAME = "life.ipynb"
 CELLS = [

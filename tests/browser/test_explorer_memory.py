@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import IMPORTS, explorer, waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 NAME = "memory.ipynb"
 NUM_AT_ONCE = 3

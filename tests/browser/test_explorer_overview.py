@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.wording import with_minus
-from tests.browser.explored import at, traces, worst
+from tests.browser.explored import Explored, at, traces, worst
 from tests.browser.explorers import waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pandas as pd
-    from playwright.sync_api import Locator
-
-    from tests.browser.explored import Explored
 
 LN_2 = float(np.log(2))
 METRICS = {

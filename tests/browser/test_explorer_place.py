@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 import rounddiag
 from rounddiag import explore, open_run
@@ -16,11 +17,6 @@ from rounddiag.widgets.session import evidence_place
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 from tests.browser.explorers import waits_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
 
 IMAGE_WINDOW = ROOT / "sample_data" / "image_window.parquet"
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from rounddiag import explore
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser
 
 # Whether it is on top at its corners and its middle, and nothing in it has to be
 # scrolled to.

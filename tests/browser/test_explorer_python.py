@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from tests.browser.explored import CELLS
+from tests.browser.explored import CELLS, Explored
 from tests.browser.explorers import explorer, waits_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    import pandas as pd
-
-    from tests.browser.explored import Explored
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -10,12 +12,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import ROOT
 from tests.browser.explored import at
 from tests.browser.explorers import IMPORTS, explorer, press, rest, waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 # Notes what the page asks for, from the first request on.
 _EXPLORER = """current = {"sample": 20, "round": 0}

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import explorer, press, rest, waits_for, waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 # Twenty steps of the small run, half of them before its fault.
 CELLS = [

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures.colored_text import token_classes
-from tests.browser.explored import at, worst
+from tests.browser.explored import Explored, at, worst
 from tests.browser.explorers import waits_for
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from playwright.sync_api import Locator
-
-    from tests.browser.explored import Explored
 
 # A sample that clicks, scrolls and types, with 8 rounds.
 SAMPLE = 35

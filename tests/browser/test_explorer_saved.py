@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.explorers import (
@@ -16,15 +19,7 @@ from tests.browser.explorers import (
     switch_saving,
     waits_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 NAME = "saved.ipynb"
 CELLS = [

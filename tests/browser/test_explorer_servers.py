@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import ARTEFACTS, ROOT
+from tests.browser.explored import Explored
 from tests.browser.explorers import IMPORTS
 from tests.browser.lab import LabNotebook
 from tests.browser.server import BASE_URL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
-
-    from tests.browser.explored import Explored
 
 NAME = "explorer.ipynb"
 CELLS = [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import explorer, rest, waits_until
+from tests.browser.lab import LabNotebook
 from tests.browser.planted import FIRST_ROUND, NUM_RANKS, NUM_SAMPLES, RANK
 from tests.browser.test_explorer_layout import (
     AREA,
@@ -16,14 +18,6 @@ from tests.browser.test_explorer_layout import (
     box_of,
     is_inside,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook
 
 CELLS = [
     f"""import sys

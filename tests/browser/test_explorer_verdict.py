@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from playwright.sync_api import Browser
 
 from rounddiag import explore
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.direct import DirectPage
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 
 def test_the_verdict_has_its_headline_and_what_is_next(chromium: Browser) -> None:

@@ -74,7 +74,7 @@ def test_full_window_after_two_sizes_has_all_panes(lab: LabNotebook) -> None:
         press(lab, "Escape")
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_sequence_of_actions_loses_a_pane(lab: LabNotebook, seed: int) -> None:
     found, chosen = explorer(lab), random.Random(seed)  # noqa: S311 - not a secret
     flip = "() => { const { dataset } = document.body;"
@@ -86,7 +86,8 @@ def test_no_sequence_of_actions_loses_a_pane(lab: LabNotebook, seed: int) -> Non
         lambda: found.get_by_role("tab", name="Tokens", exact=True).click(),
         lambda: press(lab, chosen.choice("jknp")),
     ]
-    done = [chosen.randrange(len(actions)) for _ in range(6)]
+    press(lab, "Shift+F")  # full window, and then anything
+    done = [chosen.randrange(len(actions)) for _ in range(10)]
     for at in done:
         actions[at]()
         lab.settle()

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import IMPORTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Locator
-
-    from tests.browser.lab import LabNotebook, Theme
+from tests.browser.lab import LabNotebook, Theme
 
 # Without a theme, and with a place for one.
 PLOTS = (

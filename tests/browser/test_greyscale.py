@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -13,12 +14,8 @@ import rounddiag as rd
 from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from tests.batches import padded
+from tests.browser.text_boxes import FigurePage
 from tests.figures.pictures import Array, ink, lightness, list_colors, pixels, without
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from tests.browser.text_boxes import FigurePage
 
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8

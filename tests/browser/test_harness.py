@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Error
 
 from tests.browser.figures import drawn_figures
+from tests.browser.lab import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +33,12 @@ def lab(
     with next_cells("bad.ipynb", *CELLS) as opened:
         opened.run_all()
         yield opened
+
+
+def test_a_page_that_never_answers_ends_a_test(lab: LabNotebook) -> None:
+    with pytest.raises(Error, match=r"has not answered within 0\.2 s"):
+        ask(lab.page, "() => new Promise(() => {})", seconds=0.2)
+    assert ask(lab.page, "async one => one + 1", 1) == 2
 
 
 def test_a_traceback_is_seen(lab: LabNotebook) -> None:

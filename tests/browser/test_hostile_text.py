@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import explorer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook
 
 SETUP = """import sys
 sys.path.insert(0, {root!r})

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.figures import drawn_figures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.browser.lab import LabNotebook, Theme
+from tests.browser.lab import LabNotebook, Theme
 
 NOTEBOOKS = sorted(
     path.name for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from playwright.sync_api import Browser
 
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.explorers import waits_until
 from tests.browser.lab import LabNotebook
 from tests.browser.server import free_port, running, server_arguments
 from tests.browser.test_explorer_layout import box_of, is_inside
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 COMMAND = Path(sys.executable).with_name("rounddiag")
 FILE = ROOT / "sample_data" / "image_window.parquet"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Locator, expect
 
 import rounddiag as rd
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.requests import describe_batch
 from rounddiag.widgets.state import State, available_options
 from tests.browser.parts import PartsPage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Locator
 
 SHOW = """
 said.length = 0;

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 from rounddiag.figures._parts.labels import format_number
 from tests.browser.contrast import pale_texts
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 SCRIPT = "<script>globalThis.ran = 1</script>"
 IMAGE = "<img src=x onerror='globalThis.ran = 1'>"

@@ -209,6 +209,30 @@ def rows_of(page: PartsPage) -> list[list[str]]:
     return [[text.strip() for text in row] for row in cells]  # decimals are aligned
 
 
+def test_a_filter_changes_the_means_of_the_cards(page: PartsPage) -> None:
+    rounds = [
+        round_of(0, ["a", "b"], [0.25, 0.75], round=0),
+        round_of(2, ["c"], [0.1], round=1),
+    ]
+    page.keep("sample", sample_of(["a", "b", "c"], [0.25, 0.75, 0.1], rounds=rounds))
+    page.run("strip.show(sample, null); strip.setKept(Uint8Array.of(0, 1, 0));")
+    assert page.texts(".rdx-card-value") == ["0.75", "none kept"]
+    title = page.find(".rdx-card").first.get_attribute("title")
+    assert title == "round 0: wait; mean |diff| 0.75 nat of what the filter keeps"
+    page.run("strip.setKept(null);")
+    assert page.texts(".rdx-card-value") == ["0.5", "0.1"]
+
+
+def test_the_head_of_a_column_is_whole_where_there_is_room(page: PartsPage) -> None:
+    rows = {**TOKENS, "columns": [{"head": "mean |diff| [nat]", "kind": "number"}]}
+    rows["columns"][0]["values"] = [1.0, 2.0]
+    page.keep("found", rows)
+    page.run("await lists.toggle(true, 'rounds'); await lists.refresh();")
+    head = page.find(".rdx-list-head > .rdx-cell")
+    head.wait_for()
+    assert head.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
 def test_each_row_of_a_list_leads_somewhere(page: PartsPage) -> None:
     page.keep("found", TOKENS)
     page.run("lists.toggle(true, 'tokens');")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 SHOW = """
 said.length = 0;
-globalThis.screens = screenViewer({onWanted: say('wanted'), onFrame: say('frame')});
+globalThis.screens = screenViewer({onWanted: say('wanted'), onFrame: say('frame'),
+  onSample: say('sample')});
 document.querySelector('.rdx').replaceChildren(screens.node);"""
 # Where a shape is, as shares of the picture under it, and how wide in pixels.
 PLACE = """selector => {
@@ -218,6 +219,24 @@ def test_a_round_without_a_new_screenshot_says_so(page: PartsPage) -> None:
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 0])
     show(page, sample, 1, shot(0))
     assert page.texts(".rdx-screens > .rdx-empty") == ["Same screenshot as round 0."]
+
+
+def test_a_sample_without_screenshots_leads_to_one_that_has_some(
+    page: PartsPage,
+) -> None:
+    sample = {**rounds_of(action("wait"), shots=[None]), "sample": 4}
+    show(page, {**sample, "with_screenshots": [1, 7, 9]}, 0)
+    said = page.find(".rdx-screens > .rdx-empty")
+    assert said.text_content() == (
+        "This sample has no screenshots; 3 others of the batch have some."
+    )
+    said.get_by_role("button", name="3 others of the batch").click()
+    assert page.said == [["sample", 7]]  # the next one
+    show_first = {**sample, "with_screenshots": [1]}
+    show(page, show_first, 0)
+    assert "1 other of the batch has some" in (said.text_content() or "")
+    said.get_by_role("button").click()
+    assert page.said == [["sample", 1]]
 
 
 def test_screenshots_without_a_round_are_counted(page: PartsPage) -> None:

@@ -12,7 +12,7 @@ import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures.colored_text import SCALE, token_classes
 from rounddiag.widgets.sample_view import sample_payload
-from tests.browser.explorer_data import sample_of
+from tests.browser.explorer_data import action, sample_of
 from tests.browser.parts import PartsPage
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ globalThis.text = tokenText({onToken: say('token'), onObservation: async (...ran
 document.querySelector('.rdx').replaceChildren(text.key, text.node);
 text.show(sample, Math.LN2);"""
 SPANS = ".rdx-chunk > span"
+WEIGHT = "node => getComputedStyle(node).fontWeight"
 HALF_SEEN = """const scroller = document.querySelector('.rdx-scroller');
 const { top } = scroller.getBoundingClientRect();
 return [...scroller.querySelectorAll('.rdx-round-head')]
@@ -225,6 +226,105 @@ def test_text_that_was_left_out_is_said(page: PartsPage) -> None:
     show(page, sample)
     said = "The file was saved without text: each square is a token."
     assert page.texts(".rdx-text-notes > .rdx-empty") == [said]
+
+
+def of_roles(*parts: tuple[str, list[str]], **others: Any) -> Sample:
+    """A sample of one round whose tokens have these roles."""
+    pieces = [piece for _, found in parts for piece in found]
+    sample = sample_of(pieces)
+    sample["tokens"]["role"] = [role for role, found in parts for _ in found]
+    sample["rounds"][0] |= {"action": action("click"), **others}
+    return sample
+
+
+def test_the_action_is_apart_from_a_thought_that_folds(page: PartsPage) -> None:
+    parts = [("thought", ["I ", "see."]), ("special", ["</t>"]), ("action", ["go"])]
+    show(page, of_roles(*parts, ("syntax", ["()"])))
+    head = page.find(".rdx-round-action")
+    assert (head.text_content(), head.evaluate(WEIGHT)) == ("click", "600")
+    assert page.texts(".rdx-thought") == ["I·see.</t>"]
+    action_ = page.find(".rdx-action")
+    assert (action_.text_content(), action_.evaluate(WEIGHT)) == ("go()", "600")
+    page.find(".rdx-fold").click()
+    assert not page.find(".rdx-thought").is_visible()
+    page.run("text.mark(0, 1);")  # a token of it
+    assert page.find(".rdx-thought").is_visible()
+    page.run("text.foldAll();")
+    assert not page.find(".rdx-thought").is_visible()
+    page.run("text.foldAll();")
+    assert page.find(".rdx-thought").is_visible()
+
+
+def test_a_text_that_is_no_action_is_shown_with_the_reason(page: PartsPage) -> None:
+    nothing = action("unknown", written="clik(3)", why="`clik` is no action")
+    sample = of_roles(("thought", ["clik", "(3)"]), action=nothing)
+    show(page, sample)
+    assert page.texts(".rdx-failed") == ["no action: clik is no actionclik(3)"]
+    assert page.find(".rdx-failed q").text_content() == "clik(3)"
+    assert page.find(".rdx-thought").count() == 0  # there is nothing else to read
+    assert not page.find(".rdx-fold").is_visible()
+
+
+def test_the_end_and_what_was_recorded_of_a_round_are_in_place(
+    page: PartsPage,
+) -> None:
+    facts = [
+        {"name": "env", "text": "2 s", "is_main": True, "is_error": False},
+        {"name": "parse error", "text": "<b>", "is_main": True, "is_error": True},
+        {"name": "version", "text": "7", "is_main": False, "is_error": False},
+    ]
+    end = {
+        "facts": [
+            {"name": "status", "text": "truncated", "is_error": False},
+            {"name": "error", "text": "no\nanswer", "is_error": True},
+        ],
+        "last": "wait",
+    }
+    show(page, {**of_roles(("thought", ["a"]), facts=facts), "end": end})
+    assert page.texts(".rdx-round-facts > span") == ["env 2 s"]
+    line = page.find(".rdx-round-facts").get_attribute("title")
+    assert line == "env 2 s\nparse error <b>\nversion 7"
+    assert page.texts(".rdx-round > .rdx-failed") == ["parse error <b>"]
+    assert page.texts(".rdx-end > p") == [
+        "status truncated",
+        "error no↵\nanswer",
+        "last action: wait",
+    ]
+    show(page, {**sample_of(["a"]), "end": {"facts": [], "last": ""}})
+    said = ["The file does not say how the episode ended."]
+    assert page.texts(".rdx-end > p") == said
+
+
+def test_observations_are_read_in_place(page: PartsPage) -> None:
+    long = "\n".join(f"line {number}" for number in range(20))
+    error = f"Traceback (most recent call last):\n{long}"
+    turns = [
+        {"role": "tool", "text": error, "num_images": 0},
+        {"role": "user", "text": "<b>now</b>", "num_images": 2},
+    ]
+    gap = {"start": 0, "stop": 9, "before": 0, "num_tokens": 9, "num_image_tokens": 3}
+    show(page, {**sample_of(["a"]), "gaps": [{**gap, "turns": turns, "rest": []}]})
+    tool, user = page.find(".rdx-turn").all()
+    assert user.text_content() == "user <b>now</b>2 pictures"
+    assert "rdx-failed" in (tool.get_attribute("class") or "")
+    assert "rdx-failed" not in (user.get_attribute("class") or "")
+    words = tool.locator(".rdx-words-of-turn")
+    height = "one => one.getBoundingClientRect().height"
+    short = words.evaluate(height)
+    tool.get_by_role("button", name="whole text").click()
+    assert words.evaluate(height) > 2 * short
+
+
+def test_a_filter_changes_the_means_that_stand_beside_it(page: PartsPage) -> None:
+    show(page, sample_of(["a", "b", "c"], [0.25, -0.75, math.nan]))
+    facts = page.find(".rdx-round-head > .rdx-facts")
+    assert facts.text_content() == "3 tokens · mean |diff| 0.5 · 1 token not finite"
+    page.run("text.setKept(Uint8Array.of(0, 1, 0));")
+    assert facts.text_content() == "1 of 3 kept · mean |diff| 0.75"
+    page.run("text.setKept(Uint8Array.of(0, 0, 0));")
+    assert facts.text_content() == "0 of 3 kept"
+    page.run("text.setKept(null);")
+    assert facts.text_content() == "3 tokens · mean |diff| 0.5 · 1 token not finite"
 
 
 def test_long_rounds_are_chunked_at_their_lines(page: PartsPage) -> None:

@@ -139,10 +139,31 @@ def opened(one_page: Opened, evidence: Place) -> Opened:
     return one_page
 
 
+def test_an_address_behind_the_hash_is_where_it_opens(
+    chromium: Browser, file: Path, opened: Opened
+) -> None:
+    place = "#step 1584 / task-05/0 / r1 / t2"
+    opened.page.evaluate("hash => (location.hash = hash)", place)
+    opened.is_at(20, 1)
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{file.as_uri()}{place}")
+    expect(page.locator(".rdx-title")).to_contain_text("Sample 20 ")
+    shown = page.locator(".rdx-card[aria-current=true]")
+    expect(shown).to_have_attribute("data-round", "1")
+    context.close()
+
+
 def test_it_has_the_notes_of_its_sender(opened: Opened) -> None:
     opened.page.get_by_role("tab", name="Notes", exact=True).click()
     rows = opened.find(".rdx-list-notes [data-row]")
-    expect(rows).to_have_text(["<i>here</i>2003", "of the round200", "of the sample20"])
+    expect(rows).to_have_text(
+        [
+            "<i>here</i>step 1584 / task-05/0 / r0 / t3",
+            "of the roundstep 1584 / task-05/0 / r0",
+            "of the samplestep 1584 / task-05/0",
+        ]
+    )
     rows.first.click()
     opened.is_at(NOTE["sample"], NOTE["round"])
     field = opened.page.get_by_label("note", exact=True)

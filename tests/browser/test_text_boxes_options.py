@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rounddiag as rd
 from rounddiag.schema import METRICS
 from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
-from tests.browser.text_boxes import clashes, plots_with
+from tests.browser.text_boxes import FigurePage, Theme, clashes, plots_with
 from tests.runs.step_folders import summary_frame, write_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.browser.text_boxes import FigurePage, Theme
 
 NARROW: list[tuple[Theme, int]] = [("light", 400)]
 HARD = hard_batches()

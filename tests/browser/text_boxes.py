@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import base64
 import inspect
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import plotly.graph_objects as go
+from playwright.sync_api import Browser, Page
 from plotly.offline import get_plotlyjs
 
 from rounddiag import figures
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import plotly.graph_objects as go
-    from playwright.sync_api import Browser, Page
 
 Theme = Literal["light", "dark"]
 EVERY: list[tuple[Theme, int]] = [

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.checks import Check
+from rounddiag.checks.contracts import Contract
 from rounddiag.vision import PatchScreenshot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.checks import Check
-    from rounddiag.checks.contracts import Contract
 
 SPECIAL = (
     *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),

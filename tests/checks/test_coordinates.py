@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
 
+from rounddiag import Batch
 from rounddiag.checks.coordinates import FRAME
 from rounddiag.vision import EncodedScreenshot
 from tests.checks.chats import PASSED, came_to, chat, picture, untestable
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 WIDTH, HEIGHT = 1600, 1200
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 
+from rounddiag.checks.contracts import Contract
 from rounddiag.checks.log_probs import (
     AT_MOST_ZERO,
     FINITE,
@@ -14,9 +13,6 @@ from rounddiag.checks.log_probs import (
     ZERO_IN_BOTH,
 )
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
-
-if TYPE_CHECKING:
-    from rounddiag.checks.contracts import Contract
 
 NAN, INF = float("nan"), float("inf")
 ALL = [AT_MOST_ZERO, FINITE, MEASURABLE, ZERO_IN_BOTH]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rounddiag.checks.log_probs import FILLS
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VARIED = [-1 - number / 8 for number in range(32)]
 

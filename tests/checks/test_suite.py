@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rounddiag import Batch
 from rounddiag.checks import check, with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load
 from tests.batches import hand_batch, masks, padded, redacted
 from tests.checks.chats import EMPTY, Broken, Chat, chat, picture, prompts, scored
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 NAN = float("nan")

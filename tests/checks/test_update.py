@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rounddiag import Batch
 from rounddiag.checks.update import (
     ADVANTAGES_DIFFER,
     ADVANTAGES_REACH,
@@ -32,11 +34,6 @@ from tests.checks.chats import (
     prompts,
     untestable,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 MASK = [1, 1, 0, 1, 1]
 IDS = [CLICK, END, 0, DONE, END]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -79,7 +80,7 @@ def test_it_prints_verdict_level_findings_and_the_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", BROKEN]) == 1
-    head, findings, result = capsys.readouterr().out.split("\n\n")
+    head, findings, look, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
     first = "  98%  place     not known  74 tokens differ by more than a factor of 2, "
@@ -87,6 +88,8 @@ def test_it_prints_verdict_level_findings_and_the_result(
     call = f"`rounddiag prove {BROKEN} --model MODEL --hypotheses "
     _, names = head.splitlines()[1].removesuffix("` decides.").split(call)
     assert "image_window" in names.split(",")
+    place = "step 1584 / task-04/2 / r3 / t2"
+    assert look == f"look at: {place} (`rounddiag show` prints it)"
     assert result == (
         "failed: the verdict is broken; suspicious or worse fails, and so does a wrong"
         " update\n"
@@ -182,7 +185,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     plain = json_of(BROKEN, capsys, "--fail-on", "broken")
     assert [*plain] == [
         *("file", "verdict", "text", "fail_on", "failed"),
-        *("level", "reference", "findings", "failed_checks"),
+        *("level", "reference", "findings", "failed_checks", "proof"),
     ]
     assert plain["file"] == BROKEN
     assert (plain["verdict"], plain["fail_on"], plain["failed"]) == (
@@ -196,8 +199,8 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["failed_checks"] == []
     first = plain["findings"][0]
     assert [*first] == [
-        *("kind", "cause", "severity", "share", "p", "location", "num_tokens"),
-        *("samples", "shown", "evidence", "candidates", "next_step"),
+        *("kind", "cause", "severity", "share", "p", "location", "address"),
+        *("num_tokens", "samples", "shown", "evidence", "candidates", "next_step"),
     ]
     assert (first["kind"], first["cause"]) == ("place", "unknown")
     assert 0 < first["p"] < 0.01
@@ -230,3 +233,29 @@ def test_json_keeps_hostile_text_as_text(
     first = plain["findings"][0]
     assert first["samples"] == list(range(0, 32, 4))
     assert hostile in first["location"]
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "verdict", "proof"),
+    [
+        (HEALTHY, 0, "healthy", None),
+        (BROKEN, 1, "suspicious", ("proved", "image_window")),
+    ],
+)
+def test_a_file_with_one_engine_is_judged_by_the_model_of_its_step(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    code: int,
+    verdict: str,
+    proof: tuple[str, str] | None,
+) -> None:
+    alone = replace(rd.load(file)[:16], rollout_log_probs=None)
+    path = save_batch(alone, tmp_path)
+    assert main(["check", path, "--json"]) == 1
+    plain = json.loads(capsys.readouterr().out)
+    assert (plain["verdict"], plain["proof"]) == ("not_measurable", None)
+    assert main(["check", path, "--json", "--model", "sample_data/model"]) == code
+    plain = json.loads(capsys.readouterr().out)
+    found = plain["proof"] and (plain["proof"]["verdict"], plain["proof"]["cause"])
+    assert (plain["verdict"], found) == (verdict, proof)

@@ -17,7 +17,7 @@ def test_without_a_name_it_lists_them(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[0] == "verl                  verl 0.9.1, both trainers"
     assert "areal                 AReaL 1.0.4" in lines
     assert "rllm                  rLLM, unverified" in lines
-    assert len(lines) == len(read_recipes()) == 21
+    assert len(lines) == len(read_recipes()) == 22
 
 
 def test_a_recipe_is_printed_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_an_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_every_recipe_has_lines_or_says_what_to_save() -> None:
     without = [name for name, text in read_recipes().items() if "```py" not in text]
-    assert without == ["open-instruct", "one-engine"]
+    assert without == ["open-instruct", "agent", "one-engine"]
 
 
 def test_the_recipes_that_pages_name_exist() -> None:

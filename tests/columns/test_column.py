@@ -116,3 +116,23 @@ def test_an_unknown_row_is_in_no_range() -> None:
     column = Column.of("reward", "sample", np.array([0.5, np.nan, 2.0, np.inf]))
     assert rows_between(column, -np.inf, np.inf).tolist() == [True, False, True, True]
     assert rows_between(column, 0.5, 1.0).tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i8", "u8"])
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_whole_numbers_have_the_codes_that_sorting_gives(dtype: str, end: str) -> None:
+    limit = getattr(np.iinfo(dtype), end)
+    away = 1 if end == "min" else -1
+    values = np.array([limit + away * at for at in (3, 0, 5, 3, 3, 5, 7, 0)], dtype)
+    codes, known = Column.of("token", "token", values).codes()
+    expected, index = np.unique(values, return_inverse=True)
+    assert known.dtype == expected.dtype
+    assert known.tolist() == expected.tolist()
+    assert codes.tolist() == index.tolist()
+
+
+def test_codes_of_every_value_of_a_byte() -> None:
+    values = np.arange(-128, 128).astype(np.int8)
+    codes, known = Column.of("token", "token", values[::-1]).codes()
+    assert known.tolist() == values.tolist()
+    assert codes.tolist() == [*range(255, -1, -1)]

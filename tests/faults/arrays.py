@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.random import Generator
 
 from tests.faults.rows import Array, Rows, round_bounds
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
 
 Fault = Callable[["Rows", "Generator", str], "Rows"]
 

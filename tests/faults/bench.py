@@ -1,7 +1,7 @@
 """Runs `rd.diagnose` on our own batches and prints what it claims, and what is true.
 
     python -m tests.faults.bench                  the batches that are in the repository
-    python -m tests.faults.bench --split tune     those of the cache, or `test`
+    python -m tests.faults.bench --split tune     those of the cache, `test`, `fresh`
     python -m tests.faults.bench --only temperature
 
 Counted per batch, not by hit rates of names: wrong claims; faults seen; sound batches
@@ -167,8 +167,8 @@ def _misses(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench and print its table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--split", choices=("tune", "test"))
-    parser.add_argument("--only", help="a cause, or healthy, pairs, cards")
+    parser.add_argument("--split", choices=("tune", "test", "fresh"))
+    parser.add_argument("--only", help="a cause, or healthy")
     parser.add_argument("--every", type=int, default=1, help="every n-th batch")
     parser.add_argument("--misses", type=int, default=40, help="how many to print")
     options = parser.parse_args(arguments)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
-from tests.faults import arrays, case_cards, pairs
+import rounddiag as rd
+from tests.faults import arrays
 from tests.faults.rows import OPTIONAL, Rows, to_batch
 from tests.faults.severity import is_weaker, ratio, severity_of
 from tests.faults.store import CACHE, HALVES, broken_rows
 from tests.faults.truth import CAUSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.random import Generator
-
-    import rounddiag as rd
 
 SIZES = (16, 24, 32, 64, 128, 256)
 ONE_ROUND = {
@@ -79,27 +75,8 @@ def cases(split: str, only: str | None = None) -> Iterator[Case]:
             yield from healthy_cases(folder.name, split, pools)
         yield from _array_cases(folder.name, split, pools, only)
         yield from _real_cases(folder, split, pools, only)
-        if only in (None, "pairs"):
-            yield from _pair_cases(folder, split, pools)
         if only in (None, "batch_shape"):
             yield from _batch_shape_cases(folder.name, split, pools)
-    if only in (None, "cards"):
-        cards = [
-            (name, card)
-            for name in names
-            for card in case_cards.Cards(CACHE, name).all()
-        ]
-        for name, card in cards:
-            yield Case(
-                f"{name}/card.{card.name}",
-                split,
-                (card.cause,),
-                card.published,
-                card.rows,
-                card.columns,
-                healthy=card.healthy,
-                call=card.call,
-            )
 
 
 def healthy_cases(agent: str, split: str, pools: dict[str, Rows]) -> Iterator[Case]:
@@ -217,19 +194,16 @@ def _real_cases(
             )
 
 
-def _pair_cases(folder: Path, split: str, pools: dict[str, Rows]) -> Iterator[Case]:
-    for pair in pairs.PAIRS:
-        for severity in ("clear", "gross"):
-            if not folder.name.startswith(pair.kind):
-                continue
-            rows = pairs.build(pair, folder, pools, severity)
-            if rows is not None:
-                label = f"{folder.name}/{'+'.join((*pair.passes, *pair.arrays))}"
-                rng = np.random.default_rng([*label.encode()])
-                columns = _columns(rng)
-                name = f"{label}.{severity}"
-                meta = _meta(folder.name, "bf16", rng)
-                yield Case(name, split, pair.causes, severity, rows, columns, meta=meta)
+def _batch_shape(exact: Rows, half: Rows, factor: float) -> Rows:
+    """Return a second score that differs by rounding, on some ranks only."""
+    count = len(half)
+    rows = exact.take(range(count))
+    ranks = np.arange(count) * 4 // count
+    current = [
+        old + factor * (half.old[i] - old) * (ranks[i] in (1, 2))
+        for i, old in enumerate(rows.old)
+    ]
+    return replace(rows, current=current, sample_columns={"rank": ranks})
 
 
 def _batch_shape_cases(
@@ -238,7 +212,7 @@ def _batch_shape_cases(
     if not {"bf16", "both_bf16"} <= set(pools):
         return
     for severity, factor in (("just_visible", 0.2), ("clear", 1.0), ("gross", 5.0)):
-        rows = case_cards.batch_shape(pools["bf16"], pools["both_bf16"], factor)
+        rows = _batch_shape(pools["bf16"], pools["both_bf16"], factor)
         for number, columns in enumerate((frozenset({"ranks"}), frozenset({"groups"}))):
             if number:
                 rows = replace(rows, sample_columns={})

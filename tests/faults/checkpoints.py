@@ -6,20 +6,16 @@ Needs no vLLM.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from sample_data.synthetic.checkpoint import save_agent
 from tests.faults import engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from tests.faults.models import Agent
+from tests.faults.models import Agent
 
 RANK = 8
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sample_data.synthetic.chat import (
     IM_END,
@@ -21,12 +22,8 @@ from sample_data.synthetic.chat import (
 from tests.faults import engine
 from tests.faults.engine import Context
 from tests.faults.episodes import Episode, positions
+from tests.faults.pools import Pool
 from tests.faults.rows import Rows, round_bounds
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tests.faults.pools import Pool
 
 KEPT = 3  # tokens of the template that open a round
 PACK = 4

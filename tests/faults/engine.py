@@ -7,23 +7,19 @@ pictures and hooks a fault asks for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import DynamicCache
 
 from sample_data.synthetic.chat import IMAGE, NEVER_SAMPLED, PAD
 from sample_data.synthetic.model import GRID
 from tests.faults.episodes import Episode, positions
 from tests.faults.models import body
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 CHUNK = 32  # rows of a scoring pass
 

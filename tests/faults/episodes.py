@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
+from torch import Tensor
 
 from sample_data.synthetic.action import parse
+from sample_data.synthetic.app import App
 from sample_data.synthetic.chat import IM_END, IMAGE, IMAGE_TOKENS, SCREENSHOT, pixels
 from sample_data.synthetic.rollout import shot
 from tests.faults import pages
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from torch import Tensor
-
-    from sample_data.synthetic.app import App
-    from tests.faults.models import Agent
+from tests.faults.models import Agent
 
 GROUP = 4
 MAX_ROUNDS = 6

@@ -5,14 +5,10 @@ A `Head` goes from logits [tokens, vocabulary] and the ids before to log-probs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tests.faults.engine import Head
+from tests.faults.engine import Head
 
 
 def tempered(value: float) -> Head:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from tests.faults import engine
 from tests.faults.heads import tempered
+from tests.faults.models import Agent
 from tests.faults.pools import Pool, eight_bit, make_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faults.models import Agent
-    from tests.faults.rows import Rows
+from tests.faults.rows import Rows
 
 SIZES = {"dense": 128, "moe": 64, "vision": 64}
 BEHIND = 20

@@ -16,16 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tests.faults import context_faults, sampler, weight_faults
+from tests.faults.pools import Pool
+from tests.faults.rows import Rows
 from tests.faults.severity import ratio
-
-if TYPE_CHECKING:
-    from tests.faults.pools import Pool
-    from tests.faults.rows import Rows
 
 Build = Callable[[], tuple["Rows", float]]
 TARGETS = {"just_visible": (1.7, 2.8), "clear": (6.0, 16.0), "gross": (30.0, 90.0)}

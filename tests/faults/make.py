@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,9 +21,6 @@ from tests.faults.healthy import pools
 from tests.faults.injections import variants
 from tests.faults.models import load_agent
 from tests.faults.store import CACHE, HALVES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 AGENTS = [
     f"{kind}-{half}"

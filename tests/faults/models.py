@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TOKENIZER = Path("sample_data/tokenizer.json")
-SEEDS = {"tune": 100, "test": 200, "vllm": 300}
+SEEDS = {"tune": 100, "test": 200, "vllm": 300, "fresh": 700}
 LAGS = (5, 20, 60)  # training steps before the end whose weights are kept
 STEPS = {"dense": 150, "moe": 80}
 ROWS = 8
@@ -53,7 +53,10 @@ SHAPE: dict[str, Any] = {
     "eos_token_id": IM_END,
     "pad_token_id": PAD,
 }
-HEADS_OF_VLLM = {"head_dim": 32}
+OTHER_SHAPES: dict[str, dict[str, Any]] = {
+    "vllm": {"head_dim": 32},
+    "fresh": {"hidden_size": 128, "num_hidden_layers": 4, "head_dim": 32},
+}
 
 
 @dataclass
@@ -91,7 +94,7 @@ def load_agent(name: str) -> Agent:
     size = tokenizer.get_vocab_size()
     if split == "vllm":
         size += -size % 8
-    shape = SHAPE | HEADS_OF_VLLM if split == "vllm" else SHAPE
+    shape = SHAPE | OTHER_SHAPES.get(split, {})
     net: Any = build(size) if kind == "vision" else _text_model(kind, size, shape)
     path = CACHE / "agents" / f"{name}.pt"
     if path.exists():

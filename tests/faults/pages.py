@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from tokenizers import Tokenizer
 
+from sample_data.synthetic.app import App
 from sample_data.synthetic.chat import IM_END
 from sample_data.synthetic.train import APPS
-
-if TYPE_CHECKING:
-    import numpy as np
-    from tokenizers import Tokenizer
-
-    from sample_data.synthetic.app import App
 
 MOST_GOALS = 2
 

@@ -15,24 +15,21 @@ that chance does not explain in sound batches, by what their conditions are abou
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
 
 import rounddiag as rd
+from rounddiag import Batch
 from rounddiag.findings import place as places
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.view import View
 from tests.faults import fixed, vllm_bench
 from tests.faults.steps import realistic_step, small_sets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rounddiag import Batch
 
 SAMPLES, ROUNDS, TOKENS, GAP = 64, 3, 50, 20
 NUM_GROUPS = (2, 4, 7, 8, 16, 32)

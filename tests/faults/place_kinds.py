@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.text import pieces
+from tests.faults.planted import Place
 from tests.faults.step_texts import tokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pandas as pd
-
-    from tests.faults.planted import Place
-    from tests.faults.steps import Array
+from tests.faults.steps import Array
 
 # The parts of a place; a value is drawn from the step for each of them.
 KINDS: dict[str, tuple[str, ...]] = {

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 import rounddiag as rd
 from tests.faults.steps import Array, log_sigmoid, with_log_probs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pandas as pd
 
 # A column, a relation and a value: {"role": ("==", "coordinates"), "round": (">=", 5)}.
 # `tokens_left` and `rounds_left` count from the end: 0 is the last one. `in` a list, or

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tests.faults import engine
 from tests.faults.episodes import GROUP, Episode, draw_episodes
+from tests.faults.models import Agent
 from tests.faults.rows import STEP, Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tests.faults.models import Agent
 
 
 @dataclass

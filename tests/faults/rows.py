@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 import rounddiag as rd
 from rounddiag.vision import EncodedScreenshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
 
 Array = np.ndarray[Any, Any]
 TOKENIZER = Path("sample_data/tokenizer.json")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from tests.faults import engine, heads
+from tests.faults.engine import Head
 from tests.faults.pools import Pool, make_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.faults.engine import Head
-    from tests.faults.rows import Rows
+from tests.faults.rows import Rows
 
 COUNT = 24
 SETTINGS: dict[str, tuple[Callable[[float], Head], dict[str, float]]] = {

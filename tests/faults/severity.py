@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from tests.faults.rows import Array, Rows
+from tests.faults.rows import Array, Rows
 
 BANDS = {"just_visible": (1.5, 3.0), "clear": (5.0, 20.0), "gross": (20.0, np.inf)}
 """Mean |diff| of the touched tokens, as multiples of its healthy value."""

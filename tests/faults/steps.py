@@ -11,17 +11,15 @@ those from 100 on are held back and only measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 import rounddiag as rd
 from tests.faults import step_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Array = np.ndarray[Any, Any]
 FIRST_HELD_BACK = 100

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 import rounddiag as rd
 from tests.faults.place_kinds import (
@@ -15,15 +17,8 @@ from tests.faults.place_kinds import (
     draw_strength,
     is_named,
 )
-from tests.faults.planted import place_columns, plant, tokens_at
+from tests.faults.planted import Place, place_columns, plant, tokens_at
 from tests.faults.steps import FIRST_HELD_BACK, realistic_step, small_sets, variant_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pandas as pd
-
-    from tests.faults.planted import Place
 
 SIZES = (1, 2, 3, 4, 8, 16, 32)
 SETS = {1: 12, 2: 12, 3: 8, 4: 8, 8: 8, 16: 8, 32: 4}  # of each size, per step

@@ -11,9 +11,10 @@ CACHE = Path(__file__).parent / "cache"
 HALVES = {
     "tune": ("tune-0", "test-0", "test-1", "test-2", "test-3", "test-4"),
     "test": ("test-5",),
+    "fresh": ("fresh-0",),
 }
-"""The agents of each half. `test-0` to `test-4` were the test half until their misses
-were read: thresholds may be set on them since, and `test-5` measures."""
+"""The agents of each part. The misses of all but `fresh` have been read; `fresh-0`, of
+another shape, was made when the code was frozen, and run once."""
 
 
 def healthy_rows(folder: Path, name: str = "bf16") -> Rows:

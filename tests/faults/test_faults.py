@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,16 +14,11 @@ import pytest
 import rounddiag as rd
 from rounddiag.findings.causes import FORMULAS
 from tests.faults import arrays, fixed
-from tests.faults.bench import EXACT, run
+from tests.faults.bench import EXACT, Outcome, run
+from tests.faults.cases import Case
 from tests.faults.rows import Rows
 from tests.faults.severity import ratio, severity_of
 from tests.faults.truth import alike
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faults.bench import Outcome
-    from tests.faults.cases import Case
 
 EXPECTED = {
     "dense-test-0/bad_worker.clear.0": "bad_worker",

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 import pytest
 
 import rounddiag as rd
 from tests.faults.place_kinds import FURTHER, KINDS, draw_place, is_named
-from tests.faults.planted import place_columns, plant, tokens_at
+from tests.faults.planted import Place, place_columns, plant, tokens_at
 from tests.faults.step_texts import tokenizer
 from tests.faults.steps import realistic_step, small_sets, variant_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tests.faults.planted import Place
 
 COORDINATES: Place = {"role": ("==", "coordinates"), "rank": ("==", 3)}
 

@@ -10,12 +10,9 @@ them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.faults import fixed
-
-if TYPE_CHECKING:
-    from tests.faults.cases import Case
+from tests.faults.cases import Case
 
 FOLDER = Path(__file__).parent / "vllm"
 HIDDEN, EIGHT_BIT = "hidden", "eight_bit"

@@ -15,14 +15,16 @@ import argparse
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
+from PIL import Image
 
 from sample_data.synthetic.chat import IM_END, IM_START, IMAGE, VISION_END, VISION_START
 from tests.faults import engine, fixed
@@ -43,11 +45,6 @@ from tests.faults.vllm_sampler import (
     quantize,
     request,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from PIL import Image
 
 KINDS = ("dense", "moe", "vision")
 SIZES = {"dense": (24, 16, 32), "moe": (24, 16, 32), "vision": (16, 12, 20)}

@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 import vllm
@@ -26,11 +27,6 @@ from sample_data.synthetic.vllm_engine import (
     pack_head,
 )
 from tests.faults.episodes import MAX_NEW_TOKENS, Episode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 
 CONTEXT = 2048
 BLOCK = 32  # tokens of a block of the prefix cache

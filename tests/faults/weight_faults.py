@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.faults import engine, heads
 from tests.faults.models import body
-from tests.faults.rows import STEP, Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from tests.faults.pools import Pool
-    from tests.faults.rows import Array
+from tests.faults.pools import Pool
+from tests.faults.rows import STEP, Array, Rows
 
 RANK = 4
 

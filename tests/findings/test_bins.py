@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from rounddiag._typing import Array
 from rounddiag.findings.bins import bins, distinct, group_by_bin, quantile_edges
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
 
 VALUES = arrays.arrays(
     np.float64,

@@ -264,7 +264,6 @@ def test_ranges_are_in_order_and_have_sources() -> None:
     for one in REFERENCE.values():
         assert 0 < one.usual < one.limit
         assert one.source
-        assert 0 < one.pearson <= 1 <= one.mult_prob_error
 
 
 def test_a_long_batch_is_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

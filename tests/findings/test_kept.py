@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ import torch
 import rounddiag as rd
 from rounddiag.findings import DETECTORS, REFERENCE, View, register
 from tests.findings.small import arrays, made
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def build() -> rd.Batch:

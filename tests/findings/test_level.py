@@ -70,8 +70,8 @@ def test_a_published_mean_is_that_of_the_assumed_mix() -> None:
 
 def test_a_range_of_ones_own_holds_as_it_is() -> None:
     mine = Range(
-        meaning="mine", usual=0.03, limit=0.05, kl=1, mult_prob_error=2, prob_diff=1,
-        pearson=0.5, source="a run of mine",
+        meaning="mine", usual=0.03, limit=0.05,
+        source="a run of mine",
     )  # fmt: skip
     REFERENCE["mine"] = mine
     try:

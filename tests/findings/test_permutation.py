@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from rounddiag.findings.permutation import (
 from rounddiag.findings.place import find_places
 from tests.faults.permutation import sound_batch
 from tests.findings.small import arrays, made, rounds_of, shaken
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FEW, MANY = 0.05, 1.5  # added noise, beside 0.01
 

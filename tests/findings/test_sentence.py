@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ import torch
 
 import rounddiag as rd
 from tests.findings.small import LENGTH, arrays, made, shaken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NUM = 32
 PLACE = np.broadcast_to(np.arange(LENGTH), (NUM, LENGTH))

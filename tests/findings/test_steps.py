@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 import pytest
 
 import rounddiag as rd
 from rounddiag.findings.conditions import columns_of_tokens
 from rounddiag.findings.view import View
 from tests.faults.place_kinds import is_named
-from tests.faults.planted import place_columns, plant
+from tests.faults.planted import Place, place_columns, plant
 from tests.faults.steps import realistic_step, small_sets
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tests.faults.planted import Place
 
 SOUND = ("identical", "healthy", "noisy")
 

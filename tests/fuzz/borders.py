@@ -20,12 +20,13 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -34,9 +35,6 @@ from rounddiag.errors import RounddiagError
 from tests.fuzz.damage import DAMAGES
 from tests.fuzz.structure import parquet_changed
 from tests.proof.fake_server import make_batch, png, serve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SECONDS = 60  # of a case; a server of another process may hold it for 2 s
 VALUES: tuple[Any, ...] = (

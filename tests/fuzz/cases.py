@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
+from tests.fuzz.corpus import Seed
 from tests.fuzz.damage import DAMAGES, truncated
 from tests.fuzz.structure import json_lines_changed, parquet_changed, torch_changed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fuzz.corpus import Seed
 
 _PERCENT = 100
 

@@ -174,7 +174,74 @@ def _areal(folder: Path) -> Path:
     return folder / "a.pt"
 
 
+def _osworld(folder: Path) -> Path:
+    folder.mkdir()
+    row = {"step_num": 1, "action": "click(1, 2)", "screenshot_file": "step_1.png"}
+    picture = ROOT / "tests/data/harbor-0.26.0/menu__1.8/agent/images/0.png"
+    (folder / "step_1.png").write_bytes(picture.read_bytes())
+    (folder / "result.txt").write_text("1.0\n")
+    return _json_lines(folder / "traj.jsonl", row)
+
+
+def _json_lines(path: Path, *rows: dict[str, object]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+_MESSAGES: list[object] = [
+    {"role": "user", "content": "Open the menu."},
+    {"role": "assistant", "content": "click(1, 2)"},
+]
+
+
+def _messages(folder: Path) -> Path:
+    return _json_lines(folder / "a.jsonl", {"messages": _MESSAGES})
+
+
+def _completions(folder: Path) -> Path:
+    row = {"prompt": "Open the menu.", "completion": "click(1, 2)", "reward": 1.0}
+    return _json_lines(folder / "a.jsonl", row, row)
+
+
+def _rllm(folder: Path) -> Path:
+    steps = [{"chat_completions": _MESSAGES, "reward": 1.0}]
+    known = {"training_step": 1, "episode_id": "e", "task_hash": "h"}
+    row = {**known, "trajectories": [{"name": "a", "steps": steps}]}
+    return _json_lines(folder / "episode_1.json", row)
+
+
+def _wire_traces(folder: Path) -> Path:
+    trace = {**verifiers_writer.episode()["traces"][0], "task": {}}
+    return _json_lines(folder / "train_rollouts.jsonl", trace)
+
+
+def _dart_gui(folder: Path) -> Path:
+    folder.mkdir()
+    ids, logp = torch.tensor([5, 6]), torch.tensor([-0.5, -1.0])
+    path = folder / "data_for_step_0.pt"
+    torch.save({"logp": logp, "token_ids": ids, "prompt_token_ids": ids}, path)
+    return path
+
+
+def _dashboard(folder: Path) -> Path:
+    (folder / "dashboard_columns").mkdir(parents=True)
+    rows = {"sample_index": [7], "response_length": [2], "total_length": [3]}
+    tokens = {"tokens": [[1, 2, 3]], "loss_mask": [[1, 1]]}
+    path = folder / "dashboard_columns" / "rollout_3.parquet"
+    frame = pd.DataFrame({**rows, **tokens, "rollout_log_probs": [[-0.5, -1.0]]})
+    frame.to_parquet(path)
+    return path
+
+
 _WRITERS = {
+    "osworld": _osworld,
+    "messages": _messages,
+    "completions": _completions,
+    "rllm": _rllm,
+    "wire-traces": _wire_traces,
+    "dart-gui": _dart_gui,
+    "dashboard": _dashboard,
     "slime": _slime,
     "slime-ranks": _slime_ranks,
     "miles": _miles,

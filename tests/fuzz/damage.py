@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from random import Random
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    Damage = Callable[[Random, bytes], bytes]
+Damage = Callable[[Random, bytes], bytes]
 
 _HEAD = 8_000  # where most of a file's structure stands, at either end
 _LIES = (0, 1, 0x7F, 0xFF, 1 << 15, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1)

@@ -11,18 +11,15 @@ import os
 import sys
 import traceback
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
 import rounddiag.loaders.open as opening
 from rounddiag.loaders.untrusted.child import read_request
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 ESCAPED = 70  # exit code of an exception that `read_request` should have caught
 

@@ -10,27 +10,22 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from PIL import Image
 
 import rounddiag
 import rounddiag.loaders.parquet
-from rounddiag import load, round_frame, token_frame
+from rounddiag import Batch, load, round_frame, token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders.untrusted import Limits, guard
 from tests.fuzz.forked import ESCAPED, Forked, fork
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag import Batch
-
-    Columns = dict[str, str] | None
+Columns = dict[str, str] | None
 
 SECONDS = 10
 MEMORY = 0.4  # GB that reading may take

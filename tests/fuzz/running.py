@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from select import select
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.fuzz.guard import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PATIENCE = (
     3 * SECONDS + 50

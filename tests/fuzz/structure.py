@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
 
 _NUMBERS = (0, -1, 1 << 40, 1 << 63, -(1 << 63), 1e308, float("nan"), float("inf"))
 _TEXTS = ("", "\x00", "<script>", "../../etc/passwd", "a" * 10_000, "\ud800")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import TYPE_CHECKING
+
+import pytest
 
 from rounddiag.loaders import trajectory_files
 from rounddiag.runs import index
 from tests.fuzz import borders
 from tests.fuzz.borders import KINDS, changed, outcome
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_odd_things_of_others_end_in_results_or_errors_of_ours() -> None:

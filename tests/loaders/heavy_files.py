@@ -7,22 +7,19 @@ They are whole files of their formats, so that what reads them in the child ends
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rounddiag._typing import Array
 from rounddiag.loaders import save
 from tests.loaders.hostile_files import MILLION, OWN, with_tokenizer
 from tests.loaders.parquet.tables import FOOTER
 from tests.loaders.wide_files import ROWS, own
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rounddiag._typing import Array
 
 
 def write_rows(path: Path, mask: Array, log_probs: Array, length: int) -> None:

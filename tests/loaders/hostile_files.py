@@ -12,8 +12,10 @@ import pickle
 import struct
 import sys
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -26,10 +28,6 @@ from rounddiag.loaders import save
 from tests.loaders.parquet.tables import FOOTER
 from tests.loaders.refusal import text
 from tests.loaders.wide_files import ROWS, of_other_keys, of_rounds, own, write_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PROTO = b"\x80\x04"
 OWN = {"rounddiag": json.dumps(FOOTER)}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    Record = dict[str, Any]
+Record = dict[str, Any]
 
 
 def record(token_ids: Sequence[int], mask: Sequence[bool], **others: Any) -> Record:

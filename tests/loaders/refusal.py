@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import signal
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def text(value: str) -> bytes:

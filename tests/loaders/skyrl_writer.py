@@ -8,15 +8,13 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _HOME = "skyrl.backends.skyrl_train.training_batch"
 

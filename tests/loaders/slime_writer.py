@@ -6,17 +6,15 @@ release of slime on PyPI writes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    Columns = dict[str, Any]
+Columns = dict[str, Any]
 
 
 def rollouts() -> list[dict[str, Any]]:

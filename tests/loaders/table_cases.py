@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
 
 # Two rounds and one round; the sampler gives an observation 0.
 COLUMNS: dict[str, list[Any]] = {

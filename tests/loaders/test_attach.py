@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring import attach
 from tests.batches import hand_batch, masks, padded, redacted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 NAN = float("nan")
 # Sample 0 has tokens 0 to 5 and wrote those at 0, 1 and 3.

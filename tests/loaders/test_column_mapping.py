@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,6 @@ import torch
 from rounddiag.loaders import load, save
 from tests.batches import hand_batch
 from tests.loaders.table_cases import COLUMNS, check, says
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKENWISE = "a list of numbers per sample, one per token"
 SAMPLEWISE = "one name or number per sample"

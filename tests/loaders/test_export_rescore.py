@@ -4,8 +4,9 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +17,12 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag import attach, export_rescore
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.interop.readme import RECIPES, blocks
 from tests.loaders.parquet.conftest import png
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 VOCABULARY, IMAGE = 20, 9
 DATA = (*b"\x89PNG\r\n\x1a\n", *b"not more than the head")
@@ -67,8 +64,8 @@ def test_records_hold_the_exact_ids(batch: Batch, tmp_path: Path) -> None:
 
 
 def test_what_the_batch_lacks_is_null(tmp_path: Path) -> None:
-    export_rescore(hand_batch()[1], tmp_path / "new" / "folder")
-    record = records(tmp_path / "new" / "folder")[0]
+    export_rescore(hand_batch()[1], tmp_path / "new")
+    record = records(tmp_path / "new")[0]
     assert (record["sample"], record["sample_id"], record["prompt_ids"]) == (
         *(0, None, None),
     )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import detection, load
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import as_table, batch_from_table
 from tests.loaders.table_cases import COLUMNS, check
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
 
 
 def read_other(root: Any, source: Source) -> Batch:
@@ -67,7 +65,7 @@ def test_formats_that_need_more_keys_come_first_and_plain_tables_last() -> None:
     assert found[:3] == [
         "rounddiag's Parquet",
         "rounddiag's Parquet, one file per rank",
-        "train data of a rank, `cp_size` 1",
+        "columns of the dashboard",
     ]
     assert found[-1] == detection.DATASET.name
     tables = found.index(detection.TENSORS.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
 from tests.loaders.verl_writer import pickled, small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KINDS = " `rounddiag.formats()` lists what can be opened."
 NAMES = (

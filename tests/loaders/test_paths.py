@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.paths import is_url, resolve_paths
 from rounddiag.loaders.source import inside
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
 
 
 def unread(_: Any, source: object) -> Batch:

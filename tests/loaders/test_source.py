@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +13,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def says(message: str) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rounddiag import load, save
 from rounddiag.errors import BatchError, LoadError
 from tests.batches import hand_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,39 @@ def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
     rewritten = batch.round_columns["is_context_rewritten"].tolist()
     assert rewritten == [None, False, True]
+
+
+def test_ids_without_log_probs(tmp_path: Path) -> None:
+    trial = DATA / "harbor-0.26.0" / "menu__1.8" / "agent" / "trajectory.json"
+    document = json.loads(trial.read_text())
+    for step in document["steps"]:
+        step.get("metrics", {}).pop("logprobs", None)
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
+    assert batch.rollout_log_probs is None
+    del document["steps"][2]["metrics"]["completion_token_ids"]
+    path.write_text(json.dumps(document))
+    batch = rd.load(path)
+    assert batch.response_ids is None
+    assert "left out: 2 of 3 rounds have them" in batch.meta.values()
+
+
+def test_a_job_of_which_one_trial_has_no_ids(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "harbor-0.26.0", tmp_path / "job")
+    path = tmp_path / "job" / "menu__1.7" / "agent" / "trajectory.json"
+    document = json.loads(path.read_text())
+    for step in document["steps"]:
+        step.pop("metrics", None)
+    path.write_text(json.dumps(document))
+    batch = rd.load(tmp_path / "job")
+    assert batch.lacks("text") is None
+    assert batch.num_rounds == 6
+    assert said(batch, 0) == said(batch, 1)
+    assert batch.images is not None
+    assert [[shot.round for shot in row] for row in batch.images] == [[0, 1]] * 2
+    assert batch.meta["left_out"] == ["prompt_ids", "response_ids", "rollout_log_probs"]
 
 
 @pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
@@ -148,6 +182,41 @@ def test_a_log_of_inspect() -> None:
     assert batch.sample_columns["score.includes"].tolist() == ["C", "I"]
 
 
+def test_an_episode_of_agentlab() -> None:
+    batch = rd.load(DATA / "browsergym-experiments-0.14.3")
+    assert batch.images is not None
+    assert batch.rewards is not None
+    assert batch.sample_ids == ("menu",)
+    assert said(batch) == [
+        ("user", "Open the menu."),
+        ("assistant", "<think>\nthought 0\n</think>\nclick('12')"),
+        ("user", ""),
+        ("assistant", "<think>\nthought 1\n</think>\nsend_msg_to_user('Done.')"),
+        ("user", "no element"),
+    ]
+    assert [shot.round for shot in batch.images[0]] == [0, 1, None]
+    assert batch.round_columns["reward"].tolist() == [0.0, 1.0]
+    assert batch.round_columns["action"].tolist()[0] == "click('12')"
+    assert batch.rewards.tolist() == [1.0]
+    assert batch.sample_columns["terminated"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "module", "found"),
+    [
+        ("inspect-ai-0.3.285", "inspect_logs", "found a longer one, 'samples/"),
+        ("browsergym-experiments-0.14.3", "agentlab", "found more than 99 bytes"),
+    ],
+)
+def test_packed_files_are_unpacked_up_to_a_limit(
+    folder: str, module: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = f"rounddiag.loaders.frameworks.{module}"
+    monkeypatch.setattr(f"{home}._MOST_BYTES", 99)
+    with pytest.raises(LoadError, match=found):
+        rd.load(DATA / folder)
+
+
 def osworld_row(step: int, action: str, **more: Any) -> dict[str, Any]:
     known = {"step_num": step, "action": action, "reward": 0, "done": False}
     return {**known, "screenshot_file": f"step_{step}_{action[0]}.png", **more}
@@ -190,6 +259,18 @@ def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
     assert torch.isnan(batch.rewards[1])
     assert batch.sample_columns["recording"].tolist() == ["recording.mp4", None]
     assert batch.sample_columns["error"].tolist() == [None, "no answer"]
+
+
+def test_runs_of_one_task_with_one_answer_are_no_copies(tmp_path: Path) -> None:
+    for model in ("a", "b"):
+        osworld(tmp_path / model / "task", [osworld_row(1, "WAIT")])
+    batch = rd.load(tmp_path)
+    assert batch.sample_ids == ("task", "task")
+    assert "num_dropped_rows" not in batch.meta
+    assert batch.sample_columns["file"].tolist() == [
+        "a/task/traj.jsonl",
+        "b/task/traj.jsonl",
+    ]
 
 
 def test_pictures_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:

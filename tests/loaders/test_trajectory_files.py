@@ -6,21 +6,18 @@ import base64
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import rounddiag as rd
+from rounddiag import Batch
 from rounddiag.errors import BatchError, LoadError
 from tests.batches import hand_batch
 from tests.loaders.verifiers_writer import episode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 
 def png(width: int) -> bytes:

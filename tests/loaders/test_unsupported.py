@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,6 @@ import pytest
 from rounddiag.loaders import formats, load
 from tests.loaders.table_cases import says
 from tests.loaders.wide_files import ROWS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
 

@@ -8,14 +8,17 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
+from rounddiag import Batch
 from rounddiag.cli import main
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.errors import LoadError
@@ -30,12 +33,6 @@ from tests.loaders.hostile_files import (
     panicking,
     with_tokenizer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 OURS = "sample_data/healthy.parquet"
 VERL = "sample_data/image_window_verl.pkl"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
 from tests.figures.plots import words
 from tests.loaders.wide_files import WRITERS, of_other_keys, of_rounds, write_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNT = 300
 WIDE = [name for name in WRITERS if not name.startswith(("other_keys", "rounds"))]

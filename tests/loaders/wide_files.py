@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +17,6 @@ import torch
 
 from rounddiag.batch import Batch
 from rounddiag.loaders import save
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # Two samples of two tokens.
 ROWS: dict[str, list[list[Any]]] = {

@@ -29,21 +29,22 @@ import numpy as np
 import torch
 
 import rounddiag as rd
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import (
-    Bias,
     FrequencyPenalty,
     MinP,
+    OutputPenalty,
     PresencePenalty,
     Processor,
     RepetitionPenalty,
     Temperature,
     TopK,
     TopP,
+    bias_of,
 )
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import weight_hypotheses
@@ -69,7 +70,7 @@ SIZES: dict[str, tuple[str, Sequence[Processor]]] = {
     ),
     "repetition penalty of output": (
         "logit_processor",
-        [RepetitionPenalty(v, counts_prompt=False) for v in (1.5, 1.2, 1.05)],
+        [OutputPenalty(v) for v in (1.5, 1.2, 1.05)],
     ),
     "presence penalty": (
         "logit_processor",
@@ -83,12 +84,16 @@ SIZES: dict[str, tuple[str, Sequence[Processor]]] = {
 NUMBERS = {
     "first_prompt_tokens_removed": (3, 25),
     "prompt_cut_to": (6, 12),
-    "position_gap": (1, 37),
-    "position_gap_at_observations": (1, 11),
+    "position_gap": (1, 137),
+    "position_gap_at_observations": (1, 90),
     "observation_masked": (1, 2),
     "image_removed": (2, 3),
     "image_blank": (2, 3),
     "images_exchanged": (1, 2),
+    "blurred_by": (2, 4),
+    "resolution_divided_by": (2, 4),
+    "percent_of_the_pixels": (50, 200),
+    "at_most_pixels": (262_144, 802_816),
 }
 OF_SAMPLER = {"truncated_sampling", "logit_processor", "temperature"}
 
@@ -146,7 +151,7 @@ def open_bench(kind: str, folder: Path) -> tuple[Scorer, list[Hypothesis]]:
             older[f"lag{lag}"] = str(folder / f"lag{lag}")
         batch = text_batch(7, agent.tokenizer)
         opened = open_engine(str(folder / "model"))
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     return scorer, weight_hypotheses(scorer, older)
 
 
@@ -224,7 +229,7 @@ def injected(
         sides = SIDES if name == "temperature" else SIDES[1:]
         for processor in processors:
             one = Hypothesis(name=name, cause=cause, says=name, processor=processor)
-            size = f"{processor.value:g}"  # type: ignore[attr-defined]
+            size = f"{processor.value:g}"
             jobs += [(one, side, "gross", size) for side in sides]
     for one, side, part, size in jobs:
         broken = column(
@@ -256,7 +261,10 @@ def moved(
         filled = torch.where(torch.arange(len(values)) % 3 == 0, 0.0, values)
         common = int(batch.require_ids()[batch.response_mask != 0].mode().values)
         one = Hypothesis(
-            name="bias", cause="logit_processor", says="", processor=Bias(common, 2.0)
+            name="bias",
+            cause="logit_processor",
+            says="",
+            processor=bias_of(common)(2.0),
         )
         biased = column(scorer, (one,), low_precision=side == "rollout")
         assert biased is not None

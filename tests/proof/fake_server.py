@@ -12,10 +12,11 @@ import io
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +24,6 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag.vision.screenshots import EncodedScreenshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 OPEN, PAD, START, END = 1, 5, 3, 4
 NUM_SAMPLES, PICTURES, BLOCK = 8, 2, 28

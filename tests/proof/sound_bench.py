@@ -16,26 +16,23 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 import rounddiag as rd
+from rounddiag.batch import Batch
+from rounddiag.proof import Proof
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import weight_hypotheses_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.batch import Batch
-    from rounddiag.proof import Proof
-
-    Change = Callable[[dict[str, torch.Tensor], torch.Generator], None]
+Change = Callable[[dict[str, torch.Tensor], torch.Generator], None]
 
 MODEL, OLDER = "sample_data/model", "sample_data/older_model"
 ROWS = ("right", "step", "given", "kind", "nonsense")

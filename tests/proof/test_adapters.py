@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,14 +15,10 @@ import transformers
 from safetensors.torch import save_file
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, LoadError
 from tests.proof import test_local
 from tests.proof.test_local import log_probs, make_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 folder = test_local.folder  # the same fixture
 LAYERS = [

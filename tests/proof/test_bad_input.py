@@ -6,21 +6,19 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.sampling import Seen
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 MODEL = SAMPLE_DATA / "model"

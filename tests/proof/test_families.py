@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ import rounddiag as rd
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.trajectory import read_trajectory
 from rounddiag.vision.screenshots import EncodedScreenshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAD, OPEN, CLOSE, EACH = 5, 3, 4, 4  # image tokens of a picture
 BODY: dict[str, Any] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +13,11 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
+from rounddiag.proof import Proof
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scores import ScoreTable, check_log_probs
 from tests.proof.test_prove import make_batch, score, without_system
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.proof import Proof
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 MODEL, OLDER = str(SAMPLE_DATA / "model"), str(SAMPLE_DATA / "older_model")

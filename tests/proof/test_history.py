@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,6 @@ from rounddiag.proof.chat import Chat
 from tests.proof import test_local
 from tests.proof.test_adapters import load
 from tests.proof.test_local import SIZE, log_probs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 folder = test_local.folder  # the same fixture
 WORDS = ["<s>", "<end>", "<think>", "</think>", "\n", " ", "ab", "a", "b"]

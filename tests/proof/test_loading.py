@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -13,10 +15,6 @@ from safetensors.torch import load_file, save_file
 from rounddiag.errors import LoadError
 from rounddiag.proof.engines.local import LocalEngine
 from tests.proof import test_local
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 folder = test_local.folder  # the same fixture
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.scorer import Scorer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIZE = 64
 

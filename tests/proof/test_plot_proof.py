@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +12,12 @@ import pytest
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.findings.causes import PROVABLE
+from rounddiag.proof import Proof
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from tests.figures.plots import shapes, words
 from tests.proof.fake_server import make_batch, score
 from tests.proof.test_servers import without_system
-
-if TYPE_CHECKING:
-    from rounddiag.proof import Proof
 
 OF_COLUMNS = {
     *("shifted_log_probs", "swapped_rows", "filled_log_probs", "low_precision"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +15,12 @@ import torch
 from tqdm import tqdm
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses import register, unregister
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after
 from rounddiag.proof.trajectory import Request, read_trajectory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.batch import Batch
 
 OPEN, NUM_SAMPLES = 1, 8
 SYSTEM = [OPEN, 11, 12, 2]

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import rounddiag as rd
-from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.pictures import draw
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import TopP
@@ -67,7 +67,7 @@ def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:
 def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:6]
     opened = open_engine(str(SAMPLE_DATA / "model"))
-    scorer = Scorer(batch, opened.engine, opened.low_precision)
+    scorer = Scorer(batch, opened, open_low_precision(opened))
     older = {"1544": str(SAMPLE_DATA / "older_model")}
     nucleus = Hypothesis(
         name="top_p", cause="truncated_sampling", says="", processor=TopP(0.9)

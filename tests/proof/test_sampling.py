@@ -12,10 +12,10 @@ from rounddiag.proof.engines import engine
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
-    Bias,
+    LOG_SOFTMAX_BFLOAT16,
     FrequencyPenalty,
-    LogSoftmaxBfloat16,
     MinP,
+    OutputPenalty,
     PresencePenalty,
     Processor,
     RepetitionPenalty,
@@ -23,6 +23,7 @@ from rounddiag.proof.hypotheses.sampling import (
     Temperature,
     TopK,
     TopP,
+    bias_of,
     chosen_log_probs,
     order_families,
 )
@@ -47,7 +48,7 @@ def probability(token: int, *processors: Processor) -> float:
         (TopP(0.71), 2, 0.2 / 0.9),
         (MinP(0.5), 2, 0.2 / 0.9),
         # -0.9163 between -0.91796875 and -0.9140625, the next numbers of bfloat16.
-        (LogSoftmaxBfloat16(), 0, math.exp(-0.91796875)),
+        (LOG_SOFTMAX_BFLOAT16, 0, math.exp(-0.91796875)),
         # What is clearly below the border was not kept, also where it was drawn.
         (TopK(2), 2, 0.0),
         (TopP(0.65), 3, 0.0),
@@ -55,10 +56,10 @@ def probability(token: int, *processors: Processor) -> float:
         # e^-1 off ids that the round has; twice off the one that it has twice.
         (PresencePenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e)),
         (FrequencyPenalty(1.0), 0, 0.4 / (0.7 + 0.3 / math.e**2)),
-        (Bias(3, math.log(2)), 3, 0.2 / 1.1),
+        (bias_of(3)(math.log(2)), 3, 0.2 / 1.1),
         # Negative logits are multiplied: p becomes p squared.
         (RepetitionPenalty(2.0), 2, 0.2 / (0.2 + 0.16 + 0.09 + 0.01)),
-        (RepetitionPenalty(2.0, counts_prompt=False), 2, 0.2 / (0.7 + 0.09)),
+        (OutputPenalty(2.0), 2, 0.2 / (0.7 + 0.09)),
     ],
 )
 def test_probabilities(processor: Processor, token: int, expected: float) -> None:
@@ -118,14 +119,14 @@ def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> No
         (Temperature(0.5), 1e-4),
         (Temperature(1.7), 1e-4),
         (RepetitionPenalty(1.2), 1e-4),
-        (RepetitionPenalty(1.2, counts_prompt=False), 1e-4),
+        (OutputPenalty(1.2), 1e-4),
         (PresencePenalty(0.5), 1e-4),
         (FrequencyPenalty(-0.5), 1e-4),
-        (Bias(111, 2.0), 1e-4),
+        (bias_of(111)(2.0), 1e-4),
         (TopK(200), 1e-5),
         (MinP(0.05), 1e-5),
         (TopP(0.7), 0.02),  # the border lies in a bin of several tokens
-        (LogSoftmaxBfloat16(), 1 / 8),  # one step of bfloat16 at 16 to 32 nats
+        (LOG_SOFTMAX_BFLOAT16, 1 / 8),  # one step of bfloat16 at 16 to 32 nats
     ],
 )
 def test_kept_logits_give_what_all_logits_give(

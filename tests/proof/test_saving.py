@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
+from rounddiag.proof import Proof
 from tests.proof.fake_server import make_batch, score
 from tests.proof.test_servers import without_system
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.proof import Proof
 
 
 def function(ids: list[int], images: list[Any]) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,6 @@ from tests.proof.fake_server import (
     score,
     serve,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,6 @@ from rounddiag.proof.scorer import Scorer
 from tests.proof import test_local
 from tests.proof.test_adapters import load, scored
 from tests.proof.test_local import SIZE, log_probs, make_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 folder = test_local.folder  # the same fixture
 

@@ -75,7 +75,7 @@ class Bench:
         }
         return rd.prove(
             self.batch(case),
-            open_engine(str(self.folder / name)).engine,
+            open_engine(str(self.folder / name)),
             checkpoints=None if adapters else others,
             adapters=adapters,
         )

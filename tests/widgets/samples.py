@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image
 
 from rounddiag import Batch
 from rounddiag.vision import EncodedScreenshot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Text that a page must show and not obey; some of it is no valid Unicode.
 HOSTILE = [

@@ -139,3 +139,15 @@ def test_a_place_that_was_chosen_stays() -> None:
     with explore(IMAGE_WINDOW, current={"sample": 2, "round": 1}) as explorer:
         assert explorer.current == {"sample": 2, "round": 1, "token": 0}
         assert explorer.state["finding"] is None
+
+
+def test_an_address_is_where_it_opens() -> None:
+    address = "step 1584 / task-08/1 / r3 / t7"
+    with explore(IMAGE_WINDOW, at=address) as explorer:
+        assert explorer.current == {"sample": 33, "round": 3, "token": 7}
+        assert explorer.address == address
+    with explore([IMAGE_WINDOW, IMAGE_WINDOW], at="33 / r2", batch=1) as explorer:
+        assert explorer.state["batch"] == 1
+        assert explorer.current == {"sample": 33, "round": 2, "token": 0}
+    with pytest.raises(rd.errors.BatchError, match="expected step 1584; found step 3"):
+        explore(IMAGE_WINDOW, at="step 3 / task-08/1")

@@ -80,6 +80,15 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
     assert (bar["y"], bar["yanchor"], bar["yref"]) == (1, "top", "container")
 
 
+def test_lines_of_groups_have_the_axis_of_their_bars(window: rd.Batch) -> None:
+    layout = rounds_of({"window": window}, by="role")
+    assert layout["yaxis"]["type"] == "log"
+    assert layout["yaxis"]["dtick"] == 1  # they differ by more than a factor of 10
+    for state in ({"by": "role", "metric": "diff"}, {}):
+        plain = rounds_of({"window": window}, **state)
+        assert plain["yaxis"].get("type") != "log"
+
+
 def test_the_onset_is_marked_where_all_of_a_batch_is_drawn(window: rd.Batch) -> None:
     def notes(**state: Any) -> str:
         return str(rounds_of({"x": window}, **state)["meta"]["notes"])

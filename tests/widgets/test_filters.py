@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,9 +26,6 @@ from rounddiag.widgets.filters import (
 )
 from tests.batches import hand_batch
 from tests.widgets.samples import worded
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ADVICE = "Remove it from the filter, or choose another value."
 RE2 = (

@@ -6,15 +6,21 @@ import io
 import struct
 import zlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from rounddiag import load
+from rounddiag import Batch, load
 from rounddiag.errors import FrameError
-from rounddiag.vision import Action, EncodedScreenshot, PatchScreenshot, RawScreenshot
+from rounddiag.vision import (
+    Action,
+    EncodedScreenshot,
+    PatchScreenshot,
+    RawScreenshot,
+    Screenshot,
+)
 from rounddiag.widgets.images import (
     action_label,
     describe_actions,
@@ -24,11 +30,6 @@ from rounddiag.widgets.images import (
     thumbnails,
 )
 from tests.widgets.samples import HOSTILE, png, shot, worded
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
-    from rounddiag.vision import Screenshot
-
 
 BROKEN = EncodedScreenshot(data=b"<svg onload=\x1b", round=1, position=7)
 

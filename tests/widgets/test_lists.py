@@ -134,6 +134,31 @@ def test_rounds_and_samples_go_on_after_the_twentieth(window: rd.Batch) -> None:
     assert drawer_list(looked_at, "samples")["num_rows"] == window.num_samples
 
 
+def heads(found: dict[str, Any]) -> list[str]:
+    return [one["head"] for one in found["columns"]]
+
+
+def test_rows_of_samples_begin_with_what_is_asked_first(window: rd.Batch) -> None:
+    ends = ["tokens", "mean |diff| [nat]", "at least"]
+    first = ["sample", "reward", "status"]
+    for by, more in (
+        ("role", []),  # of tokens: no sample has one
+        ("entropy", []),
+        ("round", []),
+        ("task_kind", ["task_kind"]),
+        ("sample_id", []),  # not twice
+    ):
+        batch = replace(window, entropy=-window.log_probs("rollout"))
+        found = drawer_list(session(batch, by=by), "samples")
+        assert heads(found) == [*first, "id", *more, *ends]
+    kinds = drawer_list(session(window, by="role"), "rounds")
+    assert heads(kinds) == ["sample", "round", *ends]
+    reward = column(drawer_list(session(window), "samples"), "reward")
+    sample = column(drawer_list(session(window), "samples"), "sample")
+    assert window.rewards is not None
+    assert [float(one) for one in reward] == window.rewards[sample].tolist()
+
+
 def test_a_selection_has_both_log_probs(window: rd.Batch) -> None:
     cells = {"samples": [3, 4], "rounds": [1, 2]}
     looked_at = session(window, cells=cells)
@@ -243,3 +268,17 @@ def test_text_of_a_redacted_batch_is_not_shown(tmp_path: Any) -> None:
     rd.save(hand_batch(), file, redact=True)
     found = drawer_list(session(rd.load(file)), "tokens")
     assert column(found, "text")[0] == ["", NO_TEXT, ""]
+
+
+def test_without_a_pair_rows_are_by_reward_and_length() -> None:
+    turns = [[("user", "go"), ("assistant", "a b c"[:size])] for size in (3, 5, 1)]
+    batch = rd.Batch.from_turns(turns, rewards=[1.0, 0.0, 1.0])
+    looked_at = session(batch)
+    assert (looked_at.state.metric, looked_at.state.order) == ("round_length", "reward")
+    samples = drawer_list(looked_at, "samples")
+    assert column(samples, "sample") == [0, 2, 1]
+    assert column(samples, "tokens") == [2, 1, 3]
+    assert samples["caption"] == "the highest reward first, then the longest"
+    rounds = drawer_list(looked_at, "rounds")
+    assert column(rounds, "sample") == [1, 0, 2]
+    assert heads(rounds) == ["sample", "round", "tokens"]

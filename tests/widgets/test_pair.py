@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +13,11 @@ import torch
 
 from rounddiag import Batch, explore, load
 from rounddiag.errors import BatchError, FrameError
+from rounddiag.widgets.explorer import Explorer
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    from rounddiag.widgets.explorer import Explorer
-
 
 HEALTHY, STALE = "sample_data/healthy.parquet", "sample_data/stale.parquet"
 # The hand batch has samples of 2, 2 and 1 rounds.

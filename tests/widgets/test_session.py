@@ -12,10 +12,11 @@ import torch
 
 from rounddiag.core import token_frame
 from rounddiag.errors import BatchError, FrameError
+from rounddiag.findings.view import most_to_see
 from rounddiag.loaders import load
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.figures import heatmap_figure
-from rounddiag.widgets.session import Session, _most
+from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import CellBox, Place
 from tests.batches import hand_batch, padded
 
@@ -151,10 +152,10 @@ def test_of_tied_tokens_one_with_screenshots_is_the_evidence() -> None:
     shot = EncodedScreenshot(data=b"", round=0)
     images = ((), *(((shot,),) * (batch.num_samples - 1)))
     size, sample = np.array([1.0, 0.6, np.nan]), np.array([0, 1, 1])
-    assert _most(size, sample, batch) == 0
-    assert _most(size, sample, replace(batch, images=images)) == 1
+    assert most_to_see(size, sample, batch) == 0
+    assert most_to_see(size, sample, replace(batch, images=images)) == 1
     size[1] = 0.4  # less than half of the largest
-    assert _most(size, sample, replace(batch, images=images)) == 0
+    assert most_to_see(size, sample, replace(batch, images=images)) == 0
 
 
 def test_roles_that_the_diagnosis_has_read_are_not_read_again(

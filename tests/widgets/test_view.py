@@ -17,8 +17,9 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from rounddiag import explore
+from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from rounddiag.widgets import assets
-from rounddiag.widgets.assets import script, style
+from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.view import PageWidget
 from tests.batches import hand_batch
@@ -180,6 +181,16 @@ def test_names_of_all_files_are_unique() -> None:
     names = re.findall(TOP_LEVEL, files, re.MULTILINE)
     assert len(names) > 100
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_a_warning_the_focus_and_a_worse_batch_have_three_colours(theme: Theme) -> None:
+    focus, mark, worse = theme.text, theme.mark, theme.changes[1]
+    assert len({focus, mark, worse, theme.more, theme.less}) == 5
+    assert f"--worse:{worse}" in theme_css()
+    rules = style()
+    assert "--accent: var(--text)" in rules
+    assert re.search(r"\.rdx-worse \{ color: var\(--worse\)", rules)
 
 
 def test_it_is_small_and_asks_nobody() -> None:

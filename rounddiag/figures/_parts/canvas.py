@@ -33,7 +33,7 @@ class Theme:
     quiet: Shapes in the background.
     more, less: Blue for a higher log-prob in training than in sampling, orange for a
         lower one; nothing else has these colours.
-    mark: What stands out: the worst round, a warning, the focus.
+    mark: What stands out: the worst round, a warning.
     lines: The colours of up to 8 lines or groups.
     ramp: The first and the last colour of lines that have an order, such as rounds.
     follows_page: Whether a notebook's page may replace it by its own theme.
@@ -56,7 +56,7 @@ class Theme:
     @property
     def changes(self) -> tuple[str, str]:
         """The colours of less and of more than before."""
-        return self.lines[0], self.mark
+        return self.lines[0], self.lines[3]
 
 
 # The background is opaque, since a saved picture may be placed on a page of the other

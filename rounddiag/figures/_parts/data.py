@@ -76,7 +76,7 @@ def short_pair(pair: Pair) -> Pair:
 def get_sample_tokens(
     data: Measured,
     sample: int,
-    measure: TokenMetric = MEASURES["diff"],
+    measure: TokenMetric | None = MEASURES["diff"],
     *,
     log_probs: bool = True,
 ) -> pd.DataFrame:
@@ -84,21 +84,27 @@ def get_sample_tokens(
 
     Those that a batch lacks are left out, and `text` also where a frame has none. A
     frame needs the log-probs only with `log_probs`, and only for a metric of a pair.
+
+    Without a metric, a batch gives what it has.
     """
+    own = [] if measure is None else [measure.gate, *measure.extra_columns]
+    is_of_pair = measure is not None and measure.of == "pair"
     if data.batch is None:
-        needed = _PAIR if log_probs and measure.of == "pair" else ()
-        columns = (measure.gate, *measure.extra_columns, "position", *needed)
+        needed = _PAIR if log_probs and is_of_pair else ()
+        columns = (*own, "position", *needed)
         tokens = data.tokens(*TOKENS.keys, *columns)
         check_sample(sample, data.num_samples)
         return tokens[tokens["sample"] == sample].reset_index(drop=True)
     check_sample(sample, data.num_samples)
     batch = data.batch
-    if measure.of == "pair":
+    if is_of_pair:
         batch.require("old", "rollout")
     needs = {"rollout_log_prob": "rollout", "old_log_prob": "old", "text": "text"}
     known = [name for name, what in needs.items() if not batch.lacks(what)]
-    own = [name for name in measure.extra_columns if name not in known]
-    return token_frame(batch[sample], columns=("position", *known, *own))
+    more = [name for name in own if name not in ("diff", *known)]
+    return token_frame(
+        batch[sample], columns=("position", *known, *dict.fromkeys(more))
+    )
 
 
 def find_sample(data: Measured, sample: int | str) -> int:

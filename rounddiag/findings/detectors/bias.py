@@ -30,14 +30,16 @@ def undo_bias(view: View, tokens: Array) -> Evidence | None:
     leave noise at likely and at unlikely tokens: a truncated distribution moves
     unlikely ones alone.
     """
-    if view.is_fitted:
+    noise = Noise(view=view, sound=~tokens)
+    if view.is_fitted or noise.is_reached(
+        view.abs_diff[tokens], view.log_prob_b[tokens]
+    ):
         return None
     fit = tokens & fitting_half(view, tokens)
     judged = tokens & ~fit
     if not (fit.any() and judged.any()):
         return None
     bias = float(np.median(view.diff[fit]))
-    noise = Noise(view=view, sound=~tokens)
     # The side that is too low is too low at certain tokens as well.
     likely = np.minimum(np.maximum(view.log_prob_a, view.log_prob_b), 0.0)[judged]
     before, after = view.abs_diff[judged], np.abs(view.diff[judged] - bias)

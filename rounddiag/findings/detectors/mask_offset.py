@@ -89,8 +89,7 @@ class _Rounds:
         batch = select_scores(view.batch, view.a, view.b)
         rounds, offsets = batch.rounds, to_numpy(batch.offsets)
         sample, start = to_numpy(rounds.sample), to_numpy(rounds.start)
-        values = batch.old_log_probs, batch.rollout_log_probs
-        a, b = (one.double().cpu().numpy() for one in values)
+        a, b = (to_numpy(one).astype(float) for one in batch.both_log_probs())
         return cls(
             a=a,
             b=b,

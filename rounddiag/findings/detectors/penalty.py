@@ -191,7 +191,7 @@ def seen_before(view: View) -> Array:
 
 def _repeats(keys: Array) -> Array:
     """Return whether each key occurs before it."""
-    order = np.argsort(keys, kind="stable")
-    again = np.zeros(len(keys), dtype=bool)
-    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    import pandas as pd
+
+    again: Array = pd.Series(keys).duplicated().to_numpy()
     return again

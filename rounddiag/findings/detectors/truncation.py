@@ -85,9 +85,10 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
     if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
     lost, error, missing = _mass(view)
+    if lost < MIN_Z * error or not _is_missing(view):
+        return None
     half = fitting_half(view, view.uncertain)
-    parts = [view.keep(one) for one in (half, ~half)]
-    if lost < MIN_Z * error or not all(map(_is_missing, (view, *parts))):
+    if not all(_is_missing(view.keep(one)) for one in (half, ~half)):
         return None
     return lost, error, missing
 

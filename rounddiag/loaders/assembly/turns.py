@@ -2,7 +2,7 @@
 
 =====================  ==============================================================
 `Turn`, `Trajectory`   what every format of trajectories reads
-`turn_of`              a chat message as a turn: text, reasoning, tool calls, pictures
+`text_of`              the text of a chat message: reasoning, content, tool calls
 `stitch`               token ids of calls, by prefix; rewritten contexts are marked
 `new_messages`         the same for calls of which only messages are known
 `batch_of`             trajectories as a batch
@@ -25,10 +25,12 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.fields.columns import (
     collect_columns,
+    record_columns,
     row_names,
     select_plain_columns,
 )
 from rounddiag.loaders.json_lines import objects_in
+from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import Source, inside, left_out_entry
 from rounddiag.segmentation import find_rounds
 from rounddiag.wording import pluralize
@@ -237,8 +239,8 @@ def calls_in(calls: object) -> Iterator[tuple[str, object]]:
         name = one.get("function_name", one.get("name", inner))
         arguments = one.get("arguments", "")
         if isinstance(arguments, str):
-            with suppress(ValueError, RecursionError):
-                arguments = json.loads(arguments)
+            with suppress(JsonError):
+                arguments = parse_json(arguments)
         yield str(name), arguments
 
 
@@ -489,6 +491,9 @@ def _with_ids(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
     none = np.empty(0, dtype=np.int64)
     tokens = {name: [row.get(name, none) for row in rows] for name in names}
     turn_of_token = tokens.pop("round_ids")
+    marks = zip(tokens["rollout_log_probs"], tokens["response_mask"], strict=True)
+    if all(np.isnan(row[mask != 0]).all() for row, mask in marks):
+        del tokens["rollout_log_probs"]  # ids alone
     turns = [
         [(turn.role, turn.text, len(turn.images)) for turn in one.turns]
         for one in samples
@@ -538,20 +543,14 @@ def _round_columns(
     samples: Sequence[Trajectory], rounds: Sequence[Sequence[int]]
 ) -> dict[str, Array]:
     """Return the columns of the rounds, which are these turns of each sample."""
-    keys = [(i, k, at) for i, row in enumerate(rounds) for k, at in enumerate(row)]
-    turns = [samples[sample].turns[at] for sample, _, at in keys]
-    records = [{**turn.columns, "action": turn.action} for turn in turns]
-    columns, _ = collect_columns(records)
-    known = {k: v for k, v in columns.items() if any(x is not None for x in v)}
-    plain = select_plain_columns(known, len(keys))
-    if not plain:
-        return {}
-    samples_and_rounds = np.array([key[:2] for key in keys], dtype=np.int32)
-    return {
-        "sample": samples_and_rounds[:, 0],
-        "round": samples_and_rounds[:, 1],
-        **plain,
-    }
+    rows = []
+    for sample, places in enumerate(rounds):
+        for index, at in enumerate(places):
+            turn = samples[sample].turns[at]
+            action = {} if turn.action is None else {"action": turn.action}
+            rows.append((sample, index, {**turn.columns, **action}))
+    columns, _ = record_columns(rows)
+    return columns if any(record for _, _, record in rows) else {}
 
 
 def as_batch(

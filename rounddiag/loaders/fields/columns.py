@@ -255,7 +255,7 @@ def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:
     meta = dict(batch.meta)
     if num_without_tokens:
         meta["num_records_without_tokens"] = num_without_tokens
-    columns, left_out = _columns(rows)
+    columns, left_out = record_columns(rows)
     meta |= left_out_entry([*left_out_of(batch), *left_out])
     return replace(batch, round_columns=columns, meta=meta)
 
@@ -278,7 +278,7 @@ def _value(value: object) -> object:
     return None if isinstance(plain, Node) else plain
 
 
-def _columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
+def record_columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
     """Return records as columns, and a note on columns left out."""
     values, left_out = collect_columns(record for _, _, record in rows)
     plain = select_plain_columns(values, len(rows))

@@ -19,6 +19,7 @@ Trajectories, which `assembly.turns` makes a batch of:
 `verifiers_traces`  episodes and traces of verifiers, and prime-rl's annotations
 `nemo_gym`          rollouts
 `osworld`           runs: actions, and screenshots beside them
+`agentlab`          episodes of AgentLab and BrowserGym
 `dart_gui`          steps with the sampler's log-probs
 `conversations`     results of verifiers and prime-rl, verl's decoded samples, logs of
                     completions, trajectories of mini-swe-agent, episodes of rLLM

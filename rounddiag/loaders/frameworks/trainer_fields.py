@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.columns.sources import row_list
@@ -37,30 +36,25 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
 
     Samples with the same prompt tokens are one group if the file has no groups.
     """
-    return partial(_read, mask_source, to_verl)
 
+    def read(root: Table | Mapping[Any, object], source: Source) -> Batch:
+        table = as_table(root, source)
+        saved = LazyFields.watch(table.fields)
+        fields = to_verl(saved, source.path)
+        groups = {}
+        if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
+            groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
+        renamed = Table(
+            fields=fields,
+            columns={**table.columns, **groups},
+            info={**table.info, "old_log_probs_source": "a pass of its own"},
+            left_out=saved.left_out,
+        )
+        batch = batch_from_table(renamed, source)
+        origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
+        return replace(batch, meta={**batch.meta, **origin})
 
-def _read(
-    mask_source: str,
-    to_verl: ToVerl,
-    root: Table | Mapping[Any, object],
-    source: Source,
-) -> Batch:
-    table = as_table(root, source)
-    saved = LazyFields.watch(table.fields)
-    fields = to_verl(saved, source.path)
-    groups = {}
-    if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
-        groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
-    renamed = Table(
-        fields=fields,
-        columns={**table.columns, **groups},
-        info={**table.info, "old_log_probs_source": "a pass of its own"},
-        left_out=saved.left_out,
-    )
-    batch = batch_from_table(renamed, source)
-    origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
-    return replace(batch, meta={**batch.meta, **origin})
+    return read
 
 
 _TRL_NAMES = {

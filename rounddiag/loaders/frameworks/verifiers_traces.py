@@ -237,24 +237,15 @@ def _rows(
     ):
         return None
     ids = [_numbers(node, "token_ids", source) for node in nodes]
-    sampled = [
-        _numbers(node, "mask", source, len(row)) == 1
-        for node, row in zip(nodes, ids, strict=True)
+    masks = [
+        _numbers(n, "mask", source, len(i)) for n, i in zip(nodes, ids, strict=True)
     ]
-    written, token_ids = np.concatenate(sampled), np.concatenate(ids)
-    rollout = np.zeros(len(written), dtype=np.float32)
-    rollout[written] = np.concatenate(
-        [
-            _numbers(node, "logprobs", source, int(mask.sum()))
-            if _num(node, "logprobs")
-            else np.full(mask.sum(), np.nan)
-            for node, mask in zip(nodes, sampled, strict=True)
-        ]
-    )
+    written = np.concatenate(masks) == 1
+    rollout = np.where(written, _spread(nodes, "logprobs", source), 0)
     rows: dict[str, Array] = {
-        "response_ids": token_ids.astype(np.int64),
+        "response_ids": np.concatenate(ids).astype(np.int64),
         "response_mask": written.astype(np.int8),
-        "rollout_log_probs": rollout,
+        "rollout_log_probs": rollout.astype(np.float32),
     }
     return rows if branch is None else _annotated_rows(rows, branch, source)
 
@@ -263,6 +254,18 @@ def _num(node: Node, name: str) -> int:
     """Return how many values a list of a node has."""
     values = node.get(name)
     return len(values) if isinstance(values, np.ndarray | list) else 0
+
+
+def _spread(nodes: Iterable[Node], name: str, source: Source) -> Array:
+    """Return values of generated tokens at their places, NaN where there is none."""
+    rows = []
+    for node in nodes:
+        mask = _numbers(node, "mask", source) == 1
+        row = np.full(len(mask), np.nan)
+        if mask.any() and _num(node, name):
+            row[mask] = _numbers(node, name, source, int(mask.sum()))
+        rows.append(row)
+    return np.concatenate(rows)
 
 
 def _annotated_rows(
@@ -318,15 +321,9 @@ def _join_nodes(
     new = {id(n) for n in nodes if _num(n, "trainer_logprobs")} - known
     if not new:
         return None
-    parts: dict[str, list[Array]] = {"trainer_logprobs": [], "entropies": []}
-    for node in nodes:
-        mask = _numbers(node, "mask", source) == 1
-        for name, rows in parts.items():
-            row = np.full(len(mask), np.nan)
-            if id(node) in new and _num(node, name):
-                row[mask] = _numbers(node, name, source, int(mask.sum()))
-            rows.append(row)
-    return {name: np.concatenate(rows) for name, rows in parts.items()}
+    fresh = [node if id(node) in new else {"mask": node.get("mask")} for node in nodes]
+    names = ("trainer_logprobs", "entropies")
+    return {name: _spread(fresh, name, source) for name in names}
 
 
 def _columns(

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,33 +36,6 @@ class Answer:
     log_probs: Array
     num_cached: int = 0
     weights: Sequence[str] = ()
-
-
-class Dialect(Protocol):
-    """The requests of one program."""
-
-    @property
-    def version(self) -> str:
-        """Of the program."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """The program and its version."""
-        ...
-
-    @property
-    def can_decode(self) -> bool:
-        """Whether it decodes given tokens."""
-        ...
-
-    def read_version(self, host: Host) -> str:
-        """Ask for the version."""
-        ...
-
-    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
-        """Ask for the log-probs of a request."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -301,6 +274,9 @@ class Sglang:
             num_cached=_count(answer, "meta_info", "cached_tokens"),
             weights=[] if weights is None else [str(weights)],
         )
+
+
+Dialect: TypeAlias = Vllm | Sglang
 
 
 def _parts(pictures: list[str]) -> list[dict[str, str]]:

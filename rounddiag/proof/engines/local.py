@@ -239,9 +239,7 @@ class LocalEngine:
         The keys and values of the first `request.kept` tokens are those of `filled_by`.
         """
         one = samples[request.sample]
-        scored = request.is_scored.clone()
-        scored[0] = False
-        at = scored.nonzero()[:, 0]
+        at = request.wanted
         cache = None
         if filled_by is not None:
             filled: Layers = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from rounddiag.errors import BatchError
@@ -14,32 +13,24 @@ from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.server import ServerEngine
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """An engine, and the same model with other numerics for the floor of the noise."""
-
-    engine: Engine
-    low_precision: Engine | None = None
-
-
 def open_engine(
     engine: Any,  # noqa: ANN401 a name, an address, a function or an engine
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
-    with_low_precision: bool = True,
-) -> Opened:
-    """Open what a user passed as an engine, and the same with other numerics."""
-    if isinstance(engine, str) and "://" in engine:
-        return Opened(ServerEngine.open(Host.at(engine)))
-    if isinstance(engine, str | os.PathLike):
-        engine = LocalEngine.open(
-            os.fspath(engine), device=device, trust_remote_code=trust_remote_code
-        )
+) -> Engine:
+    """Open what a user passed as an engine."""
     if isinstance(engine, LocalEngine):
-        return Opened(engine, _low_precision(engine) if with_low_precision else None)
+        return engine
+    if isinstance(engine, str) and "://" in engine:
+        return ServerEngine.open(Host.at(engine))
+    if isinstance(engine, str | os.PathLike):
+        name = os.fspath(engine)
+        return LocalEngine.open(
+            name, device=device, trust_remote_code=trust_remote_code
+        )
     if callable(engine):
-        return Opened(FunctionEngine(engine))
+        return FunctionEngine(engine)
     raise BatchError.build(
         expected="a folder or name of a model, the address of a server, or a function",
         found=f"a {type(engine).__name__}",
@@ -47,8 +38,12 @@ def open_engine(
     )
 
 
-def _low_precision(engine: LocalEngine) -> LocalEngine:
-    """Load the model again in bfloat16, or with other kernels if it is that already."""
-    if engine.dtype == "bfloat16":
-        return engine.beside(dtype="bfloat16", attention="eager")
-    return engine.beside(dtype="bfloat16")
+def open_low_precision(engine: Engine) -> Engine | None:
+    """Load a model again in bfloat16, or with other kernels if it is that already.
+
+    Its distance is the floor of the noise; None for engines of other processes.
+    """
+    if not isinstance(engine, LocalEngine):
+        return None
+    kernels = "eager" if engine.dtype == "bfloat16" else None
+    return engine.beside(dtype="bfloat16", attention=kernels)

@@ -77,10 +77,7 @@ class ServerEngine:
         found = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
-            values = self._ask(request, samples)
-            scored = request.is_scored.clone()
-            scored[0] = False
-            values = values[scored.numpy()]
+            values = self._ask(request, samples)[request.wanted.numpy()]
             values = check_log_probs(values, self.name, ServerError)
             if self._probe is None:
                 self._probe = request, values

@@ -2,6 +2,7 @@
 
 ==============  ==================================================================
 `hypothesis`    `Hypothesis`, and `register` for one of your own
+`family`        hypotheses that differ in one number
 `pictures`      images not seen, blank, grey, exchanged; the last k only
 `resolution`    images of other sizes, with other numbers of image tokens
 `positions`     positions of the rotary embedding

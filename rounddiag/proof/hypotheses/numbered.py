@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 
 from rounddiag.proof.hypotheses.context import drop_first, drop_tokens
-from rounddiag.proof.hypotheses.hypothesis import Edit, Hypothesis, Need
+from rounddiag.proof.hypotheses.family import Family
+from rounddiag.proof.hypotheses.hypothesis import Edit, Need
 from rounddiag.proof.hypotheses.pictures import FEATURES, SHOWN, exchange, remove, show
 from rounddiag.proof.hypotheses.positions import shift_from
 from rounddiag.proof.hypotheses.resolution import limit_to, scale_to
 from rounddiag.proof.trajectory import Picture, Request, Trajectory
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Numbered:
-    """Hypotheses that differ in one whole number, each of which is a pass.
-
-    Attributes
-    ----------
-    name, cause, says: As of `Hypothesis`; `says` has a place for the number.
-    make: From the number to what is read instead.
-    grid: All that are tried first.
-    is_ordered: Whether near numbers are alike, so that those between are tried too.
-    """
-
-    name: str
-    cause: str
-    says: str
-    make: Callable[[int], Edit]
-    grid: Sequence[int]
-    needs: Sequence[Need] = ()
-    is_ordered: bool = False
-    is_continuous: ClassVar[bool] = False
-
-    def at(self, value: float) -> Hypothesis:
-        """Return the hypothesis of one number."""
-        number = round(value)
-        return Hypothesis(
-            name=f"{self.name}_{number}",
-            cause=self.cause,
-            says=self.says.format(number),
-            edit=self.make(number),
-            needs=frozenset(self.needs),
-        )
 
 
 def _edit(change: Callable[[Trajectory, int], Request | None]) -> Callable[[int], Edit]:
@@ -104,8 +71,8 @@ _FEW = tuple(range(1, 9))
 # Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
 _LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
 _SIZED: tuple[Need, ...] = ("pictures", "resolution")
-NUMBERED: tuple[Numbered, ...] = (
-    Numbered(
+NUMBERED: tuple[Family, ...] = (
+    Family(
         name="first_prompt_tokens_removed",
         cause="prompt_mismatch",
         says="no first {} tokens of the prompt",
@@ -113,7 +80,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_COUNTS,
         is_ordered=True,
     ),
-    Numbered(
+    Family(
         name="prompt_cut_to",
         cause="prompt_mismatch",
         says="the last {} tokens of the prompt only",
@@ -121,7 +88,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_COUNTS,
         is_ordered=True,
     ),
-    Numbered(
+    Family(
         name="position_gap",
         cause="position_ids",
         says="positions of the response that are larger by {}",
@@ -129,7 +96,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_GAPS,
         needs=("positions",),
     ),
-    Numbered(
+    Family(
         name="position_gap_at_observations",
         cause="position_ids",
         says="positions that are larger by {} from each observation on",
@@ -137,7 +104,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_GAPS,
         needs=("positions",),
     ),
-    Numbered(
+    Family(
         name="observation_masked",
         cause="context_masked",
         says="observation {} not attended to",
@@ -145,7 +112,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW,
         needs=("positions",),
     ),
-    Numbered(
+    Family(
         name="image_removed",
         cause="dropped_image",
         says="no image {}, counted from 1, and none of its tokens",
@@ -153,7 +120,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW[1:],
         needs=SHOWN,
     ),
-    Numbered(
+    Family(
         name="image_blank",
         cause="dropped_image",
         says="no pixels of image {}, counted from 1",
@@ -161,7 +128,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW[1:],
         needs=FEATURES,
     ),
-    Numbered(
+    Family(
         name="images_exchanged",
         cause="wrong_image",
         says="image {}, counted from 1, exchanged with the next one",
@@ -169,7 +136,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW[:-1],
         needs=SHOWN,
     ),
-    Numbered(
+    Family(
         name="blurred_by",
         cause="wrong_image",
         says="pictures blurred by {} pixels",
@@ -177,7 +144,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW,
         needs=SHOWN,
     ),
-    Numbered(
+    Family(
         name="resolution_divided_by",
         cause="wrong_image",
         says="pictures of 1/{} of the size, enlarged, with as many image tokens",
@@ -185,7 +152,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=_FEW[1:],
         needs=SHOWN,
     ),
-    Numbered(
+    Family(
         name="percent_of_the_pixels",
         cause="image_expansion",
         says="pictures of {} % of the pixels, with other numbers of image tokens",
@@ -193,7 +160,7 @@ NUMBERED: tuple[Numbered, ...] = (
         grid=(25, 33, 40, 50, 60, 67, 75, 80, 90, 125, 150, 200, 300, 400),
         needs=_SIZED,
     ),
-    Numbered(
+    Family(
         name="at_most_pixels",
         cause="image_expansion",
         says="pictures of at most {} pixels",

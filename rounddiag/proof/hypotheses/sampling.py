@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
+from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 
@@ -82,147 +82,114 @@ class Seen:
         return found
 
 
-class Processor(Protocol):
-    """Changes logits of shape (n, size) as a sampler does."""
+Step = Callable[[Tensor, Seen, float], Tensor]
+"""From logits of shape (n, size), the ids before, and a number to other logits."""
 
-    @property
-    def rank(self) -> int:
-        """Its place in the order in which several are applied."""
-        ...
+
+@dataclass(frozen=True)
+class Processor:
+    """A step of a sampler, with its number; `rank` is its place among several."""
+
+    step: Step
+    value: float
+    rank: int
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return other logits."""
-        ...
+        return self.step(logits, seen, self.value)
+
+
+def temper(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Divide logits by a temperature."""
+    return logits / value
+
+
+def keep_min_p(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Leave out tokens less likely than a share of the likeliest one."""
+    least = logits.amax(-1, keepdim=True) + float(np.log(value))
+    return logits.masked_fill(logits < least, -torch.inf)
+
+
+def keep_top_k(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Leave out all but the k likeliest tokens."""
+    k = min(round(value), logits.shape[-1])
+    least = logits.topk(k).values[..., -1:]
+    return logits.masked_fill(logits < least, -torch.inf)
+
+
+def keep_top_p(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Leave out all but the likeliest tokens that have a share of the probability."""
+    order = logits.sort(-1, descending=True)
+    chances = seen.weigh(logits).softmax(-1).gather(-1, order.indices)
+    gone = chances.cumsum(-1) - chances > value
+    return logits.masked_fill(
+        torch.zeros_like(gone).scatter(-1, order.indices, gone), -torch.inf
+    )
+
+
+def _penalise(logits: Tensor, known: Tensor, value: float) -> Tensor:
+    lower = torch.where(logits > 0, logits / value, logits * value)
+    return torch.where(known, lower, logits)
+
+
+def penalise_repetition(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Divide positive logits of ids seen before, multiply negative ones."""
+    return _penalise(logits, (seen.output > 0) | (seen.prompt > 0), value)
+
+
+def penalise_repetition_of_output(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Do so for the ids that the round has already."""
+    return _penalise(logits, seen.output > 0, value)
+
+
+def penalise_presence(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Take a constant off the logits of ids that the round has already."""
+    return logits - value * (seen.output > 0)
+
+
+def penalise_frequency(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Take it off for each time that the round has the id already."""
+    return logits - value * seen.output
+
+
+def round_log_softmax(logits: Tensor, seen: Seen, value: float) -> Tensor:
+    """Round logits and log-probs to bfloat16, as a trainer that never upcasts."""
+    if seen.weights is None:
+        return logits.bfloat16().log_softmax(-1).float()
+    rounded = logits.bfloat16().float()
+    total = seen.weigh(rounded).logsumexp(-1, keepdim=True)
+    return (rounded - total).bfloat16().float()
 
 
 @dataclass(frozen=True)
-class Temperature:
-    """Logits divided by a temperature."""
-
-    value: float
-    rank: int = 1
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return the tempered logits."""
-        del seen
-        return logits / self.value
-
-
-@dataclass(frozen=True)
-class MinP:
-    """No token less likely than a share of the likeliest one."""
-
-    value: float
-    rank: int = 3
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return logits, minus infinity where a token is left out."""
-        del seen
-        least = logits.amax(-1, keepdim=True) + float(np.log(self.value))
-        return logits.masked_fill(logits < least, -torch.inf)
-
-
-@dataclass(frozen=True)
-class TopK:
-    """The k likeliest tokens only."""
-
-    value: float
-    rank: int = 4
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return logits, minus infinity where a token is left out."""
-        del seen
-        k = min(round(self.value), logits.shape[-1])
-        least = logits.topk(k).values[..., -1:]
-        return logits.masked_fill(logits < least, -torch.inf)
-
-
-@dataclass(frozen=True)
-class TopP:
-    """The likeliest tokens that have a share of the probability together."""
-
-    value: float
-    rank: int = 5
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return logits, minus infinity where a token is left out."""
-        order = logits.sort(-1, descending=True)
-        chances = seen.weigh(logits).softmax(-1).gather(-1, order.indices)
-        gone = chances.cumsum(-1) - chances > self.value
-        return logits.masked_fill(
-            torch.zeros_like(gone).scatter(-1, order.indices, gone), -torch.inf
-        )
-
-
-@dataclass(frozen=True)
-class RepetitionPenalty:
-    """Logits of ids seen before: positive ones divided, negative ones multiplied."""
-
-    value: float
-    counts_prompt: bool = True
-    rank: int = 0
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return the penalised logits."""
-        known = seen.output > 0
-        if self.counts_prompt:
-            known = known | (seen.prompt > 0)
-        lower = torch.where(logits > 0, logits / self.value, logits * self.value)
-        return torch.where(known, lower, logits)
-
-
-@dataclass(frozen=True)
-class PresencePenalty:
-    """A constant off the logits of ids that the round has already."""
-
-    value: float
-    rank: int = 0
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return the penalised logits."""
-        return logits - self.value * (seen.output > 0)
-
-
-@dataclass(frozen=True)
-class FrequencyPenalty:
-    """A constant off the logits for each time that the round has the id already."""
-
-    value: float
-    rank: int = 0
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return the penalised logits."""
-        return logits - self.value * seen.output
-
-
-@dataclass(frozen=True)
-class LogSoftmaxBfloat16:
-    """Logits and log-probs rounded to bfloat16, as by a trainer that never upcasts."""
-
-    rank: int = 7
-
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return log-probs."""
-        if seen.weights is None:
-            return logits.bfloat16().log_softmax(-1).float()
-        rounded = logits.bfloat16().float()
-        total = seen.weigh(rounded).logsumexp(-1, keepdim=True)
-        return (rounded - total).bfloat16().float()
-
-
-@dataclass(frozen=True)
-class Bias:
-    """A constant added to the logit of one id."""
+class AddTo:
+    """Adds a constant to the logit of one id."""
 
     token_id: int
-    value: float
-    rank: int = 0
 
-    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
-        """Return the biased logits."""
+    def __call__(self, logits: Tensor, seen: Seen, value: float) -> Tensor:
+        """Return other logits."""
         added = torch.zeros(logits.shape[-1], device=logits.device)
-        added[seen.column(self.token_id)] = self.value
+        added[seen.column(self.token_id)] = value
         return logits + added
+
+
+Temperature = partial(Processor, temper, rank=1)
+MinP = partial(Processor, keep_min_p, rank=3)
+TopK = partial(Processor, keep_top_k, rank=4)
+TopP = partial(Processor, keep_top_p, rank=5)
+RepetitionPenalty = partial(Processor, penalise_repetition, rank=0)
+OutputPenalty = partial(Processor, penalise_repetition_of_output, rank=0)
+PresencePenalty = partial(Processor, penalise_presence, rank=0)
+FrequencyPenalty = partial(Processor, penalise_frequency, rank=0)
+
+
+def bias_of(token_id: int) -> Callable[[float], Processor]:
+    """Return what adds a number to the logit of an id."""
+    return partial(Processor, AddTo(token_id), rank=0)
+
+
+LOG_SOFTMAX_BFLOAT16 = Processor(round_log_softmax, 0.0, rank=7)
 
 
 def chosen_log_probs(
@@ -233,7 +200,7 @@ def chosen_log_probs(
     for processor in sorted(processors, key=lambda one: one.rank):
         before, values = values, processor(values, seen)
         values = _keep_ties(before, values, tokens)
-    if not any(isinstance(one, LogSoftmaxBfloat16) for one in processors):
+    if LOG_SOFTMAX_BFLOAT16 not in processors:
         values = values - seen.weigh(values).logsumexp(-1, keepdim=True)
     return values.gather(-1, tokens[:, None])[:, 0]
 
@@ -261,139 +228,87 @@ def _keep_ties(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
 _STEP = 2.0**-7  # of bfloat16, as a share of the value
 
 
-@dataclass(frozen=True, eq=False)
-class Family:
-    """Hypotheses that differ in one number, which is fitted.
-
-    Attributes
-    ----------
-    name, cause, says: As of `Hypothesis`; `says` has a place for the number.
-    make: From the number to a processor.
-    grid: Where the search begins.
-    is_continuous: Whether the number is refined between the values of the grid.
-    is_ordered: Whether whole numbers between them are tried.
-    """
-
-    name: str
-    cause: str
-    says: str
-    make: Callable[[float], Processor]
-    grid: Sequence[float]
-    is_continuous: bool = False
-    is_ordered: bool = False
-
-    def at(self, value: float) -> Hypothesis:
-        """Return the hypothesis of one number."""
-        return Hypothesis(
-            name=self.name,
-            cause=self.cause,
-            says=self.says.format(f"{value:.4g}"),
-            processor=self.make(value),
-            needs=frozenset({"logits"}),
-            excludes=self.cause == "truncated_sampling",
-        )
-
-
 _T = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 _P = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995)
 _K = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200)
 _MIN_P = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
+_PENALTIES = (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
+_REPETITIONS = (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
+_family = partial(Family, kind="processor", needs=("logits",))
+_cut = partial(_family, cause="truncated_sampling")
+_penalty = partial(_family, cause="logit_processor", is_continuous=True)
 FAMILIES: tuple[Family, ...] = (
-    Family(
-        "temperature",
-        "temperature",
-        "temperature {}",
-        Temperature,
-        (*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
+    _family(
+        name="temperature",
+        cause="temperature",
+        says="temperature {}",
+        make=Temperature,
+        grid=(*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
         is_continuous=True,
     ),
-    Family(
-        "top_p",
-        "truncated_sampling",
-        "the nucleus of top-p {} only",
-        TopP,
-        _P,
-    ),
-    Family(
-        "top_k",
-        "truncated_sampling",
-        "the {} likeliest tokens only",
-        TopK,
-        _K,
+    _cut(name="top_p", says="the nucleus of top-p {} only", make=TopP, grid=_P),
+    _cut(
+        name="top_k",
+        says="the {} likeliest tokens only",
+        make=TopK,
+        grid=_K,
         is_ordered=True,
     ),
-    Family(
-        "min_p",
-        "truncated_sampling",
-        "min-p {}",
-        MinP,
-        _MIN_P,
+    _cut(name="min_p", says="min-p {}", make=MinP, grid=_MIN_P),
+    _penalty(
+        name="repetition_penalty",
+        says="a repetition penalty of {} on prompt and output",
+        make=RepetitionPenalty,
+        grid=_REPETITIONS,
     ),
-    Family(
-        "repetition_penalty",
-        "logit_processor",
-        "a repetition penalty of {} on prompt and output",
-        RepetitionPenalty,
-        (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0),
-        is_continuous=True,
+    _penalty(
+        name="repetition_penalty_of_output",
+        says="a repetition penalty of {} on the output only",
+        make=OutputPenalty,
+        grid=_REPETITIONS,
     ),
-    Family(
-        "repetition_penalty_of_output",
-        "logit_processor",
-        "a repetition penalty of {} on the output only",
-        lambda value: RepetitionPenalty(value, counts_prompt=False),
-        (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0),
-        is_continuous=True,
+    _penalty(
+        name="presence_penalty",
+        says="a presence penalty of {}",
+        make=PresencePenalty,
+        grid=_PENALTIES,
     ),
-    Family(
-        "presence_penalty",
-        "logit_processor",
-        "a presence penalty of {}",
-        PresencePenalty,
-        (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0),
-        is_continuous=True,
-    ),
-    Family(
-        "frequency_penalty",
-        "logit_processor",
-        "a frequency penalty of {}",
-        FrequencyPenalty,
-        (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0),
-        is_continuous=True,
+    _penalty(
+        name="frequency_penalty",
+        says="a frequency penalty of {}",
+        make=FrequencyPenalty,
+        grid=_PENALTIES,
     ),
 )
 
 # SGLang takes each of min-p, top-k and top-p of the whole distribution, vLLM takes
 # top-p of what the others left: the same numbers keep other tokens.
-_TOP_P_FIRST = Family(
-    "top_p_first",
-    "truncated_sampling",
-    "the nucleus of top-p {} of the whole distribution, as SGLang takes it",
-    lambda value: TopP(value, rank=2),
-    _P,
+_TOP_P_FIRST = _cut(
+    name="top_p_first",
+    says="the nucleus of top-p {} of the whole distribution, as SGLang takes it",
+    make=partial(Processor, keep_top_p, rank=2),
+    grid=_P,
 )
-_TOP_K_LAST = Family(
-    "top_k_last",
-    "truncated_sampling",
-    "the {} likeliest tokens only, beside top-p as SGLang takes it",
-    lambda value: TopK(value, rank=6),
-    _K,
+_TOP_K_LAST = _cut(
+    name="top_k_last",
+    says="the {} likeliest tokens only, beside top-p as SGLang takes it",
+    make=partial(Processor, keep_top_k, rank=6),
+    grid=_K,
 )
-_MIN_P_LAST = Family(
-    "min_p_last",
-    "truncated_sampling",
-    "min-p {}, beside top-p as SGLang takes it",
-    lambda value: MinP(value, rank=6),
-    _MIN_P,
+_MIN_P_LAST = _cut(
+    name="min_p_last",
+    says="min-p {}, beside top-p as SGLang takes it",
+    make=partial(Processor, keep_min_p, rank=6),
+    grid=_MIN_P,
 )
 
 
 def order_families(chain: Sequence[Hypothesis]) -> tuple[Family, ...]:
     """Return the families that truncate in SGLang's order beside what holds already."""
-    processors = [one.processor for one in chain]
-    if any(isinstance(one, TopP) for one in processors):
+    steps = {one.processor.step for one in chain if one.processor is not None}
+    if keep_top_p in steps:
         return _TOP_K_LAST, _MIN_P_LAST
-    if any(isinstance(one, TopK | MinP) for one in processors):
+    if steps & {keep_top_k, keep_min_p}:
         return (_TOP_P_FIRST,)
     return ()
 
@@ -409,13 +324,11 @@ def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Fam
     weight = np.where(number >= _LEAST_OCCURRENCES, total / np.sqrt(number), 0)
     best = np.argsort(-weight)[:most]
     return [
-        Family(
-            f"bias_of_{ids[i]}",
-            "logit_processor",
-            f"a bias of {{}} on the logit of id {ids[i]}",
-            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[misc]
-            (-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
-            is_continuous=True,
+        _penalty(
+            name=f"bias_of_{ids[i]}",
+            says=f"a bias of {{}} on the logit of id {ids[i]}",
+            make=bias_of(int(ids[i])),
+            grid=(-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
         )
         for i in best
         if weight[i] > 0

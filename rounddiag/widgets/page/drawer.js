@@ -81,7 +81,8 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     known = first;
     caption.textContent = visible(first.caption);
     const widths = first.columns.map(({ kind }) => CELL_WIDTHS[kind] ?? OTHER_WIDTH);
-    scroller.style.setProperty("--columns", widths.map(([least, most]) => `minmax(${least}px, ${most})`).join(" "));
+    const whole = first.columns.map(({ head: text }, at) => (widths[at][1].endsWith("px") ? `max(${widths[at][1]}, ${text.length}ch)` : widths[at][1])); // of heads
+    scroller.style.setProperty("--columns", widths.map(([least], at) => `minmax(${least}px, ${whole[at]})`).join(" "));
     const least = widths.reduce((sum, [one]) => sum + one + CELL_GAP, 0);
     scroller.style.setProperty("--least-width", `${least}px`);
     fill(head, ...first.columns.map(({ head: text, kind }) => listCell(visible(text), kind)));
@@ -203,14 +204,13 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   };
 }
 
-function noteRows(notes) {
-  const values = (name) => notes.map((note) => note[name] ?? ""); // some are of a round or a sample
-  const keys = ["sample", "round", "token"];
+function noteRows(notes, known) {
+  const column = (head, kind, values) => ({ head, kind, values });
   return {
     num_rows: notes.length,
     caption: notes.length ? "kept in the state: explorer.state[\"notes\"] in Python" : "",
     empty: "No note yet: write one (N) on a token, a round or a sample.",
-    columns: [{ head: "note", kind: "wide", values: values("text") }, ...keys.map((head) => ({ head, kind: "count", values: values(head) }))],
+    columns: [column("note", "wide", notes.map(({ text }) => text)), column("place", "text", notes.map((note) => addressOf(note, known)))],
     places: notes.map(({ text: _, ...place }) => place),
   };
 }

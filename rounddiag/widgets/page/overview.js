@@ -157,7 +157,7 @@ function placeBox(node, [left, right], [top, bottom]) {
   node.hidden = false;
 }
 
-const ROW = 3; // pixels at least
+const MOST_ROWS = 80; // pixels of all rows at least: the axis below them stays in sight
 
 // Which value: the mean of each value of `by`, the largest first; a click filters by it,
 // where there is a Python that can.
@@ -202,7 +202,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   const heatmap = figureView({
     library,
     label: "Samples",
-    minHeight: ({ meta }) => (meta?.samples ? ROW * (meta.samples.length / meta.pool) + 60 : 0),
+    minHeight: ({ meta }) => (meta?.samples ? Math.min(meta.samples.length / meta.pool, MOST_ROWS) + 60 : 0),
     onDrawn: () => cells.redraw(),
   });
   const cells = heatCells(heatmap, { onCell, onBox, onRest });

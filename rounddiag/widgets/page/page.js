@@ -10,9 +10,12 @@ class ExplorerPage {
   /** @type {string[]} */
   ids = []; // of all samples
   numSamples = 0;
+  /** @type {number | null} */
+  step = null;
   /** @type {Uint8Array | null} */
   kept = null; // tokens of the sample
   keptOf = null;
+  paintedAt = 0; // the first time, in milliseconds
 
   /** `connect` gets listeners, and returns who answers requests. */
   constructor(connect) {
@@ -58,7 +61,7 @@ class ExplorerPage {
       onFilm: () => this.film.toggle(),
       onNote: (place, text) => this.setNote(place, text),
       search: {
-        known: () => ({ ids: this.ids, numSamples: this.numSamples, current: this.state.current }),
+        known: () => this.known(),
         canSearchAll: !this.kernel.isStored,
         onAll: (goesOn) => (goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits")),
       },
@@ -175,6 +178,11 @@ class ExplorerPage {
     return this.show("step", { step });
   }
 
+  // What addresses are read and written with.
+  known() {
+    return { ids: this.ids, numSamples: this.numSamples, step: this.step, current: this.state.current };
+  }
+
   // Nothing that is known of one step holds for another.
   forgetStep() {
     this.store.clear();
@@ -225,7 +233,7 @@ class ExplorerPage {
     this.showDrawer();
     this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits, result.corrected);
     this.inFile = result.limits?.samples;
-    [this.ids, this.numSamples] = [result.options.samples, result.head.num_samples];
+    [this.ids, this.numSamples, this.step] = [result.options.samples, result.head.num_samples, result.head.step];
     this.drawer.refresh();
     this.selection = result;
     this.names = result.pair?.names ?? [];
@@ -235,7 +243,7 @@ class ExplorerPage {
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
-    this.paintedAt ??= performance.now();
+    this.paintedAt ||= performance.now();
     this.diagnose(result);
     this.snapshot.later();
   }
@@ -272,7 +280,7 @@ class ExplorerPage {
 
   // Notes are in the state; all other lists are Python's.
   async listRows(list, start) {
-    if (list === "notes") return noteRows(this.state.notes);
+    if (list === "notes") return noteRows(this.state.notes, this.known());
     return this.kernel.request("list", { list, start, ...(list === "hits" ? this.sample.find.query() : {}) });
   }
 
@@ -402,6 +410,7 @@ class ExplorerPage {
   }
 
   async showFigure(trajectory) {
+    if (trajectory.lacks && !trajectory.tokens.surprise) return this.sample.figure.still();
     const reply = this.store.axes(this.state, this.theme.now());
     const axes = await this.kernel.latest("figure", reply).catch(() => null);
     if (axes === undefined) return; // there is a newer one

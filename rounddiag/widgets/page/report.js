@@ -145,5 +145,11 @@ followSystem();
 isDark.addEventListener("change", followSystem);
 const report = new ExplorerPage(connectPage);
 document.getElementById("words").replaceWith(report.node);
-report.open();
+// `report.html#step 40 / task-08/1 / r3 / t17` opens there.
+function goToAddress() {
+  const place = location.hash && placeNamed(decodeURIComponent(location.hash.slice(1)), report.known());
+  if (place) report.goTo(place);
+}
+report.open().then(goToAddress);
+addEventListener("hashchange", goToAddress);
 report.node.focus({ preventScroll: true });

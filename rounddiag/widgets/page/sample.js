@@ -90,6 +90,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
     buttons().forEach((button, at) => {
       const { size, mean, broken } = keptMean(shown, shown.rounds[at], kept);
       button.classList.toggle("rdx-dropped", !size);
+      if (shown.lacks) return;
       button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
       button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(kept));
     });
@@ -121,7 +122,7 @@ function cardTitle({ round, action }, mean, broken, isFiltered) {
 const cardValue = (mean, broken) => (Number.isFinite(mean) || broken ? number(mean) : "") + (broken ? " ✕" : "");
 
 /** What a card shows of a round: screenshot, action, mean |diff|. */
-function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
+function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
@@ -129,7 +130,7 @@ function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfini
   return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-    line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
+    value ? line(element("span", { class: "rdx-facts" }, value)) : line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
   ];
 }
 
@@ -161,7 +162,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     ...search,
   });
   const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
-  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }) });
+  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }), onSample: (sample) => onPlace({ sample }) });
   const focus = focusPanel(onNote);
   const title = element("h2", { class: "rdx-title" });
   const noted = element("span", { class: "rdx-note-mark", hidden: true });
@@ -200,6 +201,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     fill(task, trajectory.task && [element("b", {}, "task "), visible(trajectory.task)]);
     task.title = visible(trajectory.task ?? "");
     showColors();
+    plot.node.hidden = Boolean(trajectory.lacks) && !trajectory.tokens.surprise;
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, shots);
@@ -210,7 +212,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   // A colour that this sample has no values for is that of its diff.
   function showColors() {
     const known = shadesOf(trajectory);
-    color.set(known.map((name) => [name, SHADES[name][0]]), known.includes(shadeName) ? shadeName : "diff");
+    color.set(known.map((name) => [name, name === "diff" && trajectory.lacks ? "nothing" : SHADES[name][0]]), known.includes(shadeName) ? shadeName : "diff");
   }
 
   // In place of all panes.
@@ -311,6 +313,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   };
 }
 
+const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py
+
 // What is known of the sample, each a button that filters by it; its group opens the
 // attempts at the same task.
 function factChips({ facts = [], mates = [], sample, group_id: group, task }, onFact, onMates) {
@@ -322,9 +326,11 @@ function factChips({ facts = [], mates = [], sample, group_id: group, task }, on
     const attributes = { class: "rdx-chip", "data-name": name, title: onFact ? `Filter by ${words}` : words };
     return onFact ? pushButton(attributes, () => onFact(name, condition), words) : element("span", attributes, words);
   });
+  const first = facts.filter(({ name }) => FIRST_FACTS.includes(name)).length;
   if (!others.length) return chips;
   const title = "Two attempts at this task side by side (m)";
-  return [pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`), ...chips];
+  const about = pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`);
+  return [...chips.slice(0, first), about, ...chips.slice(first)];
 }
 
 function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, rounds }) {

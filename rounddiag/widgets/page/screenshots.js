@@ -162,7 +162,7 @@ function lightbox(onWanted) {
 const POINTING = ["click", "double_click", "drag", "move"];
 
 /** `onFrame` gets the frame in which the numbers of actions are read. */
-function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
+function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample) => {} }) {
   const seen = element("div", { class: "rdx-screens" });
   const large = lightbox(want);
   // The dialog must stay in the document, else it leaves the top layer.
@@ -192,7 +192,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {} }) {
     const { width, height } = views.current?.shot ?? {};
     // Reserve the shape: the next one is probably the same.
     if (width) seen.style.setProperty("--ratio", width / height);
-    fill(seen, ...screenNodes(views, now, largeButton, figureOf, swap, frameChip));
+    fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, onSample }));
     if (!views.after?.shot) delete seen.dataset.after;
     large.show(views);
     for (const view of [views.current, views.after]) if (view?.shot) want(view.shot);
@@ -319,9 +319,9 @@ function changeText({ share }) {
   return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)} % changed` : "nothing changed";
 }
 
-function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, swap, frameChip) {
+function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, onSample }) {
   if (!current) return [sentence("No round selected.")];
-  if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory)];
+  if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory, onSample)];
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];
   if (!current.shot) return [screenFigure(current, comingPicture(screenshot), "rdx-current")];
@@ -334,10 +334,13 @@ function screenNodes({ current, after }, { trajectory }, largeButton, figureOf, 
   ];
 }
 
-function noScreenshots({ num_unplaced: num, with_screenshots: others }) {
+/** `onSample` goes to the next sample that has some. */
+function noScreenshots({ num_unplaced: num, with_screenshots: others = [], sample }, onSample) {
   if (num) return sentence(`${pluralize(num, "screenshot")}, round unknown.`);
-  const some = others && `; ${pluralize(others, "other")} of the batch ${others === 1 ? "has" : "have"} some`;
-  return sentence("This sample has no screenshots", some, ".");
+  if (!others.length) return sentence("This sample has no screenshots.");
+  const next = others.find((one) => one > sample) ?? others[0];
+  const words = `${pluralize(others.length, "other")} of the batch`;
+  return sentence("This sample has no screenshots; ", pushButton({ class: "rdx-unfold", title: `Go to sample ${next}` }, () => onSample(next), words), ` ${others.length === 1 ? "has" : "have"} some.`);
 }
 
 function comingPicture(index) {

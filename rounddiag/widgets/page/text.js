@@ -115,16 +115,17 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
 // What else can colour the text: in grey, darker for more; hatched below zero.
 const SHADES = {
   diff: ["diff", "difference of the log-probs"],
-  probability: ["probability", "darker: less probable for the first score", ({ a }, at) => 8 * (1 - Math.exp(a[at]))],
+  probability: ["probability", "darker: less probable for the first score", ({ a, surprise }, at) => 8 * (1 - Math.exp(surprise ? -surprise[at] : a[at]))],
   entropy: ["entropy", "darker: higher, 3 nat and more", ({ entropy }, at) => (8 * entropy[at]) / 3],
   advantage: ["advantage", "darker: larger, within the sample; hatched: below 0", ({ advantage }, at, most) => (8 * advantage[at]) / most],
   loss_mask: ["mask", "dark: masked, not in the loss", ({ loss_mask: mask }, at) => 8 * (1 - mask[at])],
   importance_weight: ["weight", "darker: larger; 2 and more are darkest", ({ diff }, at) => 4 * Math.exp(diff[at])],
 };
 
-/** The colours that a sample's tokens have values for. */
-function shadesOf({ tokens }) {
-  return Object.keys(SHADES).filter((name) => !["entropy", "advantage", "loss_mask"].includes(name) || tokens[name]);
+/** The colours that a sample's tokens have values for; the first is none without a pair. */
+function shadesOf({ tokens, lacks }) {
+  const isThere = { probability: !lacks || tokens.surprise, importance_weight: !lacks };
+  return Object.keys(SHADES).filter((name) => isThere[name] ?? (name === "diff" || tokens[name]));
 }
 
 function shadeOf(trajectory, name) {
@@ -221,7 +222,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
 }
 
 function headFacts(size, mean, broken, all = size) {
-  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${pluralize(all, "token")} kept`;
+  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${groupDigits(all)} kept`;
   const facts = [(Number.isFinite(mean) || broken > 0) && number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
   return [count, facts && " · ", facts && element("span", {}, "mean |diff| "), facts];
 }
@@ -315,7 +316,8 @@ function observedNodes({ pieces, is_image: isImage }) {
 }
 
 /** The key of colours and lines, with the ends of the scale. */
-function textKey({ name_a, name_b }, threshold, color) {
+function textKey({ name_a, name_b, lacks }, threshold, color) {
+  if (lacks && color === "diff") return [element("span", {}, lacks)];
   if (color !== "diff") return [element("span", {}, SHADES[color][1])];
   const [a, b] = [name_a, name_b].map(visible);
   const named = (name, text) => element("span", { class: name }, text);
@@ -336,7 +338,7 @@ function notesOnText({ tokens, rounds, text_note: note }) {
   const ids = tokens.token_id;
   const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
   return [
-    !ids && sentence("The file was saved without text: each square is a token."),
+    !ids && tokens.piece[0] === "□" && sentence("The file was saved without text: each square is a token."),
     isNumbered && sentence("No tokenizer: token ids replace the text, and no action can be read. ", ...prose(whereToPass(note))),
     tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
@@ -555,8 +557,9 @@ function uncoverHead(scroller) {
   }
 }
 
-function tokenTip({ tokens, name_a: a, name_b: b }, index) {
-  const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
+function tokenTip({ tokens, name_a: a, name_b: b, lacks }, index) {
+  const { diff, a: ofA, b: ofB, round, rank_in_round: rank, surprise, role } = tokens;
+  if (lacks) return [surprise ? `surprise ${number(surprise[index])} nat` : role?.[index] ?? "", `round ${round[index]}`];
   return [
     `diff ${withSign(diff[index])}`,
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
@@ -566,11 +569,13 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
 
 // The one box: it searches this text or all samples, and goes to places.
 
-/** The place that a text names, such as `88 r17 t40`, an id, or a round; else null. */
+/** The place that a text names: an address, `88 r17 t40`, an id, or a round; else null. */
 function placeNamed(text, { ids, numSamples, current }) {
-  const at = ids.indexOf(text.trim());
-  if (at >= 0) return { sample: at };
-  const [, sample, round, token] = text.trim().match(/^(\d+)?\s*(?:r(\d+))?\s*(?:t(\d+))?$/i) ?? [];
+  const words = text.trim().replace(/^step \d+ \/ /, "");
+  const [, name, rest] = words.match(/^(.*?)((?: \/ [rt]\d+)*)$/s);
+  const at = ids.indexOf(ids.includes(words) ? words : name);
+  const plain = ids.includes(words) ? String(at) : at >= 0 ? `${at}${rest}` : words;
+  const [, sample, round, token] = plain.match(/^(?:sample )?(\d+)?[\s/]*(?:r(\d+))?[\s/]*(?:t(\d+))?$/i) ?? [];
   if ((sample ?? round ?? token) === undefined || Number(sample) >= numSamples) return null;
   const place = { sample: Number(sample ?? current.sample) };
   if (round !== undefined) place.round = Number(round);
@@ -578,9 +583,18 @@ function placeNamed(text, { ids, numSamples, current }) {
   return place;
 }
 
+/** What `placeNamed` reads: `step 40 / task-08/1 / r3 / t17`. */
+function addressOf({ sample, round, token }, { ids, step }) {
+  const name = ids[sample];
+  const isOwn = name !== undefined && ids.indexOf(name) === ids.lastIndexOf(name);
+  const parts = [step !== null && `step ${step}`, isOwn ? name : `sample ${sample}`];
+  const inside = [round !== undefined && `r${round}`, token !== undefined && `t${token}`];
+  return [...parts, ...inside].filter(Boolean).join(" / ");
+}
+
 /** `known` returns what `placeNamed` needs; `onAll` gets a text to find in all samples. */
 function searchBox({ text, at, onHit, known, onPlace, onAll, canSearchAll }) {
-  const title = "A text, 88 for a sample, 88 r17 t40 for a token, or an id; in quotes it is a text. Enter goes on.";
+  const title = "A text, 88 for a sample, 88 r17 t40 for a token, an id or an address; in quotes it is a text. Enter goes on.";
   const input = element("input", { type: "search", placeholder: "Search or go to  /", "aria-label": "Search the text", title });
   const regex = regexToggle("Regular expression in the text", again);
   const all = element("input", { type: "checkbox", on: { change: again } });

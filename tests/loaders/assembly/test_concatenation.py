@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import token_frame
+from rounddiag import Batch, token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, masks, padded, random_log_probs
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 
 def small(*, base: float = 0.0, **others: Any) -> Batch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,6 @@ from rounddiag import token_frame
 from rounddiag.batch.html import describe_sources
 from rounddiag.loaders import load, save
 from tests.batches import padded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def fields(**others: Any) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import accumulate, count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +19,6 @@ from rounddiag.loaders.assembly.images import ImagePlace, image_places
 from rounddiag.loaders.source import Span
 from rounddiag.vision.image_tokens import find_image_token
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 IMAGE = 900
 

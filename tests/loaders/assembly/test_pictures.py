@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
 
+from rounddiag import Batch
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 
 def png(width: int) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import token_frame
+from rounddiag import Batch, token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.assembly.round_splitting import fill_mask_holes, split_after
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import masks, padded
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag import Batch
 
 STOP = 2
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,6 @@ from rounddiag.loaders import load, save
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot
 from tests.figures.plots import words
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 START, END, ASSISTANT, LINE = 151644, 151645, 77091, 198  # of Qwen2
 HEADER = [START, ASSISTANT, LINE]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def column(*values: object) -> np.ndarray[Any, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from rounddiag import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from tests.loaders.verl_writer import small_batch
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
 
 SAME = "Save every field for the same samples and tokens."
 

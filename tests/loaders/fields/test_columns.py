@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,6 @@ from rounddiag.core import sample_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 RECORDS = [
     [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,6 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from tests.loaders.fields.hand_batch import SAME, built, refuses
 from tests.loaders.table_cases import says
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 MASK_LACKS = (
     "expected a mask of the tokens that the model wrote; found only prompts, responses,"

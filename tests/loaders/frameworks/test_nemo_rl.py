@@ -6,21 +6,19 @@ import json
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.loaders import load
 from tests.loaders.nemo_rl_writer import record, small_step, wrapped, write
 
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-
-    Fields = dict[str, Any]
+Fields = dict[str, Any]
 
 
 @pytest.fixture

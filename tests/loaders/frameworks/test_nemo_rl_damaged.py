@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.nemo_rl_writer import record, small_step, write
 from tests.loaders.refusal import refused_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,6 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import Consolidated, borrowed_names, small_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def payload(path: Path, **others: Any) -> Path:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import k3
 from rounddiag.loaders import load
 from tests.loaders.prime_rl_writer import record, small_step, write
 from tests.loaders.refusal import refused_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 @pytest.fixture

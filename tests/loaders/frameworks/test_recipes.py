@@ -6,8 +6,9 @@ Those that can are executed in the real trainers: see tests/interop.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +18,6 @@ import torch
 import rounddiag as rd
 from rounddiag.loaders import load
 from tests.interop.readme import README, RECIPES, blocks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 (TRL,), (OPENRLHF,), (AREAL,), (NAMES,), (SWIFT,), (TINKER,) = (
     blocks(RECIPES, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,17 +10,13 @@ import torch
 
 from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
+    Columns,
     pixels,
     shards,
     trained_samples,
     write_rank,
     write_train_file,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.loaders.slime_writer import Columns
 
 
 def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from tests.loaders.slime_writer import (
     write_payload,
     write_train_file,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_micro_batches_that_repeat_samples_are_read_once(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rounddiag import round_frame
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
@@ -19,11 +21,6 @@ from tests.loaders.slime_writer import (
     write_rollouts,
     write_train_file,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def loaded(folder: Path, samples: list[dict[str, Any]] | None = None) -> Batch:
@@ -197,8 +194,8 @@ def test_a_link_that_leads_out_of_the_dump_is_not_followed(tmp_path: Path) -> No
     batch = load(write_train_file(tmp_path / "dump", trained_samples(), shards()))
 
     assert batch.meta["rollout_file"] == (
-        f"not used: {inside}: expected a file in the folder of the dump; found a link"
-        " that leads out of it. Copy the file to its place."
+        f"not used: {tmp_path / 'dump'}: expected the name of a file in this folder;"
+        " found 'rollout_data/3.pt', which is outside. Copy the file into the folder."
     )
 
 

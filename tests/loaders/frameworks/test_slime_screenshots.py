@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -17,10 +18,6 @@ from tests.loaders.slime_writer import (
     write_rollouts,
     write_train_file,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_pictures_are_as_the_agent_saw_them(tmp_path: Path) -> None:

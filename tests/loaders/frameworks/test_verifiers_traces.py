@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -12,12 +12,7 @@ import pytest
 from rounddiag.core import token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from tests.loaders.verifiers_writer import episode, update, updates, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.loaders.verifiers_writer import Record
+from tests.loaders.verifiers_writer import Record, episode, update, updates, write
 
 
 @pytest.fixture

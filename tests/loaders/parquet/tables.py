@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +12,6 @@ import pytest
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOOTER: dict[str, object] = {"version": 1, "step": None, "tokenizer": None, "meta": {}}
 INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())

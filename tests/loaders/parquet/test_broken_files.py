@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,14 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.tables import COLUMNS, FOOTER, expect, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 NOT_OURS = (
     "`rounddiag`: expected JSON with `version`, `step`, `tokenizer` and `meta`;"

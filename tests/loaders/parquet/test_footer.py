@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from rounddiag._version import __version__
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet, save
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 def tokenizer_of(batch: Batch, path: Path) -> object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +12,10 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import png
 from tests.loaders.parquet.tables import COLUMNS, expect, write_table
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
 
 FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
 RESAVE = "Save the batch with `rounddiag.save`."

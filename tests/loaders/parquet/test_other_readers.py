@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,12 +10,8 @@ import pytest
 from PIL.Image import Image
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import save
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 @pytest.fixture

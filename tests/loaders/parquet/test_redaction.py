@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
+from rounddiag.batch import Batch
 from rounddiag.core.scores import select_scores
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import objects, png
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 SECRET_ID = 151655
 

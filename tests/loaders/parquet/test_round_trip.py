@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,9 +14,6 @@ from hypothesis.extra import numpy as hnp
 
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

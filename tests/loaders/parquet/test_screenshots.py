@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.vision import StoredScreenshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rounddiag.batch import Batch
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,6 @@ import rounddiag as rd
 from rounddiag.loaders.parquet.totals import read_totals, totals_entry
 from rounddiag.stats.summary import summary_from_totals
 from tests.batches import hand_batch, padded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VALUES = [0.0, -0.5, -1.25, -3.0, float("nan"), float("-inf")]
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,9 +10,6 @@ import pytest
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet
 from tests.loaders.parquet.tables import COLUMNS, FLOATS, FOOTER, INTS, expect, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:

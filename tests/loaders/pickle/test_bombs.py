@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.loaders.refusal import refused, text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEEP = 100_000
 MANY = struct.pack("<Q", 1 << 40)  # a length of a terabyte

@@ -5,16 +5,13 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests.loaders.refusal import refused_file as refused
 from tests.loaders.verl_writer import pickled, small_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HUGE = 1 << 40
 

@@ -6,17 +6,13 @@ import io
 import pickle
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rounddiag.loaders import load
 from tests.loaders.refusal import refused, text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 # Each takes the command that would prove that something ran.
 CALLS = {

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pickle
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.pickle.opcodes import WINDOW, take_numbers
 from tests.loaders.pickle.test_pickle_machine import read, whole
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DrawFn
 
 # What the numbers of a list are drawn from: all four opcodes of token ids and of
 # log-probabilities, and what stands between them in a list that is not only of those.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +13,6 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import Consolidated, borrowed_names, small_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_dictionary_in_a_pt_has_columns_and_facts_too(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.arrow import plain_column, rows_from_lists
 from tests.loaders.table_cases import COLUMNS, check
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAN = float("nan")
 

@@ -6,7 +6,8 @@ import io
 import json
 import struct
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ import torch
 from rounddiag.loaders import load
 from tests.loaders.refusal import refused_file as refused
 from tests.loaders.verl_writer import pickled, small_batch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HUGE = 1 << 40
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.json_lines import JsonLines, Record
 from rounddiag.loaders.source import Source
 from tests.loaders.nemo_rl_writer import small_step, write
 from tests.loaders.refusal import refused
-
-if TYPE_CHECKING:
-    from rounddiag.loaders.json_lines import Record
 
 PARTS = ("generation_logprobs", "prev_logprobs", "input_lengths")
 

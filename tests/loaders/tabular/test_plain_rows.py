@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,6 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.table_cases import COLUMNS, check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def write_pickle(data: object, path: Path) -> None:

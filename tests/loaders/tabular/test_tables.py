@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +19,7 @@ import torch
 from rounddiag.loaders import load
 from tests.loaders.table_cases import COLUMNS, check, named_otherwise, says
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Columns = dict[str, list[Any]]
+Columns = dict[str, list[Any]]
 
 
 def write_parquet(columns: Columns, path: Path) -> None:

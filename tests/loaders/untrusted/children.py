@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from rounddiag.loaders.untrusted import guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pytest
 
 
 def answer_with(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +25,6 @@ from tests.batches import hand_batch
 from tests.fuzz.forked import run_forked
 from tests.loaders import heavy_files
 from tests.loaders.untrusted.children import answer_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
 
 MB = 10**6
 

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from rounddiag.loaders.untrusted import Limits, child, guard
 from tests.batches import hand_batch
 from tests.fuzz.forked import run_forked
 from tests.loaders.untrusted.children import end_of, fork, run_code
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OURS = "sample_data/healthy.parquet"
 LIMITS = Limits(memory=0.5, time=1)

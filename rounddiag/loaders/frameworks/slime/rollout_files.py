@@ -23,7 +23,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
     whole_numbers,
     with_entries,
 )
-from rounddiag.loaders.source import Source, left_out_entry, left_out_of
+from rounddiag.loaders.source import Source, inside, left_out_entry, left_out_of
 from rounddiag.loaders.tables import (
     LazyFields,
     as_list,
@@ -85,17 +85,11 @@ def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
     """Return the file of a rollout in another folder of the dump, if it exists."""
     if not isinstance(rollout_id, int) or not 0 <= rollout_id < 1 << 63:
         return None
-    path = file.parent.parent / folder / f"{rollout_id:d}.pt"
-    if not path.is_file():
+    home, name = file.parent.parent, f"{folder}/{rollout_id:d}.pt"
+    if not (home / name).is_file():
         return None
-    if not path.resolve().is_relative_to(file.parent.parent.resolve()):
-        raise LoadError.build(
-            file=path,
-            expected="a file in the folder of the dump",
-            found="a link that leads out of it",
-            advice="Copy the file to its place.",
-        )
-    return path
+    inside(home, name)
+    return home / name
 
 
 def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:

@@ -1,0 +1,96 @@
+"""Episodes of AgentLab and BrowserGym: a folder of pickled steps and of screenshots.
+
+`summary_info.json` is beside them. The pickles are read as plain data; no code runs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.loaders.assembly.turns import (
+    GENERATED,
+    Trajectory,
+    as_batch,
+    plain_values,
+)
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import read_document
+from rounddiag.loaders.pickle.placeholders import Node
+from rounddiag.loaders.pickle.unpickler import PickleMachine
+from rounddiag.loaders.source import Source, inside
+from rounddiag.loaders.stored import scalar_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+_MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
+
+
+def read_episode(_: object, source: Source) -> Iterator[Trajectory]:
+    """Read an episode; a round is the thought and the action of a step.
+
+    The reward of an action is in the step after it.
+    """
+    summary, folder = read_document(source), source.path.parent
+    one = Trajectory(file=source.path, names={folder.name: 0})
+    count = summary.get("n_steps")
+    steps = [
+        _step(folder, i) for i in range(count + 1 if isinstance(count, int) else 0)
+    ]
+    for number, step in enumerate(steps):
+        seen, info = _fields(step.get("obs")), _fields(step.get("agent_info"))
+        texts = [seen.get("goal")] if not number else [seen.get("last_action_error")]
+        file = f"screenshot_step_{number}.png"
+        parts = [{"text": text} for text in texts if isinstance(text, str)]
+        if (folder / file).exists():
+            parts.append({"image": file})
+        one.add({"content": parts}, "user")
+        action = step.get("action")
+        if isinstance(action, str):
+            after = steps[number + 1] if number + 1 < len(steps) else {}
+            thought = {"thinking": info.get("think")}
+            turn = one.add({"content": [thought, {"text": action}]}, GENERATED)
+            turn.action = action
+            turn.columns = plain_values({"reward": after.get("reward")})
+    one.columns = {
+        **plain_values(summary, "stack_trace"),
+        **plain_values({"rewards": summary.get("cum_reward")}),
+    }
+    yield one
+
+
+def _step(folder: Path, number: int) -> dict[str, Any]:
+    source = Source.of_file(inside(folder, f"step_{number}.pkl.gz"))
+    try:
+        with source.whole().open() as packed, gzip.GzipFile(fileobj=packed) as unpacked:
+            data = unpacked.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise source.damage_error(found=f"no whole gzip file: {error!s:.80}") from error
+    if len(data) > _MOST_BYTES:
+        raise source.damage_error(found=f"more than {_MOST_BYTES:,} bytes in a step")
+    span = source.of_bytes(data).whole()
+    with span.open() as stream:
+        return _fields(PickleMachine(span, stream).run())
+
+
+def _fields(value: object) -> dict[str, Any]:
+    """Return the fields of a dictionary, or of an object of a pickle."""
+    value = value.state if isinstance(value, Node) else value
+    fields = value if isinstance(value, dict) else {}
+    return {str(key): scalar_value(one) for key, one in fields.items()}
+
+
+AGENTLAB = Format(
+    name="episodes, a folder each",
+    framework="AgentLab, BrowserGym",
+    files=("summary_info.json",),
+    keys=("n_steps", "cum_reward"),
+    read=as_batch(read_episode),
+    trajectories=read_episode,
+    verified="written by the classes of browsergym-experiments 0.14.3",
+    in_parts=True,
+)

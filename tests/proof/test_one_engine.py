@@ -1,0 +1,93 @@
+"""A batch with one engine's log-probs, or none, scored by the model of its step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from tests.proof.test_prove import make_batch, score, without_system
+
+
+def sound() -> rd.Batch:
+    return make_batch(lambda ids, _: score(ids, []))
+
+
+def other(ids: list[int], images: list[Any]) -> list[float]:
+    """Another model: of another step, for example."""
+    return [value / 2 for value in score([7 * one for one in ids], images)]
+
+
+def exact(batch: rd.Batch) -> torch.Tensor:
+    """The log-probs of `score` at what the model wrote, in float32."""
+    assert batch.prompt_ids is not None
+    rows = []
+    for sample in range(len(batch)):
+        begin, stop = batch.offsets[sample : sample + 2].tolist()
+        prompt = batch.prompt_ids.reshape(len(batch), -1)[sample].tolist()
+        ids = [*prompt, *batch.require_ids()[begin:stop].tolist()]
+        rows += score(ids, [])[len(prompt) :]
+    return torch.tensor(rows, dtype=torch.float64).float()
+
+
+@pytest.mark.parametrize(
+    ("missing", "filled"),
+    [(["old"], "old"), (["rollout"], "rollout"), (["rollout", "old"], "old")],
+)
+def test_the_model_stands_for_the_engine_that_is_missing(
+    missing: list[str], filled: str
+) -> None:
+    lost: dict[str, Any] = {f"{name}_log_probs": None for name in missing}
+    batch = replace(sound(), **lost)
+    found = rd.rescore(batch, score)
+    written = batch.response_mask != 0
+    assert torch.equal(found.log_probs(filled)[written], exact(batch)[written])
+    assert not found.scores
+    assert found.meta["rescored"] == filled
+    assert str(found.meta[f"{filled}_log_probs_source"]).startswith("scored again with")
+    (kept,) = {"old", "rollout"} - {filled}
+    assert (found.lacks(kept) is None) == (kept not in missing)
+
+
+def test_a_second_call_adds_the_second_engine() -> None:
+    batch = replace(sound(), rollout_log_probs=None, old_log_probs=None)
+    both = rd.rescore(rd.rescore(batch, score), score)
+    assert rd.diagnose(both).verdict == "identical"
+
+
+def test_a_hypothesis_is_one_more_score_and_fills_nothing() -> None:
+    found = rd.rescore(
+        replace(sound(), old_log_probs=None), score, "first_message_removed"
+    )
+    assert [*found.scores] == ["first_message_removed"]
+    assert found.old_log_probs is None
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_serves_is_judged_and_its_scorer_is_no_engine(first: bool) -> None:
+    """Scored before or not: the proof is of the one engine that has served."""
+    faulty = make_batch(without_system).log_probs("old")
+    later = torch.arange(len(faulty)) % 68 >= 38
+    values = torch.where(later, faulty, sound().log_probs("old"))
+    for served, engine, wanted in (
+        (sound().log_probs("rollout"), score, ("nothing_to_prove", None)),
+        (values, score, ("proved", "prompt_mismatch")),
+        (sound().log_probs("rollout"), other, ("scorer_differs", None)),
+    ):
+        batch = replace(sound(), rollout_log_probs=served, old_log_probs=None)
+        batch = rd.rescore(batch, engine) if first else batch
+        proof = rd.prove(batch, engine)
+        assert (proof.verdict, proof.cause) == wanted
+        assert [*proof.base] == ["rollout"]
+
+
+def test_the_file_of_a_scored_batch_says_what_was_scored(tmp_path: Any) -> None:
+    found = rd.rescore(replace(sound(), old_log_probs=None), score)
+    rd.save(found, tmp_path / "scored.parquet")
+    again = rd.load(tmp_path / "scored.parquet")
+    assert again.meta["rescored"] == "old"
+    np.testing.assert_array_equal(again.log_probs("old"), found.log_probs("old"))
