@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures import (
     plot_compare,
@@ -137,10 +138,15 @@ def _key_lines(figure: go.Figure, session: Session) -> list[str]:
 
 
 def token_axes(
-    state: State, theme: ThemeName | None, *, log_probs: bool
+    session: Session, theme: ThemeName | None, *, log_probs: bool
 ) -> dict[str, bytes]:
-    """Return the JSON of a token plot of one token; the page puts its tokens in."""
-    token = {"sample": 0, "round": 0, "token": 0, "position": 0, "diff": 0.0}
+    """Return the JSON of a token plot of one token; the page puts its tokens in.
+
+    Of a batch without a pair of log-probs it is that of one engine's surprise.
+    """
+    state = session.state
+    metric = "diff" if has_pair(session.batch) else "surprise"
+    token = {"sample": 0, "round": 0, "token": 0, "position": 0, metric: 0.0}
     scores = {"old_log_prob": -1.0, "rollout_log_prob": -1.0, "text": ""}
     tokens = pd.DataFrame([{**token, **scores}])
     tokens.attrs["pair"] = [state.a, state.b]
@@ -149,7 +155,8 @@ def token_axes(
         sample=0,
         a=state.a,
         b=state.b,
-        layers={"log_probs": log_probs},
+        metric=metric,
+        layers={"log_probs": log_probs and metric == "diff"},
         theme=theme,
     )
     figure.layout.annotations = ()  # of two rows of numbers: the page writes one

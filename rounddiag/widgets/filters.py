@@ -88,7 +88,11 @@ class FilteredBatch:
             return Measured.of(self.batch).rounds
         samples = sample_frame(self.batch)
         known = [name for name in _SAMPLE_FACTS if name in samples]
-        rounds = cell_frame(self.tokens)
+        if has_pair(self.batch):
+            rounds = cell_frame(self.tokens)
+        else:  # no diff is missing
+            own = metrics_of(self.batch)
+            rounds = cell_frame(self.tokens, own).assign(num_nonfinite=0)
         return rounds.merge(samples[["sample", *known]], on="sample", how="left")
 
     @cached_property

@@ -8,9 +8,11 @@ import numpy as np
 
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
+from rounddiag.core.scores import has_pair
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES
 from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
+from rounddiag.schema import METRICS
 from rounddiag.widgets.columns import value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
@@ -173,27 +175,11 @@ def _samples(session: Session, start: int) -> dict[str, Any]:
 def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     """List rounds or samples by their means, or by their difference."""
     filtered, pair = session.filtered_batch, session.difference
+    if not has_pair(session.batch):
+        return _without_pair(session, kind, start)
     ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
     rows = ranked.iloc[start : start + PAGE]
-    own, by = session.own_columns, session.state.by
-    first = rows.assign(token=0, round=rows.get("round", 0))
-    columns = [
-        (name, "count", rows[name].to_numpy())
-        for name in ("sample", "round")
-        if name in rows
-    ]
-    names = [*own.first_names, "sample_id"] if kind == "samples" else []
-    if by is not None and own.scope(by) in (kind[:-1], "sample"):
-        names.append(by)
-    columns += [
-        (
-            "id" if name == "sample_id" else name,
-            "part" if name in own.first_names else "text",
-            [*map(_text, own.values_at(name, first))],
-        )
-        for name in dict.fromkeys(names)
-        if name in own.names and name not in ("sample", "round")
-    ]
+    columns = _of_rows(session, kind, rows)
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
     value = ("difference", "change") if pair else ("mean_abs_diff", "number")
     columns.append(
@@ -213,6 +199,61 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),
     )
+
+
+def _without_pair(session: Session, kind: str, start: int) -> dict[str, Any]:
+    """List rounds by length, or samples by reward and length: nothing is compared."""
+    filtered, metric = session.filtered_batch, METRICS[session.state.metric]
+    name = metric.mean_column.name
+    cells = filtered.cells
+    ranked, keys = cells[["sample", "round", "num_tokens", name]], ["num_tokens"]
+    caption = "the longest first"
+    if kind == "samples":
+        ranked = cells[["sample", *keys]].groupby("sample", as_index=False).sum()
+        if (rewards := session.batch.rewards) is not None:
+            ranked["reward"] = rewards.cpu().numpy()[ranked["sample"]]
+            keys = ["reward", *keys]
+            caption = "the highest reward first, then the longest"
+    ranked = ranked.sort_values(keys, ascending=False, kind="stable")
+    rows = ranked.iloc[start : start + PAGE]
+    columns = _of_rows(session, kind, rows)
+    columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
+    if name in rows and metric.of != "round":
+        columns.append((metric.short, "number", rows[name].to_numpy()))
+    places = [one for one in ("sample", "round") if one in rows]
+    return _payload(
+        len(ranked),
+        columns,
+        caption=caption,
+        empty=empty_reason(filtered),
+        places=rows[places].to_dict("records"),
+    )
+
+
+def _of_rows(
+    session: Session, kind: str, rows: pd.DataFrame
+) -> list[tuple[str, str, Any]]:
+    """Return what rounds or samples are, and what is known of them."""
+    own, by = session.own_columns, session.state.by
+    first = rows.assign(token=0, round=rows.get("round", 0))
+    columns: list[tuple[str, str, Any]] = [
+        (name, "count", rows[name].to_numpy())
+        for name in ("sample", "round")
+        if name in rows
+    ]
+    names = [*own.first_names, "sample_id"] if kind == "samples" else []
+    if by is not None and own.scope(by) in (kind[:-1], "sample"):
+        names.append(by)
+    columns += [
+        (
+            "id" if name == "sample_id" else name,
+            "part" if name in own.first_names else "text",
+            [*map(_text, own.values_at(name, first))],
+        )
+        for name in dict.fromkeys(names)
+        if name in own.names and name not in ("sample", "round")
+    ]
+    return columns
 
 
 def _text(value: object) -> str:

@@ -167,7 +167,7 @@ class RequestHandler:
         return {
             "verdict": found.verdict,
             "is_update": bool(found.updates),
-            "text": found.text,
+            "text": session.batch.lacks("old", "rollout") or found.text,
             "num_findings": len(found),
             "usual": found.reference.usual,
             "has_onset": found.onset is not None,
@@ -232,7 +232,7 @@ class RequestHandler:
         return {"samples": tokens["sample"][is_beyond].unique()}
 
     def _token_axes(self, log_probs: bool, theme: ThemeName) -> dict[str, bytes]:  # noqa: FBT001 as the page says
-        return token_axes(self._session.state, theme, log_probs=log_probs)
+        return token_axes(self._session, theme, log_probs=log_probs)
 
     def _observation(
         self, sample: int, start: int, stop: int, batch: int
@@ -260,7 +260,8 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
         "num_tokens": batch.num_tokens,
         "chips": [*_facts(batch, diff)],
         "failed": failed_checks(batch.meta),
-        "verdict": _verdict(diff),
+        "lacks": batch.lacks("old", "rollout"),
+        "verdict": _verdict(batch, diff),
     }
 
 
@@ -282,16 +283,20 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
         all_samples = capture.get("num_samples", "?")
         share = f"{capture['num_saved']:,} of {all_samples:,} samples"
         yield {"label": "saved", "value": share, "tone": "warn"}
+    if batch.lacks("old", "rollout"):
+        return
     num = int((~np.isfinite(diff)).sum())
     tone = "warn" if num else "plain"
     yield {"label": "not finite", "value": pluralize(num, "token"), "tone": tone}
 
 
-def _verdict(diff: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _verdict(batch: Batch, diff: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Return the signed mean, and the share of tokens with a large |diff|.
 
     Large differences are no warning by themselves: the diagnosis judges them.
     """
+    if missing := batch.lacks("old", "rollout"):
+        return {"value": missing, "tone": "plain"}
     result = overall(diff)
     if result is None:
         return {"value": "no token has both log-probs", "tone": "warn"}

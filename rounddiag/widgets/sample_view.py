@@ -33,6 +33,7 @@ from rounddiag.widgets.images import (
     last_seen_screenshots,
     screenshots_after,
 )
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -277,6 +278,8 @@ def sample_payload(
         ranks = cache.ranks(tokens["diff"], a, b)
     else:
         tokens["level"] = np.zeros_like(tokens["level"])
+        if (engine := _only_engine(one)) is not None:
+            tokens["surprise"] = -tokens["a" if engine == "old" else "b"]
     tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
     if not one.lacks("text", "tokenizer"):
         special = {*cache.special.values()}
@@ -290,8 +293,12 @@ def sample_payload(
             gap |= {"turns": said[at], "rest": []}
     records = _round_records(one, rounds, tokens)
     prompt = [turn for gap in gaps if gap["before"] == 0 for turn in gap["turns"]]
+    if not has_pair(one):
+        for record in records:
+            record["value"] = _value_of(record, tokens.get("surprise"))
     return {
         "sample": sample,
+        "lacks": None if has_pair(one) else one.lacks("old", "rollout"),
         "sample_id": one.sample_ids and one.sample_ids[0],
         "group_id": one.group_ids and one.group_ids[0],
         "reward": None if one.rewards is None else float(one.rewards[0]),
@@ -308,6 +315,20 @@ def sample_payload(
         "gaps": gaps,
         "tokens": tokens,
     }
+
+
+def _only_engine(batch: Batch) -> str | None:
+    """Return which log-probs a batch without a pair of them has."""
+    return next((one for one in ("rollout", "old") if not batch.lacks(one)), None)
+
+
+def _value_of(record: Mapping[Any, Any], surprise: Array | None) -> str:
+    """Say of a round, without a difference, what one engine found, or its length."""
+    if surprise is None:
+        return pluralize(record["num_tokens"], "token")
+    own = surprise[record["first"] : record["first"] + record["num_tokens"]]
+    finite = own[np.isfinite(own)]
+    return f"surprise {finite.mean():.3g}" if len(finite) else "surprise unknown"
 
 
 def weight_limit(batch: Batch) -> float | None:

@@ -13,6 +13,7 @@ import numpy as np
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured, metrics_of
+from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.findings import View, diagnose, known_diagnosis
 from rounddiag.findings.view import most_to_see
@@ -90,7 +91,12 @@ class Session:
         self.options = options if self.pair is None else self.pair.options(options)
         # Without a pair of log-probs the overview shows what there is.
         metric = self.options[0]["metric"][0][0]
-        initial = {"metric": metric} if self.pair is None else self.pair.initial_state
+        initial: dict[str, Any] = {"metric": metric}
+        if not has_pair(self.batches[0]):
+            orders = self.options[0]["order"]
+            initial["order"] = "reward" if "reward" in orders else "rounds"
+        if self.pair is not None:
+            initial = self.pair.initial_state
         state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.

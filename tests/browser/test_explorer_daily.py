@@ -88,8 +88,9 @@ def test_a_fact_of_the_sample_filters_by_it_and_takes_it_back(page: DirectPage) 
     groups = page.explorer.batch.group_ids
     assert groups is not None
     group = groups[START["sample"]]
-    mates = chips[0]
-    assert mates.startswith(f"3 others of {group}: ")
+    assert chips[0].startswith("reward ")
+    assert [one.partition(" ")[0] for one in chips[1:3]] == ["status", "rank"]
+    assert chips[3].startswith(f"3 others of {group}: ")
     assert {"rank 3", f"group_id {group}"} <= {*chips}
     page.find(".rdx-chip[data-name=rank]").click()
     knows(page, filter={"rank": [3]})
@@ -323,7 +324,7 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
     expect(articles.nth(1)).to_have_attribute(
         "aria-label", f"sample {mates[0]}, round 0"
     )
-    articles.nth(3).locator("button").click()
+    articles.nth(3).locator(".rdx-card").click()
     expect(page.find(".rdx-title")).to_contain_text(f"Sample {mates[0]} ·")
     expect(page.find(".rdx-sheet")).to_be_hidden()
 

@@ -268,3 +268,17 @@ def test_text_of_a_redacted_batch_is_not_shown(tmp_path: Any) -> None:
     rd.save(hand_batch(), file, redact=True)
     found = drawer_list(session(rd.load(file)), "tokens")
     assert column(found, "text")[0] == ["", NO_TEXT, ""]
+
+
+def test_without_a_pair_rows_are_by_reward_and_length() -> None:
+    turns = [[("user", "go"), ("assistant", "a b c"[:size])] for size in (3, 5, 1)]
+    batch = rd.Batch.from_turns(turns, rewards=[1.0, 0.0, 1.0])
+    looked_at = session(batch)
+    assert (looked_at.state.metric, looked_at.state.order) == ("round_length", "reward")
+    samples = drawer_list(looked_at, "samples")
+    assert column(samples, "sample") == [0, 2, 1]
+    assert column(samples, "tokens") == [2, 1, 3]
+    assert samples["caption"] == "the highest reward first, then the longest"
+    rounds = drawer_list(looked_at, "rounds")
+    assert column(rounds, "sample") == [1, 0, 2]
+    assert heads(rounds) == ["sample", "round", "tokens"]

@@ -294,6 +294,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     layers.set(known.filter(([name]) => name in options.layers), { ...options.layers, ...drawn });
     layers.node.parentNode.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
+    threshold.node.hidden = Boolean(facts.lacks);
     lists.order.set(labelsFor("order", options.order), state.order);
     for (const [name, other] of [["a", state.b], ["b", state.a]]) {
       const scores = options.scores.filter((one) => one !== other);

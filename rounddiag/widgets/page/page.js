@@ -410,6 +410,7 @@ class ExplorerPage {
   }
 
   async showFigure(trajectory) {
+    if (trajectory.lacks && !trajectory.tokens.surprise) return this.sample.figure.still();
     const reply = this.store.axes(this.state, this.theme.now());
     const axes = await this.kernel.latest("figure", reply).catch(() => null);
     if (axes === undefined) return; // there is a newer one

@@ -90,6 +90,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
     buttons().forEach((button, at) => {
       const { size, mean, broken } = keptMean(shown, shown.rounds[at], kept);
       button.classList.toggle("rdx-dropped", !size);
+      if (shown.lacks) return;
       button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
       button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(kept));
     });
@@ -121,7 +122,7 @@ function cardTitle({ round, action }, mean, broken, isFiltered) {
 const cardValue = (mean, broken) => (Number.isFinite(mean) || broken ? number(mean) : "") + (broken ? " ✕" : "");
 
 /** What a card shows of a round: screenshot, action, mean |diff|. */
-function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
+function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
@@ -129,7 +130,7 @@ function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfini
   return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-    line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
+    value ? line(element("span", { class: "rdx-facts" }, value)) : line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
   ];
 }
 
@@ -200,6 +201,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     fill(task, trajectory.task && [element("b", {}, "task "), visible(trajectory.task)]);
     task.title = visible(trajectory.task ?? "");
     showColors();
+    plot.node.hidden = Boolean(trajectory.lacks) && !trajectory.tokens.surprise;
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, shots);
@@ -210,7 +212,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   // A colour that this sample has no values for is that of its diff.
   function showColors() {
     const known = shadesOf(trajectory);
-    color.set(known.map((name) => [name, SHADES[name][0]]), known.includes(shadeName) ? shadeName : "diff");
+    color.set(known.map((name) => [name, name === "diff" && trajectory.lacks ? "nothing" : SHADES[name][0]]), known.includes(shadeName) ? shadeName : "diff");
   }
 
   // In place of all panes.

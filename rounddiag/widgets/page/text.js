@@ -115,16 +115,17 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
 // What else can colour the text: in grey, darker for more; hatched below zero.
 const SHADES = {
   diff: ["diff", "difference of the log-probs"],
-  probability: ["probability", "darker: less probable for the first score", ({ a }, at) => 8 * (1 - Math.exp(a[at]))],
+  probability: ["probability", "darker: less probable for the first score", ({ a, surprise }, at) => 8 * (1 - Math.exp(surprise ? -surprise[at] : a[at]))],
   entropy: ["entropy", "darker: higher, 3 nat and more", ({ entropy }, at) => (8 * entropy[at]) / 3],
   advantage: ["advantage", "darker: larger, within the sample; hatched: below 0", ({ advantage }, at, most) => (8 * advantage[at]) / most],
   loss_mask: ["mask", "dark: masked, not in the loss", ({ loss_mask: mask }, at) => 8 * (1 - mask[at])],
   importance_weight: ["weight", "darker: larger; 2 and more are darkest", ({ diff }, at) => 4 * Math.exp(diff[at])],
 };
 
-/** The colours that a sample's tokens have values for. */
-function shadesOf({ tokens }) {
-  return Object.keys(SHADES).filter((name) => !["entropy", "advantage", "loss_mask"].includes(name) || tokens[name]);
+/** The colours that a sample's tokens have values for; the first is none without a pair. */
+function shadesOf({ tokens, lacks }) {
+  const isThere = { probability: !lacks || tokens.surprise, importance_weight: !lacks };
+  return Object.keys(SHADES).filter((name) => isThere[name] ?? (name === "diff" || tokens[name]));
 }
 
 function shadeOf(trajectory, name) {
@@ -315,7 +316,8 @@ function observedNodes({ pieces, is_image: isImage }) {
 }
 
 /** The key of colours and lines, with the ends of the scale. */
-function textKey({ name_a, name_b }, threshold, color) {
+function textKey({ name_a, name_b, lacks }, threshold, color) {
+  if (lacks && color === "diff") return [element("span", {}, lacks)];
   if (color !== "diff") return [element("span", {}, SHADES[color][1])];
   const [a, b] = [name_a, name_b].map(visible);
   const named = (name, text) => element("span", { class: name }, text);
@@ -336,7 +338,7 @@ function notesOnText({ tokens, rounds, text_note: note }) {
   const ids = tokens.token_id;
   const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
   return [
-    !ids && sentence("The file was saved without text: each square is a token."),
+    !ids && tokens.piece[0] === "□" && sentence("The file was saved without text: each square is a token."),
     isNumbered && sentence("No tokenizer: token ids replace the text, and no action can be read. ", ...prose(whereToPass(note))),
     tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
@@ -555,8 +557,9 @@ function uncoverHead(scroller) {
   }
 }
 
-function tokenTip({ tokens, name_a: a, name_b: b }, index) {
-  const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
+function tokenTip({ tokens, name_a: a, name_b: b, lacks }, index) {
+  const { diff, a: ofA, b: ofB, round, rank_in_round: rank, surprise, role } = tokens;
+  if (lacks) return [surprise ? `surprise ${number(surprise[index])} nat` : role?.[index] ?? "", `round ${round[index]}`];
   return [
     `diff ${withSign(diff[index])}`,
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,

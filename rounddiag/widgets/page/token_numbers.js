@@ -36,7 +36,7 @@ function focusPanel(onNote) {
   const node = element("section", attributes, none);
 
   function show(trajectory, index) {
-    const { tokens, name_a, name_b } = trajectory;
+    const { tokens, name_a, name_b, lacks } = trajectory;
     const text = tokens.piece[index];
     if (text === undefined) return fill(node, none);
     const [a, b] = [name_a, name_b].map(visible);
@@ -46,7 +46,8 @@ function focusPanel(onNote) {
     const round = roundOf(trajectory, tokens.round[index]);
     facts[0].term.textContent = `diff, ${a} − ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
-    own = { rows: [[a, tokens.a[index]], [b, tokens.b[index]]], diff: Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite" };
+    const pair = [[a, tokens.a[index]], [b, tokens.b[index]]];
+    own = { rows: lacks ? pair.filter(([, value]) => Number.isFinite(value)) : pair, diff: Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite" };
     const values = [
       own.diff,
       number(Math.exp(diff)),
@@ -60,6 +61,8 @@ function focusPanel(onNote) {
       groupDigits(tokens.position[index]),
       String(tokens.token_id?.[index] ?? "not in the file"),
     ];
+    if (lacks) [0, 1, 2, 5].forEach((at) => (values[at] = "")); // of two engines
+    table.hidden = !own.rows.length;
     facts.forEach(({ value, node: row }, at) => {
       value.textContent = values[at];
       row.hidden = values[at] === "";

@@ -70,6 +70,7 @@ function tokenPlot({ library, onToken, onPlot }) {
     show: async (newTrajectory, axes, only, place, state, kept) => {
       [trajectory, current] = [newTrajectory, place];
       scope.set(SCOPES, plotsRound(trajectory, state) ? "round" : "sample");
+      logProbs.node.hidden = Boolean(trajectory.lacks);
       logProbs.set([["log_probs", "log-probs", "both log-probs under their difference"]], { log_probs: state.log_probs });
       await view.draw(tokenFigure(axes, trajectory, only, kept, getComputedStyle(view.node).getPropertyValue("--grid")));
     },
@@ -101,7 +102,8 @@ function plotsRound({ num_tokens: size }, { scope }) {
 /** `axes` is changed; `only` is the round to draw, or null for all. Stems of tokens that
  * the filter drops, if there is one, are `dim`. */
 function tokenFigure({ data, layout }, trajectory, only, kept = null, dim = "") {
-  const { tokens } = trajectory;
+  const { surprise } = trajectory.tokens; // of one engine, where two cannot be compared
+  const tokens = surprise ? { ...trajectory.tokens, diff: surprise } : trajectory.tokens;
   if (!trajectory.num_tokens) return { data: [], layout: withoutTokens(layout) };
   const rounds = trajectory.rounds.filter(({ round }) => only === null || round === only);
   const { starts, indices, places } = tokenPlaces(rounds);

@@ -1,0 +1,137 @@
+"""A trajectory without a difference: of one engine, or of texts alone."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+import rounddiag as rd
+from rounddiag.vision import EncodedScreenshot
+from tests.browser.direct import DirectPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+TASK = "Set the second column to bold and save the file."
+THOUGHT = "<think>I see the table.</think>"
+# Of what is on the screen.
+_TEXTS = """node => [...node.querySelectorAll('*')]
+  .filter(one => !one.children.length && one.checkVisibility())
+  .map(one => `${one.className}: ${one.textContent}`)"""
+ACTIONS = ("click(10, 20)", "clik(30, 4)", "finished()")
+
+
+def picture(color: str) -> EncodedScreenshot:
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 40), color).save(buffer, format="PNG")
+    return EncodedScreenshot(data=buffer.getvalue())
+
+
+def trajectories(*, engine: bool) -> rd.Batch:
+    """Four attempts of two and three rounds; every other one is solved."""
+    samples = []
+    for sample in range(4):
+        turns: list[tuple[Any, ...]] = [("user", TASK, [picture("red")])]
+        for index, action in enumerate(ACTIONS[sample % 2 :]):
+            text = f"{THOUGHT} {action}"
+            tokens = [THOUGHT, " ", action]
+            scores = [-0.5, -0.25, -1.0 - index]
+            more = [[], tokens, scores] if engine else []
+            turns += [("assistant", text, *more), ("tool", "Error: no such action")]
+        samples.append(turns)
+    keys = [(s, r) for s in range(4) for r in range(3 - s % 2)]
+    return rd.Batch.from_turns(
+        samples,
+        rewards=[0.0, 1.0, 0.5, 1.0],
+        group_ids=["a", "a", "a", "b"],
+        sample_columns={"status": np.array(["done", "cut", "done", "done"])},
+        round_columns={
+            "sample": np.array([sample for sample, _ in keys]),
+            "round": np.array([index for _, index in keys]),
+            "sampling_seconds": np.linspace(0.5, 2.0, len(keys)),
+        },
+        meta={"source": "trajectories.jsonl"},
+    )
+
+
+@pytest.fixture(params=[False, True], ids=["texts", "one engine"])
+def page(
+    request: pytest.FixtureRequest, chromium: Browser
+) -> Iterator[tuple[DirectPage, bool]]:
+    explorer = rd.explore(trajectories(engine=request.param), current={"sample": 0})
+    opened = DirectPage(chromium, explorer, size=(1280, 800))
+    yield opened, request.param
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
+    opened, has_engine = page
+    sentence = opened.explorer.batch.lacks("old", "rollout")
+    assert sentence is not None
+    assert sentence in opened.text(".rdx-verdict > summary")
+    assert opened.text(".rdx-task") == f"task {TASK}"
+    metrics = opened.texts(".rdx-choices [aria-label='Metric'] label")
+    assert metrics == [*(["surprise"] if has_engine else []), "length", "time"]
+    assert not opened.find(".rdx-threshold").is_visible()
+    assert opened.find("[aria-label='Tokens']").is_visible() == has_engine
+    values = opened.texts(".rdx-card-line:last-child")
+    rounds = rd.round_frame(opened.explorer.batch)
+    sizes = rounds["num_tokens"][rounds["sample"] == 0]
+    lengths = [f"{size} tokens" for size in sizes]
+    surprises = [f"surprise {one}" for one in ("0.583", "0.917", "1.25")]
+    assert values == (surprises if has_engine else lengths)
+    texts = opened.node.evaluate(_TEXTS)
+    assert [text for text in texts if "not finite" in text] == []
+    # Highest reward first; all rows are reached by keys.
+    assert opened.page.evaluate("page.samples()") == [1, 3, 2, 0]
+    opened.press("k")
+    expect(opened.find(".rdx-title")).to_contain_text("Sample 2 ·")
+    opened.press("n")
+    expect(opened.find(".rdx-failed q").first).to_have_text("clik(30, 4)")
+    assert opened.texts(".rdx-turn:has(b)")[0] == f"user {TASK}1 picture"
+    box = opened.find("[role=search] [type=search]")
+    box.fill("finished")
+    expect(opened.find(".rdx-count")).to_have_text("1 hit")
+    box.press("Enter")
+    expect(opened.find(".rdx-card[aria-current='true'] b")).to_have_text("2")
+    box.fill("3 r1")
+    box.press("Enter")
+    expect(opened.find(".rdx-title")).to_contain_text("Sample 3 ·")
+    opened.explorer.state = {"filter": {"status": ["done"]}, "current": {"sample": 0}}
+    opened.settle()
+    assert opened.page.evaluate("page.samples()") == [3, 2, 0]
+    opened.press("m")
+    expect(opened.find(".rdx-attempt .rdx-round-action").first).to_have_text(
+        "click (10, 20)"
+    )
+    opened.page.keyboard.press("Escape")
+    opened.find("[role=tab][data-name='samples']").click()
+    rows = opened.find(".rdx-list-rows button")
+    expect(rows).to_have_count(3)
+    cells = rows.first.locator(".rdx-cell").all_text_contents()
+    assert cells[:3] == ["3", "1", "done"]
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_a_report_shows_the_same(
+    chromium: Browser, tmp_path: Path, *, engine: bool
+) -> None:
+    file = tmp_path / "report.html"
+    rd.report(trajectories(engine=engine), file)
+    opened = chromium.new_page()
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.goto(file.as_uri())
+    expect(opened.locator(".rdx-task")).to_contain_text(TASK)
+    assert opened.locator(".rdx-round-head").count() > 1
+    assert errors == []
+    opened.close()
