@@ -20,14 +20,13 @@ null. Its keys:
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from math import isfinite
 from typing import Any
 
 from rounddiag.batch import Batch
 from rounddiag.checks import Checks
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
+from rounddiag.cli.terminal import to_json
 from rounddiag.findings import Diagnosis, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.proof import prove, rescore
@@ -66,7 +65,7 @@ def run_check(
             **_facts(diagnosis, checks),
             "proof": proof and {name: getattr(proof, name) for name in _PROOF},
         }
-        return json.dumps(_finite(facts), allow_nan=False), failed
+        return to_json(facts), failed
     result = (
         f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
         f"{fail_on} or worse fails, and so does a wrong update"
@@ -119,14 +118,3 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "candidates": [asdict(one) for one in finding.candidates],
         "next_step": finding.next_step,
     }
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 any JSON
-    """Replace NaN and infinities, which JSON lacks, and unwrap numpy's scalars."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not isfinite(value) else value

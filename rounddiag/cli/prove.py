@@ -7,13 +7,11 @@ With `--json` it prints one JSON object: `file`, `verdict`, `side`, `cause`, `ca
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from rounddiag.batch import Batch
+from rounddiag.cli.terminal import to_json
 from rounddiag.proof import prove
 
 
@@ -42,7 +40,6 @@ def run_prove(  # noqa: PLR0913 options of a command
         proof.save(output)
     if not as_json:
         return repr(proof)
-    rows = proof.frame.to_dict("records")
     facts = {
         "file": file,
         "verdict": proof.verdict,
@@ -53,14 +50,6 @@ def run_prove(  # noqa: PLR0913 options of a command
         "next_step": proof.next_step,
         "not_tested": dict(proof.not_tested),
         "seconds": proof.seconds,
-        "hypotheses": [
-            {str(name): _finite(value) for name, value in row.items()} for row in rows
-        ],
+        "hypotheses": proof.frame.to_dict("records"),
     }
-    return json.dumps(facts, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 a value of a frame
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not isfinite(value) else value
+    return to_json(facts)

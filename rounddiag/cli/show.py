@@ -9,12 +9,12 @@ file has them.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.batch.address import Address
+from rounddiag.cli.terminal import to_json
 from rounddiag.core import token_frame
 from rounddiag.core.scores import has_pair
 from rounddiag.vision import parse_actions
@@ -51,7 +51,7 @@ def show_place(batch: Batch, address: str, *, as_json: bool) -> str:
     place = str(Address.of(batch, sample, index, token))
     if as_json:
         found = {"address": place, "sample": sample, "rounds": rounds}
-        return json.dumps(found, allow_nan=False)
+        return to_json(found)
     head = f"{place} (sample {sample}, {pluralize(len(rounds), 'round')})"
     return "\n\n".join([head, *(_as_text(one, token) for one in rounds)])
 
@@ -71,10 +71,8 @@ def _describe(
             one.source_text for one in parse_actions(found["text"])
         )
     if with_tokens:
-        found["tokens"] = [
-            {name: _plain(value) for name, value in row.items()}
-            for row in own.drop(columns=["sample", "round"]).to_dict("records")
-        ]
+        tokens = own.drop(columns=["sample", "round"])
+        found["tokens"] = tokens.to_dict("records")
     return found
 
 
@@ -82,12 +80,6 @@ def _mean_abs_diff(own: pd.DataFrame) -> float | None:
     size = np.abs(own["diff"].to_numpy(np.float64))
     known = size[np.isfinite(size)]
     return float(known.mean()) if len(known) else None
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 a number or a text
-    """Return what JSON can hold: null for a number that is not finite."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _as_text(found: dict[str, Any], token: int | None) -> str:

@@ -1,12 +1,15 @@
-"""Text on a terminal with a width and colours, or in a pipe without either."""
+"""Text on a terminal with a width and colours, in a pipe without either; and JSON."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from textwrap import wrap
+from typing import Any
 
 from rounddiag.wording import printable
 
@@ -69,3 +72,17 @@ def _wrap(line: str, width: int) -> list[str]:
     start = column.end() if column else 0
     kept, indent = line[:start], " " * start
     return wrap(line[start:], width, initial_indent=kept, subsequent_indent=indent)
+
+
+def to_json(facts: object) -> str:
+    """Write one line of JSON; NaN and infinities, which it lacks, are null."""
+    return json.dumps(_plain(facts), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 any JSON, and scalars of numpy
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not isfinite(value) else value

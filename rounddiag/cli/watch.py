@@ -9,7 +9,6 @@ step that cannot be read. `rounddiag check FOLDER --last 5` prints the same line
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rounddiag.cli.summary import silence_failed_steps
+from rounddiag.cli.terminal import to_json
 from rounddiag.errors import LoadError
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.runs import Run, open_run
@@ -71,7 +71,7 @@ def judge_steps(
             run.refresh()
             row = _judge_step(run, [*seen], fail_on)
         codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
-        write(json.dumps(row, allow_nan=False) if as_json else _describe(row))
+        write(to_json(row) if as_json else _describe(row))
         if FAILED in codes and every is not None:
             break
     return FAILED if FAILED in codes else max(codes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,22 @@ def test_ids_without_log_probs(tmp_path: Path) -> None:
     batch = rd.load(path)
     assert batch.response_ids is None
     assert "left out: 2 of 3 rounds have them" in batch.meta.values()
+
+
+def test_a_job_of_which_one_trial_has_no_ids(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "harbor-0.26.0", tmp_path / "job")
+    path = tmp_path / "job" / "menu__1.7" / "agent" / "trajectory.json"
+    document = json.loads(path.read_text())
+    for step in document["steps"]:
+        step.pop("metrics", None)
+    path.write_text(json.dumps(document))
+    batch = rd.load(tmp_path / "job")
+    assert batch.lacks("text") is None
+    assert batch.num_rounds == 6
+    assert said(batch, 0) == said(batch, 1)
+    assert batch.images is not None
+    assert [[shot.round for shot in row] for row in batch.images] == [[0, 1]] * 2
+    assert batch.meta["left_out"] == ["prompt_ids", "response_ids", "rollout_log_probs"]
 
 
 @pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
@@ -242,6 +259,18 @@ def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
     assert torch.isnan(batch.rewards[1])
     assert batch.sample_columns["recording"].tolist() == ["recording.mp4", None]
     assert batch.sample_columns["error"].tolist() == [None, "no answer"]
+
+
+def test_runs_of_one_task_with_one_answer_are_no_copies(tmp_path: Path) -> None:
+    for model in ("a", "b"):
+        osworld(tmp_path / model / "task", [osworld_row(1, "WAIT")])
+    batch = rd.load(tmp_path)
+    assert batch.sample_ids == ("task", "task")
+    assert "num_dropped_rows" not in batch.meta
+    assert batch.sample_columns["file"].tolist() == [
+        "a/task/traj.jsonl",
+        "b/task/traj.jsonl",
+    ]
 
 
 def test_pictures_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
     for number, part in enumerate(parts):
         keep = [
             times[name] == 1
+            or part.response_ids is None  # texts are of no rank
             or owner.setdefault((name, _digest(part, sample)), number) == number
             for sample, name in enumerate(part.sample_ids or ())
         ]
@@ -188,7 +190,8 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     """Join batches of one step end to end.
 
     - A field per token that only some batches have is left out and named in
-      `meta["left_out"]`. Missing sample columns are NaN or None, missing images none.
+      `meta["left_out"]`; so are token ids where some have texts alone. Missing sample
+      columns are NaN or None, missing images none.
     - A sample with the name and the exact numbers of an earlier one is dropped and
       counted in `meta["num_dropped_rows"]`: tensor-parallel ranks write copies.
     - An entry of `meta` that differs becomes a mapping from source to value.
@@ -197,12 +200,13 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     parts = _without_copies(all_parts)
     num_copies = sum(map(len, all_parts)) - sum(map(len, parts))
     # The file of a rank without samples lacks fields, but they are not missing.
-    parts = _with_common_round_ids([part for part in parts if len(part)] or parts[:1])
+    given = [part for part in parts if len(part)] or parts[:1]
+    parts = _with_common_round_ids(_with_common_text(given))
     tokens = _per_token([part.per_token for part in parts])
     fields = {**tokens, **_prompts(parts), **_per_sample(parts)}
     scores = _per_token([part.scores for part in parts])
     kept = {name for name, value in fields.items() if value is not None} | scores.keys()
-    lost = [name for part in parts for name in _fields(part) if name not in kept]
+    lost = [name for part in given for name in _fields(part) if name not in kept]
     return Batch(
         **fields,
         offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
@@ -235,6 +239,31 @@ def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
                 advice="Pass the folder or the glob of one step.",
             )
     return parts
+
+
+def _with_common_text(parts: list[Batch]) -> list[Batch]:
+    """Return all parts with the pieces of their texts, if some have texts alone."""
+    if all(part.pieces is None for part in parts):
+        return parts
+    return [part if part.turns is None else _as_text(part) for part in parts]
+
+
+def _as_text(part: Batch) -> Batch:
+    shots = [
+        [replace(shot, round=None, position=None) for shot in row]
+        for row in part.images or ((),) * len(part)
+    ]
+    samples = [
+        [(turn.role, turn.text, [*islice(pictures, turn.num_images)]) for turn in turns]
+        for turns, pictures in zip(part.turns or (), map(iter, shots), strict=True)
+    ]
+    kept = ("group_ids", "sample_ids", "step", "rewards", "tokenizer", "meta")
+    return Batch.from_turns(
+        samples,
+        sample_columns=part.sample_columns,
+        round_columns=part.round_columns,
+        **{name: getattr(part, name) for name in kept},
+    )
 
 
 def _with_common_round_ids(parts: list[Batch]) -> list[Batch]:
