@@ -19,6 +19,7 @@ from rounddiag.checks.contracts import (
     merge_faults,
     require_tokens,
 )
+from rounddiag.columns import Column
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -231,7 +232,6 @@ NOT_EMPTY = _PADDING(
 
 # Prefixes of sample columns that are the two ends of a range.
 _RANGE_PREFIXES = (("min_", "max_"), ("lowest_", "highest_"))
-_UNKNOWN = {"", "None", "nan", "<NA>"}
 
 
 def _mixed_versions(batch: Batch) -> Fault | None:
@@ -252,8 +252,8 @@ def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[obje
         for name in columns:
             other = high + name.removeprefix(low)
             if name.startswith(low) and _is_version(name) and other in columns:
-                pairs = zip(columns[name], columns[other], strict=True)
-                yield f"`{name}` and `{other}`", pairs
+                ends = (_known(one, columns[one]) for one in (name, other))
+                yield f"`{name}` and `{other}`", zip(*ends, strict=True)
 
 
 def _round_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
@@ -262,9 +262,16 @@ def _round_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[objec
         if _is_version(name):
             rows: dict[int, list[object]] = {i: [] for i in range(batch.num_samples)}
             samples = batch.round_columns["sample"].tolist()
-            for sample, value in zip(samples, values, strict=True):
+            for sample, value in zip(samples, _known(name, values), strict=True):
                 rows.setdefault(sample, []).append(value)
             yield f"`{name}`", [rows[sample] for sample in range(batch.num_samples)]
+
+
+def _known(name: str, values: Array) -> list[object]:
+    """Return the values of a column, None where one is unknown."""
+    column = Column.of(name, "sample", values)
+    pairs = zip(column.filled.tolist(), column.is_known().tolist(), strict=True)
+    return [value if is_known and value != "" else None for value, is_known in pairs]
 
 
 def _is_version(name: str) -> bool:
@@ -286,8 +293,7 @@ def _version_fault(name: str, values: Iterable[Iterable[object]]) -> Fault | Non
 
 def _distinct(values: Iterable[object]) -> list[str]:
     """Return the distinct known versions in order."""
-    names = dict.fromkeys(map(str, values))
-    return [name for name in names if name not in _UNKNOWN]
+    return [*dict.fromkeys(str(value) for value in values if value is not None)]
 
 
 ONE_VERSION = Contract(

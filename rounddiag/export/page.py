@@ -26,7 +26,7 @@ from rounddiag.export.html import (
 from rounddiag.export.replies import collect_replies
 from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import Diagnosis, diagnose
-from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
 from rounddiag.stats.inputs import open_measured
@@ -100,7 +100,7 @@ def report(
         diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
         html = _explorer_page(_title(batch), diagnosis, replies)
     file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     with write_atomically(file) as partial:
         # Damaged text can contain lone surrogates.
         partial.write_bytes(html.encode("utf-8", "backslashreplace"))

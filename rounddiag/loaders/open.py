@@ -238,7 +238,8 @@ def load(  # noqa: PLR0913 all but the path by keyword
     path : path-like, mapping, list of mappings, frame or data set
         ==========================  ================================================
         a file                      one batch
-        a folder or a glob          the files of one step, joined end to end
+        a folder or a glob          the files of one step, or trajectories of agents,
+                                    joined end to end
         a mapping, frame, data set  the columns, one row per sample
         a list of mappings          the rows, one per sample
         ==========================  ================================================

@@ -20,7 +20,7 @@ from rounddiag.loaders.detection import describe_content
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import read_entries
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
@@ -127,12 +127,12 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
 
         Log-probabilities are in nats; null where there is none.
 
-        For "trajectories": a file in ATIF (Harbor, NeMo Gym), episodes of verifiers, or
-        a folder of either. Each goes to the samples whose id, or whose sample column
-        `trace_id`, `session_id`, `trajectory_id` or `request_id`, is its name: its
-        session id, its trajectory id, its trace id, or the name of its file or folder.
-        Actions become the round column `action` where a sample has a round for each
-        turn of the agent.
+        For "trajectories": a file of agents that `rounddiag.formats()` lists, such as
+        ATIF, episodes of verifiers or a run of OSWorld, or a folder of them. Each goes
+        to the samples whose id, or whose sample column `trace_id`, `session_id`,
+        `trajectory_id` or `request_id`, is its name: its session id, its trajectory id,
+        its trace id, or the name of its file or folder. Actions become the round column
+        `action` where a sample has a round for each turn of the agent.
 
     Returns
     -------
@@ -325,7 +325,8 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     path = Path(folder)
     _check_folder(path)
     require_contexts(batch)
-    (path / "images").mkdir(parents=True)
+    make_folder(path)
+    (path / "images").mkdir()
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
         write_atomically(path / "samples.jsonl") as partial,

@@ -64,8 +64,8 @@ def test_records_hold_the_exact_ids(batch: Batch, tmp_path: Path) -> None:
 
 
 def test_what_the_batch_lacks_is_null(tmp_path: Path) -> None:
-    export_rescore(hand_batch()[1], tmp_path / "new" / "folder")
-    record = records(tmp_path / "new" / "folder")[0]
+    export_rescore(hand_batch()[1], tmp_path / "new")
+    record = records(tmp_path / "new")[0]
     assert (record["sample"], record["sample_id"], record["prompt_ids"]) == (
         *(0, None, None),
     )

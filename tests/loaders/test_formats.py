@@ -65,7 +65,7 @@ def test_formats_that_need_more_keys_come_first_and_plain_tables_last() -> None:
     assert found[:3] == [
         "rounddiag's Parquet",
         "rounddiag's Parquet, one file per rank",
-        "train data of a rank, `cp_size` 1",
+        "columns of the dashboard",
     ]
     assert found[-1] == detection.DATASET.name
     tables = found.index(detection.TENSORS.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,3 +130,21 @@ def test_what_is_no_lora_of_linear_layers_is_an_error(
         rd.prove(batch, folder, adapters={"a": str(tmp_path)})
     with pytest.raises(BatchError, match="a model in this process"):
         rd.prove(batch, lambda ids, _: [0.0] * len(ids), adapters={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[" * 100_000, "nested in more than 100 levels"),
+        ("[1]", "it is a list, not an object"),
+        ('{"lora_alpha": "x"}', "`lora_alpha` is a text"),
+        ('{"alpha_pattern": {"q": "x"}}', "numbers in `alpha_pattern`; found 'x'"),
+    ],
+)
+def test_an_odd_configuration_of_an_adapter(
+    folder: str, adapter: Path, tmp_path: Path, text: str, found: str
+) -> None:
+    shutil.copytree(adapter, tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter_config.json").write_text(text)
+    with pytest.raises(LoadError, match=re.escape(found)):
+        rd.prove(make_batch(folder), folder, adapters={"a": str(tmp_path / "adapter")})

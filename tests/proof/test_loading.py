@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -81,3 +82,28 @@ def test_what_cannot_be_loaded(
     assert text.startswith(f"{path}: expected ")
     assert ".." not in text
     assert text.endswith((" writes it.", " of this step."))
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_outside(path: Path) -> None:
+    other = path.parent.parent / "other.json"
+    other.write_text("{}")
+    path.symlink_to(other)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"), [(fifo, "no regular file"), (link_outside, "outside")]
+)
+@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
+def test_a_model_folder_has_its_own_regular_files(
+    folder: str, tmp_path: Path, make: Callable[[Path], None], name: str, found: str
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(folder, path)
+    (path / name).unlink(missing_ok=True)
+    make(path / name)
+    with pytest.raises(LoadError, match=f"found '{name}', which is {found}"):
+        LocalEngine.open(str(path))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.batch.batch import require_batch
+from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import (
     SAMPLE,
     SCORE,
@@ -219,7 +220,7 @@ def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
     """Write a batch as `save` does."""
     batch = batch if batch.response_mask.is_cpu else batch.to("cpu")
     file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     footer = Footer(
         step=batch.step, tokenizer=tokenizer_name(batch, file.parent), meta=batch.meta
     )
@@ -236,6 +237,22 @@ def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
             write_statistics=False,
             **_storage(table.schema),
         )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that is missing, and none above it.
+
+    A path that is mistyped, or on a disk that is not mounted, is not made elsewhere.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        raise LoadError.build(
+            file=folder,
+            expected="a folder in one that exists",
+            found=f"no folder {folder.parent}",
+            advice="Correct the path, or make that folder first.",
+        ) from error
 
 
 @contextmanager

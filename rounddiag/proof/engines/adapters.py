@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,16 @@ import torch
 from torch import Tensor
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.json_text import parse_json
+from rounddiag.loaders.source import inside
 
 _PREFIX = "base_model.model."
+_MOST_BYTES = 1 << 24  # of a configuration
+_SHAPE = {
+    "lora_alpha?": float | None,
+    "alpha_pattern?": dict | None,
+    "use_rslora?": bool | None,
+}
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
 
 
@@ -74,10 +81,11 @@ def open_adapter(folder: str, model: Any) -> Adapter:  # noqa: ANN401 of transfo
     """Read a folder that peft's `save_pretrained` wrote, for a model."""
     path = Path(folder)
     try:
-        config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+        text = inside(path, "adapter_config.json", most_bytes=_MOST_BYTES).read_bytes()
+        config = parse_json(text, _SHAPE)
         from safetensors.torch import load_file
 
-        tensors = load_file(path / "adapter_model.safetensors")
+        tensors = load_file(inside(path, "adapter_model.safetensors"))
     except (OSError, ValueError, ImportError) as error:
         raise _error(
             folder,
@@ -112,6 +120,10 @@ def _refuse_others(folder: str, config: Mapping[str, Any]) -> None:
     for name, off in (("use_dora", False), ("fan_in_fan_out", False), ("bias", "none")):
         if config.get(name, off) not in (off, None):
             raise _error(folder, f"an adapter with {name}={off}", f"{config[name]!r}")
+    for pattern, value in (config.get("alpha_pattern") or {}).items():
+        if type(value) not in (int, float):
+            found = f"{value!r:.80} for {pattern!r:.80}"
+            raise _error(folder, "numbers in `alpha_pattern`", found)
     if config.get("peft_type", "LORA") != "LORA":
         raise _error(folder, "an adapter of type LORA", repr(config["peft_type"]))
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.source import inside
 from rounddiag.wording import join_names
 
 _MIN_VERSION = 5
@@ -71,9 +72,17 @@ def _is_path(name: str) -> bool:
     )
 
 
+# What transformers opens of a folder, by its ending.
+_OPENED = (".json", ".safetensors", ".bin", ".jinja", ".model", ".txt", ".py")
+
+
 def _require_folder(name: str) -> None:
-    if not (Path(name) / "config.json").is_file():
-        path = Path(name)
+    path = Path(name)
+    if (path / "config.json").is_file():
+        for file in path.iterdir():
+            if file.suffix in _OPENED:
+                inside(path, file.name)
+    else:
         found = "a folder without one" if path.is_dir() else "a file"
         raise LoadError.build(
             file=name,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,10 +11,15 @@ import pytest
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.export import report
+from rounddiag.loaders import export_rescore, load
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.vision import EncodedScreenshot
 from tests.loaders.parquet.conftest import png
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_one_row_a_sample_under_the_names_of_the_fields(
@@ -73,11 +79,6 @@ def test_long_samples_and_pictures_have_row_groups_of_their_own(
     for images, expected in ((None, groups), (((shot,),) * 6, with_pictures)):
         save(replace(batch, images=images), tmp_path / "long.parquet")
         assert pq.ParquetFile(tmp_path / "long.parquet").num_row_groups == expected
-
-
-def test_a_folder_is_made(full: Batch, tmp_path: Path) -> None:
-    save(full, tmp_path / "a" / "b" / "batch.parquet")
-    assert load_parquet(tmp_path / "a" / "b" / "batch.parquet").num_samples == 3
 
 
 def test_a_file_is_replaced_only_by_a_whole_one(
@@ -168,3 +169,19 @@ def test_lone_surrogates_in_names_are_escaped(full: Batch, tmp_path: Path) -> No
         assert batch.group_ids == ("a", "b", "\\ud800")
         assert [*batch.scores] == ["\\ud800"]
         assert [*batch.sample_columns] == ["x\\udfff"]
+
+
+@pytest.mark.parametrize("write", [save, report, export_rescore])
+def test_only_the_last_folder_of_a_path_is_made(
+    write: Callable[[Batch, Path], object], full: Batch, tmp_path: Path
+) -> None:
+    batch = load("sample_data/healthy.parquet")[:2] if write is not save else full
+    path = tmp_path / "a" / "b" / "c"
+    parent = path.parent.parent if write is not export_rescore else path.parent
+    message = f"expected a folder in one that exists; found no folder {parent}"
+    with pytest.raises(LoadError, match=re.escape(message)):
+        write(batch, path)
+    assert [*tmp_path.iterdir()] == []
+    parent.mkdir(parents=True)
+    write(batch, path)
+    assert path.exists()
