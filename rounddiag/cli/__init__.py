@@ -141,7 +141,8 @@ def _load(options: argparse.Namespace) -> Batch:
 def _open_run(options: argparse.Namespace) -> Run | None:
     """Open a folder, a glob or a URL as a run.
 
-    None if it has the files of one step, or is untrusted: a run has no guard.
+    None if it has the files of one step, trajectories without both engines'
+    log-probs, which are one batch, or is untrusted: a run has no guard.
     """
     path = options.file
     if options.untrusted or Path(path).is_file():
@@ -157,7 +158,16 @@ def _open_run(options: argparse.Namespace) -> Run | None:
         if is_url(path):
             raise
         return None  # `load` reports what is wrong with it
+    if run.is_raw and _has_no_pair(run):
+        return None
     return run if len(run) > 1 or is_url(path) else None
+
+
+def _has_no_pair(run: Run) -> bool:
+    try:
+        return run.batch(run.steps[0]).lacks("old", "rollout") is not None
+    except LoadError:  # `run.failed` names it
+        return False
 
 
 def _add_demo(commands: Commands) -> None:

@@ -18,6 +18,7 @@ from rounddiag.cli.terminal import to_json
 from rounddiag.core import token_frame
 from rounddiag.core.scores import has_pair
 from rounddiag.vision import parse_actions
+from rounddiag.widgets.episode import recorded_actions
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def _describe(
     }
     if "text" in own:
         found["text"] = "".join(own["text"])
-        found["action"] = "; ".join(
-            one.source_text for one in parse_actions(found["text"])
-        )
+        written = [one.source_text for one in parse_actions(found["text"])]
+        known = recorded_actions(batch[sample], batch[sample].num_rounds)
+        found["action"] = "; ".join(written) or known[number]
     if with_tokens:
         tokens = own.drop(columns=["sample", "round"])
         found["tokens"] = tokens.to_dict("records")

@@ -17,8 +17,10 @@ from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
 from rounddiag.checks import Checks
 from rounddiag.core import token_frame
+from rounddiag.core.scores import has_pair
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.runs import Run
+from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.perplexity import overall
 from rounddiag.wording import pluralize, printable
@@ -29,7 +31,7 @@ _HEADINGS = ("share", "kind", "cause", "where")
 def describe_diagnosis(diagnosis: Diagnosis) -> str:
     """Return the verdict in a sentence, the level with its range, and the findings."""
     lines = [*map(printable, diagnosis.text.splitlines()), _level(diagnosis)]
-    head = f"{diagnosis.verdict}: " + "\n".join(lines)
+    head = f"{diagnosis.verdict}: " + "\n".join(filter(None, lines))
     address = diagnosis.address
     look = f"look at: {printable(address)} (`rounddiag show` prints it)"
     parts = [head, _findings(diagnosis), look if address else ""]
@@ -51,7 +53,9 @@ def _level(diagnosis: Diagnosis) -> str:
         f"{pluralize(level.num_samples, 'sample')}"
     )
     if isnan(level.mean_abs_diff):
-        return f"level: none; {counts} with a finite diff"
+        return (
+            "" if not level.num_tokens else f"level: none; {counts} with a finite diff"
+        )
     assumed = ", assumed" if diagnosis.kind_is_assumed else ""
     basis = f"; {usual.basis}" if usual.basis else ""
     return (
@@ -92,6 +96,8 @@ def describe(batch: Batch) -> str:
     """Describe the mismatch of each round and where the numbers come from."""
     diagnosis = diagnose(batch)
     checks = diagnosis.checks
+    if not has_pair(batch):
+        return _describe_one_engine(batch, diagnosis)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
     place = _onset(diagnosis) or _worst(summary)
@@ -101,6 +107,23 @@ def describe(batch: Batch) -> str:
         *(_counts(batch), _table(summary, _unit(batch))),
         "\n".join(filter(None, [place, _overall(batch)])),
         *(_sources(batch, num_nonfinite), _check_counts(checks)),
+    ]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _describe_one_engine(batch: Batch, diagnosis: Diagnosis) -> str:
+    """Describe the rounds of a batch without a difference: surprise, or lengths."""
+    has_none = batch.lacks("old") and batch.lacks("rollout")
+    metric = METRICS["round_length" if has_none else "surprise"]
+    summary = round_summary(batch, metric=metric.name)
+    paragraphs = [
+        describe_diagnosis(diagnosis),
+        describe_failed_checks(diagnosis.checks),
+        _counts(batch).partition("\n")[0],
+        f"mean: {metric.meaning}, in {metric.unit}",
+        _table(summary, _unit(batch)),
+        _sources(batch, 0).rpartition("\n")[0],
+        _check_counts(diagnosis.checks),
     ]
     return "\n\n".join(filter(None, paragraphs))
 
@@ -124,7 +147,8 @@ def _table(summary: pd.DataFrame, unit: str) -> str:
     """Return one row per round, marking rounds with few samples or groups."""
     is_few = few_rows(summary)
     marks = np.where(is_few, "*", " " if is_few.any() else "")
-    table = summary[_COLUMNS].assign(round=summary["round"].astype(str) + marks)
+    columns = [name if name in summary else "mean" for name in _COLUMNS]
+    table = summary[columns].assign(round=summary["round"].astype(str) + marks)
     lines = table.to_string(index=False, float_format="{:.4g}".format, na_rep="-")
     if not is_few.any():
         return lines

@@ -139,6 +139,11 @@ class Run:
         return self._folder.address
 
     @property
+    def is_raw(self) -> bool:
+        """Whether the files are those of a framework."""
+        return self._folder.is_raw
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """The training steps that have a file, in order."""
         return tuple(self._files)

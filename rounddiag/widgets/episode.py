@@ -38,7 +38,8 @@ _UNITS = (
     (re.compile(r"_(s|sec|secs|seconds)$"), " s"),
     (re.compile(r"_(ms|millis|milliseconds)$"), " ms"),
 )
-_INNER = ("prompt_ids", "prompt_hash", "row")  # of a file's own bookkeeping
+# Of a file's own bookkeeping, and what the head of a round shows.
+_INNER = ("prompt_ids", "prompt_hash", "row", "action")
 _EXACT = 1 << 53  # up to here float64 has every integer
 _MAX_TEXT = 4000  # characters of a text that are sent
 
@@ -86,6 +87,14 @@ def round_facts(one: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
         ]
         for index in range(num_rounds)
     ]
+
+
+def recorded_actions(one: Batch, num_rounds: int) -> list[str]:
+    """Return the action that the file has of each round, empty where it has none."""
+    column = one.columns.rounds.get("action")
+    if column is None or len(column.filled) != num_rounds:
+        return [""] * num_rounds
+    return [_text_of(column, index, _MAX_TEXT) for index in range(num_rounds)]
 
 
 def _label(name: str) -> str:

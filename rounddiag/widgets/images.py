@@ -130,25 +130,35 @@ _FRAMES = {
 
 
 def describe_actions(
-    texts: Sequence[str], shots: Sequence[Screenshot | None]
+    texts: Sequence[str],
+    shots: Sequence[Screenshot | None],
+    recorded: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Parse the action of each round, and say why a text has none."""
-    parsed = {text: parse_action(text) for text in dict.fromkeys(texts)}
+    """Parse the action of each round, and say why a text has none.
+
+    Where a text has none, the action that the file recorded of the round is parsed.
+    """
+    recorded = recorded or [""] * len(texts)
+    parsed = {text: parse_action(text) for text in dict.fromkeys([*texts, *recorded])}
     return [
         _describe(parsed[text], text, shot)
-        for text, shot in zip(texts, shots, strict=True)
+        if parsed[text].kind != "unknown" or not own
+        else _describe(parsed[own], text, shot, own)
+        for text, shot, own in zip(texts, shots, recorded, strict=True)
     ]
 
 
-def _describe(action: Action, text: str, shot: Screenshot | None) -> dict[str, Any]:
+def _describe(
+    action: Action, text: str, shot: Screenshot | None, recorded: str = ""
+) -> dict[str, Any]:
     written, why = ("", "")
-    if action.kind == "unknown":
+    if action.kind == "unknown" and not recorded:
         written, why = explain_no_action(_END_TOKENS.sub("", text))
     points = {"point": action.point, "end_point": action.end_point}
     return {
         "kind": action.kind,
-        "label": action_label(action),
-        "line": action_label(action, _MAX_TEXT),
+        "label": action_label(action, recorded=recorded),
+        "line": action_label(action, _MAX_TEXT, recorded),
         "point": action.point and _share(action, action.on, shot),
         "end_point": action.end_point and _share(action, action.end_on, shot),
         # As written, to be read in another frame.
@@ -162,11 +172,13 @@ def _describe(action: Action, text: str, shot: Screenshot | None) -> dict[str, A
     }
 
 
-def action_label(action: Action, most: int = _MAX_LABEL) -> str:
-    """Return a label of an action, on one line."""
-    if action.kind == "unknown":
+def action_label(action: Action, most: int = _MAX_LABEL, recorded: str = "") -> str:
+    """Return a label of an action, on one line; as `recorded` if no grammar has it."""
+    if action.kind == "unknown" and not recorded:
         return "no action"
     words = [action.kind.replace("_", " "), action.variant]
+    if action.kind == "unknown":
+        words = [" ".join(recorded.split())]
     if action.kind == "click":  # "right click", but "finished success"
         words.reverse()
     words += [action.direction, "+".join(action.keys), _where(action)]

@@ -24,6 +24,7 @@ from rounddiag.widgets.columns import token_columns_of
 from rounddiag.widgets.episode import (
     describe_episode,
     read_turns,
+    recorded_actions,
     round_facts,
     said_between,
     task_of,
@@ -238,10 +239,15 @@ def _round_records(
         "".join(tokens["piece"][first:stop])
         for first, stop in zip(table["first"], stops, strict=True)
     ]
-    actions = describe_actions(texts, [None if i is None else shots[i] for i in seen])
+    recorded = recorded_actions(one, len(rounds))
+    before = [None if i is None else shots[i] for i in seen]
+    actions = describe_actions(texts, before, recorded)
     if one.lacks("text", "tokenizer"):  # not that there is no action
         nothing = {"label": "no text", "line": "no text", "written": "", "why": ""}
-        actions = [{**action, **nothing} for action in actions]
+        actions = [
+            action if own else {**action, **nothing}
+            for action, own in zip(actions, recorded, strict=True)
+        ]
     columns = {
         "action": actions,
         "screenshot": seen,

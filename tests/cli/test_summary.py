@@ -11,6 +11,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
+from rounddiag.cli import main
 from rounddiag.cli.summary import describe
 from tests.findings.small import arrays, made, shaken
 
@@ -68,6 +69,27 @@ def test_counts_rounds_the_worst_round_and_sources() -> None:
         "number of dropped rows: 3\n"
         "tokens left out because diff is not finite: 0"
     )
+
+
+JOB = Path(__file__).parents[1] / "data" / "harbor-0.26.0"
+
+
+def test_a_job_of_trajectories_is_one_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its files are not the steps of a run, whatever the command."""
+    assert main(["summary", str(JOB)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "not_measurable: The mismatch cannot be measured: This batch"
+    )
+    assert "\n\n2 samples, " in text
+    assert "level: " not in text
+    assert main(["check", str(JOB)]) == 1
+    assert ", step " not in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert main(["report", str(JOB), "-o", str(page)]) == 0
+    assert page.stat().st_size > 1_000_000
 
 
 def test_facts_of_the_run_are_among_the_sources() -> None:
@@ -230,7 +252,7 @@ def test_a_batch_without_tokens_says_that_nothing_can_be_measured() -> None:
     first = describe(batch).split("\n\n")[0]
     assert first == (
         "not_measurable: The mismatch cannot be measured: the batch has no generated"
-        " token.\nlevel: none; 0 tokens of 0 samples with a finite diff"
+        " token."
     )
 
 

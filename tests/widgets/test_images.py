@@ -278,6 +278,22 @@ def test_a_text_without_an_action_says_what_it_has_instead(
     assert found["why"].partition(": ")[0] == why.partition(": ")[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "recorded", "label"),
+    [
+        ("Action: click", "pyautogui.click(3, 4)", "click (3, 4)"),
+        ("click(5, 6)", "pyautogui.click(3, 4)", "click (5, 6)"),
+        ("so", "computer.do()\nthen", "computer.do() then"),
+        ("so", "", "no action"),
+    ],
+)
+def test_an_action_that_the_file_recorded_stands_where_the_text_has_none(
+    text: str, recorded: str, label: str
+) -> None:
+    (found,) = describe_actions([text], [None], [recorded])
+    assert (found["label"], found["why"] == "") == (label, label != "no action")
+
+
 def test_the_numbers_of_an_action_are_sent_as_written() -> None:
     texts = ["click(4, 3)", "click(start_box='(0.25,0.5)')", "wait()"]
     found = describe_actions(texts, [shot(8, 4)] * 3)
