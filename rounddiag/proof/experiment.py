@@ -93,6 +93,13 @@ class Experiment:
         first = self.order[: min(FIRST, self.most)]
         self.scorer.limits = self._limits(first, 2 * LEAST_TOKENS)
         self.plan = self._announce(first)
+        self.known.sort(
+            key=lambda one: (
+                self.likely.get(one.cause, len(self.likely)),
+                cost_of(one),
+                self.scorer.size_of(one, first),
+            )
+        )
         results: list[EngineResult] = []
         try:
             for cost, group in self._groups():
@@ -438,10 +445,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
     likely = _rank_causes(scorer)
-    tried = sorted(
-        [*known, *others],
-        key=lambda one: (likely.get(one.cause, len(likely)), cost_of(one)),
-    )
+    tried = [*known, *others]
     older = tuple(one for one in others if one.cause == "stale_weights")
     most = MOST if samples is None else len(order)
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:

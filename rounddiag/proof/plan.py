@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.engine import ELEMENTS
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
@@ -60,23 +59,12 @@ def plan_proof(
 
     `num_kept` hypotheses go on to the further samples.
     """
-    sizes = []  # passes and tokens of each hypothesis on the first samples
-    for one in known:
-        if scorer.lacks(one):
-            continue
-        if one.is_free:
-            sizes.append((0, 0))
-            continue
-        try:
-            passes = [
-                request
-                for sample in first
-                for request in scorer.requests((one,), sample) or ()
-            ]
-        except RounddiagError:
-            continue
-        if passes:
-            sizes.append((len(passes), sum(len(each.ids) for each in passes)))
+    sizes = [  # passes and tokens of each hypothesis on the first samples
+        size
+        for one in known
+        if any(size := scorer.size_of(one, first))
+        or (one.is_free and not scorer.lacks(one))
+    ]
     plain = sum(len(scorer.samples[sample].ids) for sample in first)
     more = sum(len(scorer.samples[sample].ids) for sample in further) / max(plain, 1)
     copies = 1 if scorer.low_precision is None else 2  # of the plain passes

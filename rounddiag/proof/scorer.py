@@ -12,7 +12,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError
+from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
 from rounddiag.proof.gate import Reference
@@ -33,6 +33,7 @@ from rounddiag.proof.trajectory import (
 )
 
 STANDARD = ("old", "rollout")
+LATE_S = 10.0  # seconds after the deadline at which a pass may end
 # Scores of other weights, and those of a scorer: no engines of this step.
 _NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
 
@@ -58,6 +59,7 @@ class Scorer:
         out.
     weights: The same model with other weights, by the names that hypotheses have.
     families: Hypotheses about these weights whose number is fitted.
+    spent, num_read: Seconds and tokens of all passes so far.
     """
 
     batch: Batch
@@ -69,6 +71,8 @@ class Scorer:
     weights: dict[str, Engine] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    spent: float = 0.0
+    num_read: int = 0
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
@@ -212,9 +216,11 @@ class Scorer:
         is_plain = all(each.is_free for each in chain)
         return None if is_plain else self.limits.get(sample)
 
-    def go_on(self) -> None:
-        """Raise a StoppedError where no pass may begin."""
-        if self.is_stopped or time.perf_counter() > self.deadline:
+    def go_on(self, num_tokens: int = 0) -> None:
+        """Raise a StoppedError where no pass may begin, or it would end too late."""
+        needed = num_tokens * self.spent / max(self.num_read, 1)
+        late = max(time.perf_counter(), time.perf_counter() + needed - LATE_S)
+        if self.is_stopped or late > self.deadline:
             raise StoppedError
 
     def _engine(self, chain: Sequence[Hypothesis], *, low_precision: bool) -> Engine:
@@ -244,18 +250,35 @@ class Scorer:
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
-        self.go_on()
         readouts = []
         for request in requests:
+            self.go_on(len(request.ids))
+            begin = time.perf_counter()
             one: Any = self.weights.get(request.weights, engine)
             # Only engines that have other weights beside them take a third.
             others: list[Any] = []
             if request.kept:
                 others = [self.weights[request.kept_weights]]
             readouts.append(one.read(request, self.samples, *others))
+            self.spent += time.perf_counter() - begin
+            self.num_read += len(request.ids)
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
+
+    def size_of(self, one: Hypothesis, samples: Sequence[int]) -> tuple[int, int]:
+        """Return how many passes score a hypothesis, and of how many tokens."""
+        if one.is_free or self.lacks(one):
+            return 0, 0
+        try:
+            passes = [
+                len(request.ids)
+                for sample in samples
+                for request in self.requests((one,), sample) or ()
+            ]
+        except RounddiagError:
+            return 0, 0
+        return len(passes), sum(passes)
 
     def requests(
         self, chain: Sequence[Hypothesis], sample: int

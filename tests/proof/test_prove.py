@@ -17,9 +17,11 @@ from tqdm import tqdm
 import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
+from rounddiag.proof.engines.function import FunctionEngine
 from rounddiag.proof.hypotheses import register, unregister
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after
+from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.trajectory import Request, read_trajectory
 
 OPEN, NUM_SAMPLES = 1, 8
@@ -329,3 +331,18 @@ def test_the_template_before_rounds_is_found() -> None:
     one = read_trajectory(make_batch(without_system), 0)
     assert Request.of_sample(one).source.tolist() == list(range(len(one.ids)))
     assert opening_length(one) == 7  # one observation only: all but its first token
+
+
+def test_no_pass_begins_that_would_end_ten_seconds_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """100 tokens took 10 s, and 5 s are left: 140 tokens end 9 s late, 160 11 s."""
+    scorer = Scorer(make_batch(without_system), FunctionEngine(score))
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    scorer.deadline, scorer.spent, scorer.num_read = 105.0, 10.0, 100
+    scorer.go_on(140)
+    with pytest.raises(StoppedError, match="no time was left"):
+        scorer.go_on(160)
+    scorer.deadline = 99.0
+    with pytest.raises(StoppedError):
+        scorer.go_on()
