@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +17,8 @@ from rounddiag.checks.contracts import (
     generated_where,
 )
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
+from rounddiag.core.columns import to_numpy
+from rounddiag.core.images_seen import images_before
 from rounddiag.errors import LoadError
 from rounddiag.vision import PatchScreenshot
 from rounddiag.vision.image_tokens import (
@@ -344,4 +347,62 @@ MROPE = Contract(
     kind="bug",
     cause="position_ids",
     advice="Compute them with the model's own get_rope_index on the unpacked sequence.",
+)
+
+
+# Tokens that must have one, so that a single odd id is none.
+_MIN_ODD = 3
+_AXES = 3  # of M-RoPE: time, height, width; the text position may stand before them
+_ODD = {
+    "repeated": "have the position id of the token before, as a cast to bfloat16 above"
+    " 256 gives",
+    "text": "have another position id on each axis of M-RoPE, though they are text",
+    "plain": "follow images whose position ids only count tokens",
+}
+
+
+def _impossible(batch: Batch) -> Fault | None:
+    """Find generated tokens with ids that no processor gives, without grids."""
+    mask = to_numpy(batch.response_mask) != 0
+    offsets, lengths = to_numpy(batch.offsets), to_numpy(batch.lengths)
+    owner = to_numpy(batch.rounds.sample)
+    has_image = np.zeros(batch.num_samples, dtype=bool)
+    images = images_before(batch, np.arange(len(owner)), to_numpy(batch.rounds.start))
+    if images is not None:
+        has_image[owner[images > 0]] = True
+    odd = {kind: np.zeros(len(mask), dtype=bool) for kind in _ODD}
+    for sample, places in enumerate(_position_ids(batch)):
+        values = np.atleast_2d(to_numpy(places))
+        before = values.shape[-1] - int(lengths[sample])
+        part = slice(int(offsets[sample]), int(offsets[sample] + lengths[sample]))
+        if before < 0:
+            continue
+        repeated = (np.diff(values, axis=1, prepend=-1) == 0).all(axis=0)
+        odd["repeated"][part] = repeated[before:] & mask[part]
+        axes = values[-_AXES:]
+        if len(axes) == _AXES:
+            differs = (axes != axes[0]).any(axis=0)
+            odd["text"][part] = differs[before:] & mask[part]
+            odd["plain"][part] = mask[part] & (not differs.any() and has_image[sample])
+    found = {kind: at for kind, at in odd.items() if at.sum() >= _MIN_ODD}
+    if not found:
+        return None
+    kind, at = next(iter(found.items()))
+    # What follows in a sample is at the wrong place as well.
+    row = np.repeat(np.arange(batch.num_samples), np.diff(offsets))
+    first = np.full(batch.num_samples, len(mask))
+    np.minimum.at(first, row[at], np.flatnonzero(at))
+    later = mask & (np.arange(len(mask)) >= first[row])
+    fault = fault_at(batch, torch.from_numpy(np.flatnonzero(at)), _ODD[kind])
+    return fault and replace(fault, tokens=torch.from_numpy(np.flatnonzero(later)))
+
+
+POSSIBLE = Contract(
+    "position ids are possible",
+    "position_ids",
+    _impossible,
+    kind="bug",
+    cause="position_ids",
+    advice="Compute position ids with the model's own get_rope_index, in int64, on the"
+    " ids and grids of the whole sequence, in both engines.",
 )

@@ -40,6 +40,7 @@ _FAST = (
     rows.ONE_VERSION,
     rounds.NO_HOLES,
     images.INTEGERS,
+    images.POSSIBLE,
     update.ADVANTAGES_REACH,
     update.ADVANTAGES_DIFFER,
     update.SEPARATED,

@@ -104,13 +104,16 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
-    found += _confident(left, np.flatnonzero(np.isin(view.flat, left.flat)), total)
+    rest = np.flatnonzero(np.isin(view.flat, left.flat))
+    found += _confident(left, rest, total, refuted)
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left
 
 
-def _confident(view: View, indices: Array, total: float) -> list[Explained]:
+def _confident(
+    view: View, indices: Array, total: float, refuted: Collection[str]
+) -> list[Explained]:
     """Return the tokens that one engine is sure of and the other is not, as a fact.
 
     Rounding makes none in a dense model: the largest |diff| of the sound pair of
@@ -138,7 +141,8 @@ def _confident(view: View, indices: Array, total: float) -> list[Explained]:
         next_step=NEXT_STEP,
     )
     one = _undo(view, "fact", evidence, total)[0]
-    return [replace(one, indices=indices[one.indices])]
+    possible = list_candidates(Situation.of(view, tokens, None, refuted))
+    return [replace(one, indices=indices[one.indices], candidates=possible)]
 
 
 def explain_updates(view: View) -> list[Explained]:

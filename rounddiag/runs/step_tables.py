@@ -25,7 +25,7 @@ from rounddiag.loaders.parquet.columns import BROKEN, SCORE
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
 from rounddiag.runs.folder import RunFolder, StepFiles
-from rounddiag.schema import STEPS, Pair
+from rounddiag.schema import METRICS, STEPS, Pair
 from rounddiag.stats import round_summary
 from rounddiag.stats.summary import summary_from_totals
 
@@ -81,10 +81,11 @@ def measure_step(
     if (metric, by) == ("abs_diff", None) and pair.is_standard:
         return _stored_tables(folder, step) or _computed_tables(folder, step)
     more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
-    has_by = by is not None
-    if has_by:
-        more |= _BY_COLUMNS
-    batch = load_log_probs(folder, step, more=more, open_columns=has_by)
+    # Metrics of rounds, such as their rewards, are columns too.
+    has_columns = by is not None or METRICS[metric].of != "pair"
+    if has_columns:
+        more |= _BY_COLUMNS | _STEP_COLUMNS
+    batch = load_log_probs(folder, step, more=more, open_columns=has_columns)
     rounds = round_summary(batch, metric=metric, by=by, a=pair.a, b=pair.b)
     rounds.insert(0, "step", np.int64(step.step))
     return {"rounds": rounds}

@@ -69,7 +69,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 32
+    assert len({one.name for one in every}) == len(every) == 33
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:
@@ -86,6 +86,7 @@ def test_what_a_failure_means_and_a_pass_rules_out() -> None:
         "no row is a copy of another": "padding_rows",
         "the mask has no holes": "mask_punched",
         "position ids are integers": "position_ids",
+        "position ids are possible": "position_ids",
         "position ids are those of M-RoPE": "position_ids",
         "image tokens are as many as the grids ask for": "image_expansion",
     }

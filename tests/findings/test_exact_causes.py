@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.checks.images import POSSIBLE
 from rounddiag.findings import View
 from rounddiag.findings.detectors.exact_values import filled_tokens
 from rounddiag.findings.detectors.masks import mask_too_wide, observation_runs
-from rounddiag.findings.detectors.positions import repeated_position_ids
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.detectors.shifts import shifted_log_probs
 from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
@@ -174,14 +174,17 @@ def test_position_ids_that_repeat(step: int, expected: int | None) -> None:
     batch = literal(
         [[-1.0] * 16], [[-1.0] * 16], position_ids=[places], prompt_ids=torch.ones(1, 4)
     )
-    found = repeated_position_ids(View.from_batch(batch))
+    found = POSSIBLE.check(batch)
     if expected is None:
-        assert found is None
+        assert found.status == "passed"
     else:
         # Positions 12, 12, 14, 14, ...: four repeat, from response position 9 on.
-        assert found is not None
-        assert found.measures[0].value == 4
-        assert found.tokens.sum() == expected
+        assert found.detail.startswith(
+            "4 tokens have the position id of the token before"
+        )
+        assert found.tokens is not None
+        assert found.tokens.tolist() == list(range(9, 16))
+        assert len(found.tokens) == expected
 
 
 def test_padding_under_the_mask() -> None:

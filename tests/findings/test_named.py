@@ -278,6 +278,7 @@ def test_a_confident_disagreement_is_a_bug_in_a_stated_dense_model(
     found = rd.diagnose(made(disagreeing(rows), meta=meta))
     (one,) = found
     assert (one.kind, one.cause, one.severity) == ("fact", "unknown", severity)
+    assert "stale_weights" in map(str, one.candidates)
     assert found.verdict == verdict
     assert one.tokens()["sample"].tolist() == list(rows)
     expected = f"{len(rows)} token{'s' * (len(rows) > 1)} that one engine finds likely"

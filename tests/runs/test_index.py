@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -411,6 +412,14 @@ def test_every_metric_is_that_of_the_batch(
     old[batch.rounds.start[::7]] = torch.nan
     old[batch.rounds.start[::9]] = rollout[batch.rounds.start[::9]] = -torch.inf
     numbers: dict[str, Any] = {"old_log_probs": old, "rollout_log_probs": rollout}
+    rounds = batch.rounds
+    numbers["entropy"] = old.nan_to_num(neginf=-1).abs()
+    numbers["round_columns"] = {
+        "sample": rounds.sample.numpy(),
+        "round": rounds.round.numpy(),
+        "round_reward": np.arange(len(rounds)) / 8,
+        "round_seconds": np.arange(len(rounds)) / 4,
+    }
     rd.save(replace(batch, images=None, **numbers), tmp_path / "step_0.parquet")
     if not has_totals:
         table = pq.read_table(tmp_path / "step_0.parquet")
@@ -421,7 +430,8 @@ def test_every_metric_is_that_of_the_batch(
     found = rd.open_run(tmp_path).summary(metric=metric).drop(columns="step")
     batch = rd.load(tmp_path / "step_0.parquet")
     expected = rd.round_summary(batch, metric=metric)
-    assert expected["num_nonfinite"].sum() > 0
+    has_all = metric == "entropy" or METRICS[metric].of == "round"
+    assert (expected["num_nonfinite"].sum() == 0) == has_all
     assert expected["ci_low"].notna().any()
     pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
 

@@ -227,7 +227,7 @@ def test_a_verdict_holds_on_either_side_of_a_limit() -> None:
 def test_a_run_is_diagnosed_again_for_another_range_or_detector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = rd.open_run(write_steps(tmp_path, {1: 1.0}))
+    run = rd.open_run(write_steps(tmp_path, {1: 0.25}))
     assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["suspicious"]
     high = replace(rd.findings.REFERENCE["dense"], usual=10.0, limit=20.0)
     monkeypatch.setitem(rd.findings.REFERENCE, "dense", high)

@@ -2,7 +2,7 @@
 
 - Facts: `failed_checks` (of `rd.check`: copies, holes, ids, position ids), which are
   taken before all others; `masks`, `exact_values` (filled, identical, on the grid of a
-  short dtype), `positions`.
+  short dtype).
 - Reversals: `shifts` (a lag), `rows` (another row), `bias` (a constant), `mask_offset`;
   of all tokens `temperature`,
   `truncation` and `penalty`, by a relation that other causes break.
@@ -15,7 +15,6 @@ from rounddiag.findings.detectors import exact_values as exact_values
 from rounddiag.findings.detectors import mask_offset as mask_offset
 from rounddiag.findings.detectors import masks as masks
 from rounddiag.findings.detectors import penalty as penalty
-from rounddiag.findings.detectors import positions as positions
 from rounddiag.findings.detectors import rows as rows
 from rounddiag.findings.detectors import shifts as shifts
 from rounddiag.findings.detectors import temperature as temperature
