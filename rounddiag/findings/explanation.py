@@ -104,8 +104,8 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
-    inside = np.flatnonzero(np.isin(view.flat, left.flat))
-    found += _confident(left, inside, total, refuted)
+    rest = np.flatnonzero(np.isin(view.flat, left.flat))
+    found += _confident(left, rest, total, refuted)
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left

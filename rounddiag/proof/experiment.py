@@ -137,7 +137,9 @@ class Experiment:
             tested = {one.engine: self._finalists(one) for one in results}
             self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
             try:
-                results = self.search.judge(samples, tested)
+                judged = self.search.judge(samples, tested)
+                self.scorer.go_on()  # else hypotheses are missing
+                results = judged
             except STOPPED as error:
                 self._stop(error)
                 if size == FIRST:  # what is known is about cut samples

@@ -221,6 +221,7 @@ class Scorer:
         needed = num_tokens * self.spent / max(self.num_read, 1)
         late = max(time.perf_counter(), time.perf_counter() + needed - LATE_S)
         if self.is_stopped or late > self.deadline:
+            self.is_stopped = True
             raise StoppedError
 
     def _engine(self, chain: Sequence[Hypothesis], *, low_precision: bool) -> Engine:

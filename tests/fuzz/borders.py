@@ -113,7 +113,8 @@ def _trajectory(random: Random) -> dict[str, Any]:
     observed = {"results": [result]}
     step = {"source": "agent", "tool_calls": [call], "observation": observed}
     steps = [{"source": "user", "message": [part]}, step, {**step}]
-    return json.loads(json.dumps({"session_id": "s0", "steps": steps}))  # type: ignore[no-any-return]
+    document = {"schema_version": "ATIF-v1.6", "session_id": "s0", "steps": steps}
+    return json.loads(json.dumps(document))  # type: ignore[no-any-return]
 
 
 def _episode(random: Random) -> dict[str, Any]:

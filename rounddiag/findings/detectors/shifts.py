@@ -38,13 +38,21 @@ MIN_ALL = 8
 _ROUNDING = 1e-9  # of sums in another order
 # Tokens at the start of a stretch that may fit without the shift by chance.
 SLACK = 3
+# Most tokens at the start of rounds that can be shifted alone, and nats below which the
+# lag must fit: at certain tokens any lag does.
+MAX_START, FAR = 8, 0.5
 
 
 @register("shifted_log_probs", kind="reversal")
 def shifted_log_probs(view: View) -> list[Evidence]:
-    """Find rounds that fit only with a lag, from some token on to their end."""
+    """Find rows, or stretches of rounds, that fit only with a lag."""
     if (view.abs_diff > MIN_DIFF).sum() < MIN_TOKENS:
         return []
+    return _shifted_ends(view) or _shifted_starts(view)
+
+
+def _shifted_ends(view: View) -> list[Evidence]:
+    """Find rounds that are shifted from some token on to their end."""
     tokens, lags, starts = _stretches(view, LAGS, MIN_TOKENS, MIN_GAIN)
     if not tokens.any():
         return []
@@ -78,6 +86,74 @@ def shifted_log_probs(view: View) -> list[Evidence]:
         return []
     other_ids = shape.is_retokenised or not is_undone
     return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
+
+
+def _shifted_starts(view: View) -> list[Evidence]:
+    """Find samples in which the first tokens of every round are shifted."""
+    near = view.keep(view.token < MAX_START + max(CONTROLS))
+    at = near.token < MAX_START
+    if not (near.abs_diff[at] > MIN_DIFF).any():
+        return []
+    starts = near.keep(at)
+    rests = {lag: _gain(near, lag)[0][at] for lag in LAGS}
+    gain, chosen, lag, width = max(
+        (
+            (*_gain_of_starts(starts, rest, width, MIN_GAIN / 2), lag, width)
+            for lag, rest in rests.items()
+            for width in range(1, MAX_START + 1)
+        ),
+        key=lambda one: one[0],
+    )
+    if gain <= 0 or chosen.sum() < MIN_ALL:
+        return []
+    controls = (_gain(near, control)[0][at] for control in CONTROLS)
+    by_chance = max(
+        _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
+    )
+    here = float(starts.abs_diff[chosen].mean())
+    left = float(rests[lag][chosen].mean())
+    sound = ~np.isin(view.sample, starts.sample[chosen])
+    noise = Noise(view=view, sound=sound)
+    unsure = chosen & (starts.log_prob_a < -FAR)
+    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
+    likely = starts.log_prob_a[chosen]
+    is_undone = noise.is_reached(rests[lag][chosen], likely)
+    # A fitted formula leaves no noise to compare with.
+    is_undone |= view.is_fitted and left <= MAX_LEFT * here
+    if gain < MIN_TIMES_CHANCE * by_chance or not fits or not is_undone:
+        return []
+    # The lag is established: other samples need less, and the edges have no partner.
+    chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
+    tokens = (view.token < width) & np.isin(view.sample, starts.sample[chosen])
+    num = int(tokens.sum())
+    return [
+        Evidence(
+            cause="shifted_log_probs",
+            tokens=tokens,
+            measures=_measures(lag, num, here, left),
+            shown=(
+                f"Undone with a lag of {with_minus(f'{lag:+d}')} against `{view.b}`, "
+                f"{here:.2g} nat become {left:.2g} at {num:,} tokens, the first {width}"
+                " of rounds."
+            ),
+            next_step=_NEXT_STEP["shifted_log_probs"],
+        )
+    ]
+
+
+def _gain_of_starts(
+    view: View, rest: Array, width: int, min_gain: float
+) -> tuple[float, Array]:
+    """Return what a lag removes at the first tokens of rounds, and these tokens.
+
+    Of the samples in which it removes most of |diff| there.
+    """
+    start = (view.token < width) & np.isfinite(rest)
+    size = view.batch.num_samples
+    here = np.bincount(view.sample[start], view.abs_diff[start], size)
+    left = np.bincount(view.sample[start], rest[start], size)
+    hit = (left < REST * here) & (here - left > min_gain)
+    return float((here - left)[hit].sum()), start & hit[view.sample]
 
 
 def _begins(view: View) -> Array:
