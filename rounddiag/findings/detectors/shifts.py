@@ -63,8 +63,7 @@ def _shifted_ends(view: View) -> list[Evidence]:
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
     fit = fitting_half(view, tokens)
-    is_one = not (tokens & fit).any() or not (tokens & ~fit).any()
-    if is_one:  # one round: every second token
+    if not (tokens & fit).any() or not (tokens & ~fit).any():  # one round alone
         fit = (np.cumsum(tokens) % 2 == 0) & tokens
     known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
@@ -75,19 +74,15 @@ def _shifted_ends(view: View) -> list[Evidence]:
     here = float(view.abs_diff[tokens].mean())
     rest, _ = _shifted_rest(view, tokens, lags)
     left = float(rest.mean()) if len(rest) else here
+    judged = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
     noise = Noise(view=view, unchanged=~np.isin(view.segment, view.segment[tokens]))
     if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
         return []
     shape = _Shape.from_starts(view, starts)
     # A fitted formula leaves no noise to compare with.
-    # In one round a single token can fit a lag by chance: each half must do so.
-    halves = [~fit, fit] if is_one else [~fit]
-    is_undone = view.is_fitted or all(
-        noise.is_reached(*_shifted_rest(view, tokens & half & (lags == lag), lags))
-        for half in halves
-    )
+    is_undone = view.is_fitted or noise.is_reached(*judged)
     # After other ids the trainer reads another context: a lag leaves more than noise.
-    if not is_undone and (is_one or not (shape.is_retokenised or shape.is_ambiguous)):
+    if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
         return []
     other_ids = shape.is_retokenised or not is_undone
     return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
