@@ -211,6 +211,16 @@ def _rllm(folder: Path) -> Path:
     return _json_lines(folder / "episode_1.json", row)
 
 
+def _unversioned_atif(folder: Path) -> Path:
+    steps = [{"source": "user", "message": "Open."}, {"source": "agent", "message": ""}]
+    call = {"function_name": "click", "arguments": {"x": 1}}
+    row = {
+        "agent": {"name": "a"},
+        "steps": [steps[0], {**steps[1], "tool_calls": [call]}],
+    }
+    return _json_lines(folder / "trajectory.json", row)
+
+
 def _wire_traces(folder: Path) -> Path:
     trace = {**verifiers_writer.episode()["traces"][0], "task": {}}
     return _json_lines(folder / "train_rollouts.jsonl", trace)
@@ -240,6 +250,7 @@ _WRITERS = {
     "completions": _completions,
     "rllm": _rllm,
     "wire-traces": _wire_traces,
+    "unversioned-atif": _unversioned_atif,
     "dart-gui": _dart_gui,
     "dashboard": _dashboard,
     "slime": _slime,

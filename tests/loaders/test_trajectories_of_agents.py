@@ -355,6 +355,10 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+ROWS["ATIF without a version"] = {**ROWS["ids of one call only"]}
+del ROWS["ATIF without a version"]["schema_version"]
+
+
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
@@ -364,6 +368,13 @@ def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
     assert batch.num_rounds == 1
     assert batch.response_ids is None
     assert batch.lacks("old", "rollout") is not None
+
+
+def test_agents_and_steps_of_another_program_are_no_atif(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"agent": "x", "steps": [{"action": "click"}]}))
+    with pytest.raises(LoadError, match="a `source` in the steps of ATIF; found steps"):
+        rd.load(path)
 
 
 def test_a_log_of_completions_of_trl(tmp_path: Path) -> None:
