@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.stored import DTYPES
 
 if TYPE_CHECKING:
@@ -363,7 +364,7 @@ def _times(flat: Array) -> Array:
 
 def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Array:
     if mark == _JSON:
-        return _objects([json.loads(text) for text in column.to_pylist()])
+        return _objects([parse_json(text) for text in column.to_pylist()])
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
         return _objects(share(column.to_pylist()))
     return np.array(column.to_numpy())
