@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.batch.turns import as_turns
 from rounddiag.columns.sources import array_tensor, build_offsets
 from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
     from typing_extensions import TypeVar
 
-    from rounddiag._typing import Array
     from rounddiag.batch.batch import Batch
 
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
