@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from rounddiag.batch.batch import Batch
 
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
-    Index = int | slice | Sequence[int] | Array | Tensor
 
-
+Index: TypeAlias = int | slice | Sequence[int] | Array | Tensor
 PAIR = ("rollout_log_probs", "old_log_probs")
 _INTEGERS = (
     *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),
