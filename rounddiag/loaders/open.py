@@ -106,7 +106,7 @@ def _read_each(
     for file in tqdm(files, unit="file", delay=1, leave=False):
         form, batch = read_file(file, columns)
         first = first or form
-        if form is TENSORS and path.is_dir():  # several by name, but not by content
+        if form is TENSORS and file.suffix == ".jsonl" and path.is_dir():  # no texts
             raise several_batches(path, [*files])
         if form.name != first.name:
             raise LoadError.build(

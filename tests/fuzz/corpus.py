@@ -212,12 +212,10 @@ def _rllm(folder: Path) -> Path:
 
 
 def _unversioned_atif(folder: Path) -> Path:
-    steps = [{"source": "user", "message": "Open."}, {"source": "agent", "message": ""}]
     call = {"function_name": "click", "arguments": {"x": 1}}
-    row = {
-        "agent": {"name": "a"},
-        "steps": [steps[0], {**steps[1], "tool_calls": [call]}],
-    }
+    asked = {"source": "user", "message": "Open the menu."}
+    done = {"source": "agent", "message": "", "tool_calls": [call]}
+    row: dict[str, object] = {"agent": {"name": "a"}, "steps": [asked, done]}
     return _json_lines(folder / "trajectory.json", row)
 
 

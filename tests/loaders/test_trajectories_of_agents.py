@@ -172,7 +172,7 @@ def test_numbered_tables_are_not_joined(tmp_path: Path) -> None:
     )
     for number in (1, 2):
         (tmp_path / f"{number}.jsonl").write_text(f"{row}\n{row}\n")
-    assert len(rd.load(tmp_path / "1.jsonl")) == 1  # of two copies
+    assert len(rd.load(tmp_path / "1.jsonl")) == 2
     with pytest.raises(LoadError, match=r"one step; found 2 batches: 1.jsonl, 2.jsonl"):
         rd.load(tmp_path)
 
