@@ -7,6 +7,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from rounddiag import schema
 from rounddiag.batch.turns import piece_texts
@@ -266,8 +267,9 @@ def positions(batch: Batch) -> Array:
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Copy a tensor to the host as an array."""
-    array: Array = values.cpu().numpy()
+    """Copy a tensor to the host as an array: bfloat16, which numpy lacks, as float32."""
+    is_bfloat16 = values.dtype == torch.bfloat16
+    array: Array = (values.float() if is_bfloat16 else values).cpu().numpy()
     return array
 
 
