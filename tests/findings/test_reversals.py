@@ -10,6 +10,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.bias import undo_bias
+from rounddiag.findings.detectors.shifts import shifted_log_probs
 from rounddiag.findings.explanation import _best
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import DETECTORS
@@ -19,6 +20,7 @@ from tests.findings.small import (
     TOKENS,
     Array,
     arrays,
+    literal,
     made,
     shaken,
 )
@@ -124,6 +126,18 @@ def test_one_token_id_of_equal_texts_shows_no_constant() -> None:
     # Nor does it show missing mass, which other tokens would lack as well.
     found = rd.diagnose(made(parts))
     assert [(one.kind, one.cause) for one in found] == [("place", "unknown")]
+
+
+def test_a_lag_that_a_single_token_fits_is_none() -> None:
+    # The sixth value of `old` is nearer to the next of `rollout`, and any lag fits the
+    # certain ones after it.
+    sound = [-1.0, -0.5, -2.0, -0.7, -1.5, -1.52, -0.009, -0.002, -0.004, -0.001]
+    sound += [-0.001, -0.007, -0.012, -0.007, -0.002, -0.001]
+    rollout = [*sound[:5], -11.39, -0.056, *sound[7:]]
+    other = [-1.2, *sound[1:]]
+    rows = [rollout, *[other] * 3, *[sound] * 36]
+    view = View.from_batch(literal([sound] * 40, rows))
+    assert shifted_log_probs(view) == []
 
 
 def test_tokens_of_a_place_are_no_noise() -> None:

@@ -63,7 +63,8 @@ def _shifted_ends(view: View) -> list[Evidence]:
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
     fit = fitting_half(view, tokens)
-    if not (tokens & fit).any() or not (tokens & ~fit).any():  # one round alone
+    is_one = not (tokens & fit).any() or not (tokens & ~fit).any()
+    if is_one:  # one round alone: every second token
         fit = (np.cumsum(tokens) % 2 == 0) & tokens
     known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
@@ -82,7 +83,8 @@ def _shifted_ends(view: View) -> list[Evidence]:
     # A fitted formula leaves no noise to compare with.
     is_undone = view.is_fitted or noise.is_reached(*judged)
     # After other ids the trainer reads another context: a lag leaves more than noise.
-    if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
+    # In one round, a single token can fit it so.
+    if not is_undone and (is_one or not (shape.is_retokenised or shape.is_ambiguous)):
         return []
     other_ids = shape.is_retokenised or not is_undone
     return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
