@@ -51,7 +51,7 @@ def page(lab: LabNotebook) -> Locator:
     return found
 
 
-def test_it_goes_to_the_fault_with_one_click_at_most(lab: LabNotebook, page: Locator) -> None:
+def test_it_goes_to_the_fault_with_one_click(lab: LabNotebook, page: Locator) -> None:
     assert lab.value("batch.num_tokens") == 800_000
     verdict = page.locator(".rdx-verdict[data-bad] > summary > p")
     expect(verdict).to_contain_text(

@@ -24,7 +24,8 @@ MEASURED = replace(
     NAMED,
     entropy=-NAMED.log_probs("rollout"),
     round_columns={
-        **{name: ROUNDS[name].to_numpy() for name in ROUNDS},
+        "sample": ROUNDS["sample"].to_numpy(),
+        "round": ROUNDS["round"].to_numpy(),
         "round_seconds": np.linspace(0, 1e5, len(ROUNDS)),
         "round_reward": np.linspace(-1, 1, len(ROUNDS)),
     },
