@@ -8,13 +8,14 @@ runs all of this in a child process.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import (
@@ -46,6 +47,7 @@ from rounddiag.loaders.detection import (
     is_weights,
     read_tensors,
 )
+from rounddiag.loaders.format import Format
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.paths import resolve_paths, several_batches
@@ -55,13 +57,7 @@ from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.format import Format
-
-    Columns = Mapping[str, str]
+Columns = Mapping[str, str]
 
 
 # Errors that no check anticipates become a LoadError, with the original as its cause.

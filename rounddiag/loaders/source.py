@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
     from typing_extensions import Buffer, Self
-
-    from rounddiag.batch import Batch
 
 
 MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number

@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import (
     Ragged,
     array_tensor,
@@ -48,12 +50,7 @@ from rounddiag.loaders.stored import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
     from typing_extensions import Self
-
-    from rounddiag.batch import Batch
 
 
 class LazyFields(Mapping[str, Any]):

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.assembly.images import with_pictures
+from rounddiag.loaders.assembly.turns import Trajectory
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import content_names, describe_content, find_format
 from rounddiag.loaders.source import Source, format_names, inside
+from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.assembly.turns import Trajectory
-    from rounddiag.vision import Screenshot
-
 
 # Sample columns that may have the name of a trajectory, besides the sample's id.
 _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")
