@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -86,6 +87,32 @@ class Source:
             found=found,
             advice="It is cut off, damaged or forged: copy or save it again.",
         )
+
+
+# Errors that no check anticipates become a LoadError, with the original as its cause.
+_UNEXPECTED = (
+    *(ArithmeticError, AttributeError, LookupError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
+
+
+@contextmanager
+def load_errors(source: Source) -> Iterator[None]:
+    """Turn every failure to read a file into a LoadError."""
+    try:
+        yield
+    except LoadError:
+        raise
+    except MemoryError as error:
+        raise source.error(
+            expected="a file that fits into memory",
+            found="one that does not",
+            advice="Close what you do not need, or open a smaller file.",
+        ) from error
+    except _UNEXPECTED as error:
+        kind = type(error).__name__
+        found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
+        raise source.damage_error(found=found) from error
 
 
 @dataclass(frozen=True, slots=True)

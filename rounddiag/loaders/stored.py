@@ -307,8 +307,7 @@ def _storage(value: object, source: Source) -> Storage:
     """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
-            "torch.storage._load_from_bytes",
-            (Span() | bytes() | TextBytes() as inner,),
+            "torch.storage._load_from_bytes", (Span() | bytes() | TextBytes() as inner,)
         ):
             value = read_torch(as_span(inner, source))
     if isinstance(value, Storage):

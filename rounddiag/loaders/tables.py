@@ -19,12 +19,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.columns.sources import (
-    Ragged,
-    array_tensor,
-    row_list,
-    row_tensors,
-)
+from rounddiag.columns.sources import Ragged, array_tensor, row_list, row_tensors
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import (
     read_picture,
@@ -42,12 +37,7 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
-from rounddiag.loaders.stored import (
-    StoredArray,
-    StoredJagged,
-    find_array,
-    scalar_value,
-)
+from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -212,10 +212,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         tokenizer=_tokenizer(parts),
         sample_columns=_sample_columns(parts),
         round_columns=_round_columns(parts),
-        meta={
-            **_merged_meta(all_parts, num_copies, lost),
-            **not_measurable(tokens),
-        },
+        meta={**_merged_meta(all_parts, num_copies, lost), **not_measurable(tokens)},
     )
 
 

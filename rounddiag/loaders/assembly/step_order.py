@@ -88,8 +88,7 @@ def step_order(
     if present:
         why = f"{', '.join(f'`{name}`' for name in present)} cannot be their numbers"
     return _by_content(batch, several) or StepOrder(
-        description=f"{why}, and their prompts do not prove an order",
-        is_known=False,
+        description=f"{why}, and their prompts do not prove an order", is_known=False
     )
 
 

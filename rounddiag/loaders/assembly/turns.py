@@ -551,8 +551,7 @@ def _round_columns(
 
 
 def as_batch(
-    read: Callable[[Any, Source], Iterable[Trajectory]],
-    **meta: object,
+    read: Callable[[Any, Source], Iterable[Trajectory]], **meta: object
 ) -> Callable[[Any, Source], Batch]:
     """Return the reader of a format whose files are trajectories."""
     return lambda root, source: batch_of(read(root, source), source, **meta)

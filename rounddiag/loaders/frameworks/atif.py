@@ -54,14 +54,15 @@ def _error(source: Source, expected: str, found: str) -> LoadError:
 def _trajectories(
     document: dict[str, Any], file: Path, trial: dict[str, object], parent: str = ""
 ) -> Iterator[Trajectory]:
-    ids = [document.get(key) for key in ("trajectory_id", "session_id")]
+    own = plain_values(document)
+    ids = [own.get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
     one = Trajectory(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
     agent = document.get("agent")
-    agent = agent if isinstance(agent, dict) else {}
+    agent = plain_values(agent) if isinstance(agent, dict) else {}
     facts = {"agent": agent.get("name"), "model": agent.get("model_name")}
     one.columns = {
         **{name: value for name, value in facts.items() if value},

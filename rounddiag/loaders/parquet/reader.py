@@ -169,10 +169,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
     if not fits or column.null_count:
         nulls = f" with {column.null_count} nulls" if column.null_count else ""
         raise LoadError.build(
-            key=name,
-            expected=expected,
-            found=f"{column.type}{nulls}",
-            advice=_RESAVE,
+            key=name, expected=expected, found=f"{column.type}{nulls}", advice=_RESAVE
         )
 
 

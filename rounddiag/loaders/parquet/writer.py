@@ -32,12 +32,7 @@ from rounddiag.loaders.parquet.columns import (
     tensor_mark,
     to_numpy,
 )
-from rounddiag.loaders.parquet.metadata import (
-    KEY,
-    Footer,
-    redact_batch,
-    tokenizer_name,
-)
+from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 from rounddiag.loaders.parquet.totals import totals_entry
 
@@ -53,10 +48,7 @@ def _make_table(batch: Batch) -> pa.Table:
 
 
 def _sample_values(batch: Batch) -> Iterator[Column]:
-    for name, texts in (
-        ("sample_id", batch.sample_ids),
-        ("group_id", batch.group_ids),
-    ):
+    for name, texts in (("sample_id", batch.sample_ids), ("group_id", batch.group_ids)):
         if texts is not None:
             yield _column(name, pa.array(texts, pa.string()))
     if batch.rewards is not None:

@@ -8,11 +8,7 @@ from functools import partial
 from typing import Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.pickle.opcodes import (
-    OPCODES,
-    BrokenPickleError,
-    take_numbers,
-)
+from rounddiag.loaders.pickle.opcodes import OPCODES, BrokenPickleError, take_numbers
 from rounddiag.loaders.pickle.placeholders import (
     ALLOWED_CALLS,
     BUILDERS,

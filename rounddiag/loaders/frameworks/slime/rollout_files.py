@@ -70,10 +70,7 @@ def find_rollout_file(
         raise _mismatch(source, "other samples")
     columns, _ = collect_columns([rollouts[position] for position in positions])
     return RolloutFile(
-        columns=columns,
-        source=source,
-        positions=positions,
-        num_rollouts=len(rollouts),
+        columns=columns, source=source, positions=positions, num_rollouts=len(rollouts)
     )
 
 
