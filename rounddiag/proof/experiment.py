@@ -468,7 +468,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     With the base of an earlier proof, what the scorer knows is not scored again.
     """
     scorer.deadline, scorer.is_stopped = begin + budget_s, False
-    order = choose_samples(scorer, samples)
+    order: Sequence[int] = choose_samples(scorer, samples)
     try:
         base = base or find_base(scorer, order, other)
     except StoppedError as error:

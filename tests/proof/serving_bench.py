@@ -48,7 +48,7 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
     ),
     "images resized": (
         *("percent_of_the_pixels=50 gross", "percent_of_the_pixels=67 half"),
-        *("percent_of_the_pixels=150 gross", "percent_of_the_pixels=200 half"),
+        *("percent_of_the_pixels=300 gross", "percent_of_the_pixels=200 half"),
         "resolution_divided_by=8 gross",
     ),
     "stale encoder cache": (
