@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from typing_extensions import Self
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from rounddiag.batch.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from rounddiag.batch.batch import Batch
 
 _PARTS = re.compile(
     r"(?:step (?P<step>\d+) / )?(?P<sample>.+?)"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from rounddiag.batch.html import as_html, failed_checks
 from rounddiag.batch.layout import (
     PER_TOKEN,
+    Index,
     from_padded,
     from_rows,
     marked_rows,
@@ -17,24 +23,16 @@ from rounddiag.batch.layout import (
     selected_rows,
 )
 from rounddiag.batch.missing import MissingError, lacks
-from rounddiag.batch.turns import fields_of_turns
+from rounddiag.batch.turns import Turns, fields_of_turns
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
+from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import numpy as np
-    import torch
-    from torch import Tensor
     from typing_extensions import Self
-
-    from rounddiag.batch.layout import Index
-    from rounddiag.batch.turns import Turns
-    from rounddiag.vision import Screenshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

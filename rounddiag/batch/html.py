@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rounddiag.batch.batch import Batch
 
 

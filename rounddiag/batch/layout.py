@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.batch.turns import as_turns
 from rounddiag.columns.sources import array_tensor, build_offsets
 from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
     from typing_extensions import TypeVar
 
-    from rounddiag._typing import Array
     from rounddiag.batch.batch import Batch
 
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
-    Index = int | slice | Sequence[int] | Array | Tensor
 
-
+Index: TypeAlias = int | slice | Sequence[int] | Array | Tensor
 PAIR = ("rollout_log_probs", "old_log_probs")
 _INTEGERS = (
     *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -10,13 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rounddiag.errors import BatchError
+from rounddiag.vision import Screenshot
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rounddiag.batch.batch import Batch
-    from rounddiag.vision import Screenshot
 
 GENERATED = "assistant"  # the role whose turns are rounds
 # How GPT-2 splits text before its merges: words, numbers and signs with one space.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from rounddiag.errors import BatchError
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rounddiag.batch.batch import Batch
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -27,8 +28,6 @@ from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rounddiag.batch import Batch
     from rounddiag.runs import Run
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.cli.terminal import to_json
 from rounddiag.core import token_frame
@@ -23,8 +24,6 @@ from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from rounddiag.batch import Batch
 
 # A column of the frame, and what a batch needs to have it.
 _COLUMNS = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rounddiag.columns.column import is_identifier
 from rounddiag.wording import with_minus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
 _MAX_ID_TEXT = 20

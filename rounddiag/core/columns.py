@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from rounddiag import schema
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts
 from rounddiag.columns import Column, Source, register_column
 from rounddiag.core.sums import (
@@ -26,13 +31,7 @@ from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, Tagger, roles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pandas as pd
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 
 def token_texts(batch: Batch) -> list[str]:
@@ -266,8 +265,9 @@ def positions(batch: Batch) -> Array:
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Copy a tensor to the host as an array."""
-    array: Array = values.cpu().numpy()
+    """Copy a tensor to the host as an array; bfloat16, not in numpy, as float32."""
+    is_bfloat16 = values.dtype == torch.bfloat16
+    array: Array = (values.float() if is_bfloat16 else values).cpu().numpy()
     return array
 
 

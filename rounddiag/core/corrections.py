@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.scores import tag_as
@@ -14,12 +17,7 @@ from rounddiag.core.weights import Ratios
 from rounddiag.schema import CORRECTIONS, Correction, find_correction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 
 def corrections(

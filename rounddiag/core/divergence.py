@@ -9,22 +9,20 @@ token frame.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, Metric, metric_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pandas as pd
-    from torch import Tensor
-
-    from rounddiag._typing import Array
 
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 

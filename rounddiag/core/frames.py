@@ -5,11 +5,14 @@ pandas is imported only when a frame is built, so that a trainer can measure wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag import schema
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
@@ -24,12 +27,7 @@ from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 
 # Columns of samples that are made of fields.

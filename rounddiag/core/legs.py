@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.divergence import clamp_log_ratio, k3
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 ENGINE_GAP, STALENESS, UPDATE = "engine gap", "staleness", "update"
 # Where no score has the sampler's weights in the training engine; where no score has

@@ -7,12 +7,15 @@ and missing columns are settled. Columns are computed when they are first asked 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.aggregation import run_sums
@@ -41,12 +44,7 @@ from rounddiag.schema import METRICS, TOKENS, Pair
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pandas as pd
-    from torch import Tensor
-
-    from rounddiag._typing import Array
 
 AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch

@@ -7,11 +7,13 @@ formula, of the mask or of the weights that yields it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 import torch
+from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
@@ -20,10 +22,7 @@ from rounddiag.core.scores import select_scores
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
-    from torch import Tensor
     from typing_extensions import Self
 
 

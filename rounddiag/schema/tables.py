@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
 from rounddiag.schema.columns import (
@@ -26,9 +26,6 @@ from rounddiag.schema.columns import (
 )
 from rounddiag.schema.corrections import CORRECTIONS, weight_column
 from rounddiag.schema.metrics import METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, kw_only=True)

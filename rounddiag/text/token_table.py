@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.text.tokenizers import pieces, resolve_tokenizer, special_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from typing_extensions import Self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING
 from rounddiag.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from PIL.Image import Image
     from torch import Tensor
 
