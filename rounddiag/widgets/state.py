@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rounddiag.widgets.columns import BatchColumns
 
 
-OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.in_explorer)
+OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
@@ -288,7 +288,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         "metric": [
             [name, METRICS[name].short, METRICS[name].hint]
             for name in metrics_of(batch)
-            if METRICS[name].in_explorer
+            if METRICS[name].short
             and is_compared == (METRICS[name].of == "pair")
             and (name != "after_first_unequal" or is_equal)
         ],
