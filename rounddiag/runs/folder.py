@@ -107,11 +107,6 @@ class RunFolder:
     root : str
         The folder in its filesystem.
     is_local : bool
-
-    Raises
-    ------
-    LoadError
-        If it is a URL and fsspec is missing.
     """
 
     def __init__(self, address: str | os.PathLike[str]) -> None:

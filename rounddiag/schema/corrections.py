@@ -21,7 +21,7 @@ Estimator: TypeAlias = Literal[
     "ratio", "k1", "k2", "k3", "prob_diff", "signed_prob_diff", "binary_kl"
 ]
 # Of each token; of the sum or the mean over a sample; of every token of a sample.
-Level: TypeAlias = Literal["token", "sum", "mean", "all"]
+_Level: TypeAlias = Literal["token", "sum", "mean", "all"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Correction:
     weight: Literal["one", "token", "sample", "update"] = "token"
     clip: tuple[float, float] = (0.0, math.inf)
     estimator: Estimator = "ratio"
-    level: Level = "token"
+    level: _Level = "token"
     bounds: tuple[float, float] = (0.0, math.inf)
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme
     from rounddiag.schema import Correction
-    from rounddiag.widgets.state import State
 
 # Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
 KEPT, CAPPED, DROPPED, UNKNOWN = range(4)
@@ -46,12 +45,12 @@ def offered(batch: Batch) -> list[dict[str, object]]:
     ]
 
 
-def chosen_correction(state: State) -> Correction | None:
-    """Return the correction of a state, with its limit."""
-    if state.correction is None:
+def chosen_correction(name: str | None, limit: float | None) -> Correction | None:
+    """Return the correction of this name, if there is one, with its limit."""
+    if name is None:
         return None
-    correction = CORRECTIONS[state.correction]
-    return correction if state.limit is None else correction.limited(state.limit)
+    correction = CORRECTIONS[name]
+    return correction if limit is None else correction.limited(limit)
 
 
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:

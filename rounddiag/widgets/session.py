@@ -172,7 +172,8 @@ class Session:
     @property
     def fates(self) -> Array | None:
         """What the chosen correction does to each token of the active batch."""
-        state, correction = self.state, chosen_correction(self.state)
+        state = self.state
+        correction = chosen_correction(state.correction, state.limit)
         if correction is None:
             return None
         return self._find_fates(state.batch, correction, state.a, state.b)

@@ -319,7 +319,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
     expected = f"one of {known}"
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)
-    chosen_correction(state)  # raises if it cannot have the limit
+    chosen_correction(state.correction, state.limit)  # raises at a wrong limit
     resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples
