@@ -93,7 +93,7 @@ def _all_zero(batch: Batch) -> Fault | None:
             why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
             " `rewards` would say whether that is right",
         )
-    rewards = batch.rewards.cpu().numpy()
+    rewards = batch.rewards.double().cpu().numpy()
     groups = np.array(batch.group_ids or [""] * batch.num_samples)
     differing = [
         name

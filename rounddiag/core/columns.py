@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rounddiag import schema
@@ -264,8 +265,9 @@ def positions(batch: Batch) -> Array:
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Copy a tensor to the host as an array."""
-    array: Array = values.cpu().numpy()
+    """Copy a tensor to the host as an array; bfloat16, not in numpy, as float32."""
+    is_bfloat16 = values.dtype == torch.bfloat16
+    array: Array = (values.float() if is_bfloat16 else values).cpu().numpy()
     return array
 
 

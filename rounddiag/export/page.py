@@ -78,8 +78,7 @@ def report(
     -----
     The page contains the text and screenshots of these samples; share it accordingly.
     Its size is 2 MB, of which plotly.js is nearly all, and 25 bytes for each token of
-    these samples; up to 8 MB are added for screenshots, of which those of the first
-    samples are 768 pixels wide, and the others thumbnails once 6 MB are reached.
+    these samples; screenshots add 2 MB, 768 pixels wide, and then thumbnails.
 
     Examples
     --------

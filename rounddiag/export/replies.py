@@ -31,7 +31,7 @@ _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens
 _LISTS = ("findings", "tokens", "rounds", "samples")
 _SEED = 0
 # Of screenshots that are stored in full width, in bytes; the others are thumbnails.
-_PICTURES = 6 << 20
+_PICTURES = 2 << 20
 # Of prompts and observations of a sample; longer ones are stored as their ends.
 _OBSERVED = 50_000
 

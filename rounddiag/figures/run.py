@@ -61,8 +61,6 @@ _TITLE = "Mismatch over training"
 _COLUMNS = (
     *("num_samples", "num_tokens", "num_nonfinite", "mean", "ci_low", "ci_high"),
 )
-# The ends of the healthy range of a metric, as fields of `findings.Range`.
-_RANGES = {"abs_diff": "usual", "k3": "kl", "prob_diff": "prob_diff"}
 _MAX_LINES = 8  # more lines cannot be told apart
 _PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
@@ -123,7 +121,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         What to draw below, of a run only: means over the samples of a step; the factors
         of the ratio that a trainer uses, as `rounddiag.legs` has them.
     kind : str, optional
-        A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
+        A key of `rounddiag.findings.REFERENCE`, whose usual |diff| is the band; that of
         the run when left out. A frame has no band without it, and another pair than
         `old` and `rollout` has none.
     layers : mapping, optional
@@ -278,7 +276,7 @@ def _usual(
     run: Run | pd.DataFrame, metric: str, kind: str | None
 ) -> tuple[str, float] | None:
     """Return the usual range of the metric: its meaning and its end."""
-    if metric not in _RANGES:
+    if metric != "abs_diff":  # no other has published levels
         return None
     assumed = ""
     if kind is None:
@@ -287,7 +285,7 @@ def _usual(
         kind, is_stated = run.kind
         assumed = "" if is_stated else ", assumed"
     usual = named_range(kind)
-    return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
+    return f"{usual.meaning}{assumed}", usual.usual
 
 
 def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:

@@ -558,8 +558,8 @@ def chance_of_overlap(least: int, one: int, other: int, num: int) -> float:
 
     Examples
     --------
-    >>> chance_of_overlap(2, 2, 2, 4)  # one pair out of six
-    0.16666666666666666
+    >>> print(f"{chance_of_overlap(2, 2, 2, 4):.6f}")  # one pair out of six
+    0.166667
     """
 
     def log_choices(size: int, chosen: Array) -> Array:

@@ -38,6 +38,7 @@ from rounddiag.loaders.column_mapping import (
 )
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import (
+    TENSORS,
     columns_in_one_line,
     content_names,
     describe_content,
@@ -47,7 +48,7 @@ from rounddiag.loaders.detection import (
 )
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.paths import resolve_paths
+from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
@@ -84,7 +85,7 @@ def read_files(
     column `file` says which file a sample came from.
     """
     if len(files) > 1:
-        batch = concatenate(_read_each(files, columns))
+        batch = concatenate(_read_each(files, Path(path), columns))
         source = f"{path} ({len(files)} files)"
     else:
         batch = read_file(files[0], columns)[1]
@@ -95,7 +96,9 @@ def read_files(
     return _with_meta(batch, {**batch.meta, "source": source})
 
 
-def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch]:
+def _read_each(
+    files: Sequence[Path], path: Path, columns: Columns | None
+) -> Iterator[Batch]:
     from tqdm.auto import tqdm
 
     folder = Path(os.path.commonpath([file.parent for file in files]))
@@ -103,6 +106,8 @@ def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch
     for file in tqdm(files, unit="file", delay=1, leave=False):
         form, batch = read_file(file, columns)
         first = first or form
+        if form is TENSORS and file.suffix == ".jsonl" and path.is_dir():  # no texts
+            raise several_batches(path, [*files])
         if form.name != first.name:
             raise LoadError.build(
                 file=file,

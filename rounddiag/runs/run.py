@@ -313,7 +313,7 @@ class Run:
         """
         return find_events(self.step_summary())
 
-    def query(self, sql: str) -> pd.DataFrame:
+    def query(self, sql: str, *, time_limit: float = 60.0) -> pd.DataFrame:
         """Return the result of a query in SQL over the step files, by DuckDB.
 
         It reads and changes nothing. Steps whose files cannot be read are left out, as
@@ -337,6 +337,8 @@ class Run:
         sql : str
             One SELECT statement. Name the steps that you need in WHERE: other files
             are then not read.
+        time_limit : float
+            How many seconds it may take.
 
         Examples
         --------
@@ -358,7 +360,7 @@ class Run:
         steps = [f for step, f in self._files.items() if step not in failed]
         if not steps:
             raise LoadError(next(iter(failed.values())))
-        return run_query(sql, self._folder, steps, table)
+        return run_query(sql, self._folder, steps, table, time_limit)
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
         """Return the steps at which rounds change together: `changes`, joined."""

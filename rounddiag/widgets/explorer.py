@@ -321,10 +321,19 @@ class Explorer:
 
     def _ipython_display_(self) -> None:
         close_previous(self)
+        self._preview.show(self._display_())
+
+    def _display_(self) -> PageWidget:
+        """Open the page, and return the widget, which marimo shows by itself."""
         self._view = self._view or PageWidget(self._handle)
-        self._preview.show(self._view)
         if self._steps is not None:
             self._steps.follow(self._view.notify)
+        return self._view
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the widget, and for hosts without widgets the picture and a hint."""
+        data, metadata = self._display_()._repr_mimebundle_() or ({}, {})
+        return {**data, **self._preview.bundle()}, metadata
 
     @property
     def _placed_session(self) -> Session:

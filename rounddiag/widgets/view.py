@@ -186,7 +186,7 @@ class Preview:
 
     def show(self, view: PageWidget) -> None:
         """Display the preview, and the widget under it."""
-        self._handle = _display(self._handle, self._bundle())
+        self._handle = _display(self._handle, self.bundle())
         data, metadata = view._repr_mimebundle_() or ({}, {})
         # Without text, a front end without widgets shows nothing.
         self._widget = _display(self._widget, {**data, "text/plain": ""}, metadata)
@@ -195,7 +195,7 @@ class Preview:
         """Replace the preview by a picture of the page, a JPEG."""
         self._picture, self._pictured = picture, self.session.state
         if self._handle is not None:
-            self._handle.update(self._bundle(), raw=True)
+            self._handle.update(self.bundle(), raw=True)
         return {"num_bytes": len(picture)}
 
     def close(self) -> None:
@@ -206,7 +206,8 @@ class Preview:
         note = f"{_CLOSED} {_OUTDATED}" if is_outdated else _CLOSED
         self._widget.update({"text/plain": note}, raw=True)
 
-    def _bundle(self) -> dict[str, str]:
+    def bundle(self) -> dict[str, str]:
+        """Return the picture of the page, or else a table and a hint, by media type."""
         name = batch_name(self.session.batch)
         if self._picture is None:
             return {"text/plain": name, "text/html": self._table()}

@@ -50,7 +50,7 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
     title = words(plot_heatmap(cells_of(), metric="difference"))
-    assert "magenta: more than in the first batch, green: less" in title
+    assert "violet: more than in the first batch, green: less" in title
     assert "▨ not in both" in title
     assert "1 cell exactly 0, shown in the middle" in title
 
@@ -58,7 +58,7 @@ def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
 def test_a_change_has_other_colours_than_a_sign() -> None:
     cells = plot_heatmap(cells_of(), metric="difference").data[0]
     assert cells.colorscale[0][1] == "rgba(0, 122, 85, 1.0)"
-    assert cells.colorscale[-1][1] == "rgba(181, 23, 158, 1.0)"
+    assert cells.colorscale[-1][1] == "rgba(75, 37, 128, 1.0)"
 
 
 def test_of_a_metric_without_unit_the_difference_has_none() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from ipywidgets.widgets.widget import _instances
 
 from rounddiag import explore
@@ -300,4 +301,39 @@ def test_a_closed_explorer_can_be_shown_again(shown: list[Any]) -> None:
     explorer._ipython_display_()
     keys = [one[0]["application/vnd.jupyter.widget-view+json"] for one in shown[1::2]]
     assert keys[0]["model_id"] != keys[1]["model_id"]
+    explorer.close()
+
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def test_a_host_that_asks_for_data_gets_the_widget_and_what_stands_in_for_it() -> None:
+    explorer = explore(hand_batch())
+    data, _ = explorer._repr_mimebundle_(include=None, exclude=None)
+    assert data.keys() == {WIDGET, "text/plain", "text/html"}
+    assert data[WIDGET]["model_id"] == explorer._display_().model_id
+    assert ADVICE in data["text/html"]
+    explorer._handle("snapshot", {}, [b"jpeg"])
+    data, _ = explorer._repr_mimebundle_()
+    assert data["image/jpeg"] == base64.b64encode(b"jpeg").decode()
+    explorer.close()
+
+
+def test_marimo_gets_the_widget_alone_and_the_same_one_again() -> None:
+    explorer = explore(hand_batch())
+    view = explorer._display_()
+    assert isinstance(view, PageWidget)
+    assert explorer._display_() is view
+    explorer.close()
+    assert explorer._display_() is not view
+    explorer.close()
+
+
+def test_ipython_shows_the_preview_and_the_widget_apart(shown: list[Any]) -> None:
+    explorer = explore(hand_batch())
+    formatter = DisplayFormatter()
+    formatter.active_types = formatter.format_types
+    formatter.ipython_display_formatter.enabled = True
+    assert formatter.format(explorer) == ({}, {})  # type: ignore[no-untyped-call]
+    assert [WIDGET in data for data, _, _ in shown] == [False, True]
     explorer.close()

@@ -187,7 +187,7 @@ def _merged_entry(parts: Sequence[Batch], name: str) -> object:
 
 
 def concatenate(batches: Iterable[Batch]) -> Batch:
-    """Join batches of one step end to end.
+    """Join batches of one step end to end; texts also of several.
 
     - A field per token that only some batches have is left out and named in
       `meta["left_out"]`; so are token ids where some have texts alone. Missing sample
@@ -230,7 +230,7 @@ def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
         parts.append(batch)
         if batch.step is not None:
             steps.setdefault(batch.step, batch)
-        if len(steps) > 1:
+        if len(steps) > 1 and not all(part.pieces is not None for part in parts):
             named = zip(steps, _sources(list(steps.values())), strict=True)
             steps_of_files = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
@@ -238,7 +238,15 @@ def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
                 found=" and ".join(steps_of_files),
                 advice="Pass the folder or the glob of one step.",
             )
-    return parts
+    return [*map(_with_step_column, parts)] if len(steps) > 1 else parts
+
+
+def _with_step_column(part: Batch) -> Batch:
+    """Return texts with the step of each sample, which is then not the batch's."""
+    steps = np.full(len(part), part.step)
+    return replace(
+        part, step=None, sample_columns={"step": steps, **part.sample_columns}
+    )
 
 
 def _with_common_text(parts: list[Batch]) -> list[Batch]:

@@ -252,11 +252,12 @@ MESSAGES = Format(
 VERL_ROLLOUTS = Format(
     name="decoded samples of `rollout_data_dir` and `validation_data_dir`",
     framework="verl",
-    files=("*.jsonl",),
+    files=("[0-9]*.jsonl", "*.jsonl"),
     keys=("input", "output", "score"),
     read=as_batch(read_verl, mask_source="lines of roles in the decoded text"),
     trajectories=read_verl,
     verified="written by verl 0.9.1",
+    in_parts=True,
 )
 MINI_SWE_AGENT = Format(
     name="trajectories",

@@ -37,7 +37,7 @@ def response_positions(total: int, response: int, rank: int, size: int) -> Tenso
     Examples
     --------
     >>> [response_positions(8, 5, rank, 2).tolist() for rank in (0, 1)]
-    [[3, 4], [0, 1, 2]]
+    [[4], [0, 1, 2, 3]]
     """
     chunk = -(-total // (2 * size))
     starts = (rank * chunk, (2 * size - rank - 1) * chunk)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.columns.sources import row_list
+from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.context_parallel import whole_columns
@@ -71,17 +72,38 @@ def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
     return read_columns(root, source)
 
 
+_DASHBOARD_LISTS = {
+    "tokens": "tokens",
+    "loss_mask": "loss_masks",
+    "rollout_log_probs": "rollout_log_probs",
+}
+_DASHBOARD_NUMBERS = {
+    "response_length": "response_lengths",
+    "sample_index": "sample_index",
+}
+
+
+def _kind_error(name: str, expected: str, table: Table, source: Source) -> LoadError:
+    return LoadError.build(
+        file=source.path,
+        key=name,
+        expected=f"{expected} per sample",
+        found="a column of another type" if name in table.names else "no such column",
+        advice="Pass a file of `dashboard_columns` that miles wrote.",
+    )
+
+
 def read_dashboard(table: Table, source: Source) -> Batch:
     """Build a batch from the columns of miles' dashboard: the sampler's log-probs."""
-    names = {"tokens": "tokens", "loss_mask": "loss_masks"}
-    columns: Columns = {
-        ours: [*row_list(table.fields[theirs])]
-        for theirs, ours in {**names, "rollout_log_probs": "rollout_log_probs"}.items()
-    }
-    columns["response_lengths"] = [
-        *column_values(table.columns["response_length"], source)
-    ]
-    columns["sample_index"] = [*column_values(table.columns["sample_index"], source)]
+    columns: Columns = {}
+    for theirs, ours in _DASHBOARD_LISTS.items():
+        if theirs not in table.fields:
+            raise _kind_error(theirs, "a list of numbers", table, source)
+        columns[ours] = [*row_list(table.fields[theirs])]
+    for theirs, ours in _DASHBOARD_NUMBERS.items():
+        if theirs not in table.columns:
+            raise _kind_error(theirs, "one number", table, source)
+        columns[ours] = [*column_values(table.columns[theirs], source)]
     number = source.path.stem.rpartition("_")[2]
     root = {"rollout_id": int(number) if number.isdecimal() else None}
     return _batch(root, columns, [], None, source)
