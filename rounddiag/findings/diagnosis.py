@@ -338,7 +338,10 @@ def known_diagnosis(
     >>> known_diagnosis(batch) is found
     True
     """
-    return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)
+    found: Diagnosis | None = find_kept(
+        batch, (_kind_of_pair(a, b), a, b), healthy=None
+    )
+    return found
 
 
 def _kind_of_pair(a: str, b: str) -> str | None:
