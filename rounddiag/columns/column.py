@@ -40,13 +40,9 @@ class Column:
 
     Attributes
     ----------
-    name : str
-    scope : {"sample", "round", "token"}
-        What a row is.
-    source : callable
-        Reads the column when it is first asked for.
-    kind : {"number", "name", "text", "flag", "time"}
-        Numbers and times have an order.
+    scope: What a row is.
+    source: Reads the column when it is first asked for.
+    kind: Numbers and times have an order.
 
     Examples
     --------

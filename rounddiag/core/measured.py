@@ -58,10 +58,9 @@ class Measured:
 
     Attributes
     ----------
-    data : Batch or DataFrame
-        A batch whose two log-probs are those of the pair, or the frame that was given.
-    pair : Pair
-        The scores that are compared.
+    data: A batch whose two log-probs are those of the pair, or the frame that was
+        given.
+    pair: The scores that are compared.
     """
 
     data: Batch | pd.DataFrame

@@ -103,10 +103,7 @@ class RunFolder:
 
     Attributes
     ----------
-    address : str
-    root : str
-        The folder in its filesystem.
-    is_local : bool
+    root: The folder in its filesystem.
     """
 
     def __init__(self, address: str | os.PathLike[str]) -> None:
