@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.reference import REFERENCE
 from rounddiag.findings.registry import DETECTORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.batch import Batch
 
 Key: TypeAlias = tuple[object, ...]
 Made = TypeVar("Made")  # a Diagnosis

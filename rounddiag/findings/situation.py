@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.columns.predicates import Condition
 from rounddiag.findings.causes import CAUSES, Candidate, Cause, name_candidates
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass
 from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
-from rounddiag.findings.place import find_places, usual_size
+from rounddiag.findings.place import Place, find_places, usual_size
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
     BLOCK,
     EVERY_NTH,
     OWN_START,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from rounddiag._typing import Array
-    from rounddiag.columns.predicates import Condition
-    from rounddiag.findings.place import Place
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 _ROUNDS = frozenset({"round", "last_round", "images_seen"})
 _STEPS = {"decoding_step": "step", "since_image": "step", "context_length": "length"}
