@@ -103,15 +103,7 @@ class RunFolder:
 
     Attributes
     ----------
-    address : str
-    root : str
-        The folder in its filesystem.
-    is_local : bool
-
-    Raises
-    ------
-    LoadError
-        If it is a URL and fsspec is missing.
+    root: The folder in its filesystem.
     """
 
     def __init__(self, address: str | os.PathLike[str]) -> None:

@@ -23,7 +23,7 @@ from rounddiag.runs.step_tables import load_step
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
-Source = tuple[RunFolder, StepFiles]
+_Source = tuple[RunFolder, StepFiles]
 
 
 Images: TypeAlias = Literal["thumbnails", "none", "full"]
@@ -97,13 +97,6 @@ def ingest(
     Ingestion
         Prints as a list of the files that failed.
 
-    Raises
-    ------
-    LoadError
-        If there are no such files, or several of one step.
-    RounddiagError
-        If an option does not exist, or Ray is missing.
-
     Examples
     --------
     >>> import tempfile
@@ -135,7 +128,7 @@ def ingest(
         stamps=frozenset(one.stamp for _, one in sources),
         options=options,
     )
-    written: dict[int, list[Source]] = {}
+    written: dict[int, list[_Source]] = {}
     failed: dict[str, str] = {}
     for (folder, one), result in map_items(
         convert,
@@ -215,7 +208,7 @@ def _made_from(folder: RunFolder, path: str) -> tuple[str, ...] | None:
 
 
 def _convert(
-    source: Source,
+    source: _Source,
     *,
     out: str,
     how: Mapping[str, str],
@@ -248,7 +241,7 @@ def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> Non
 
 
 def _find_overwritten(
-    out: str, step: int, sources: Sequence[Source]
+    out: str, step: int, sources: Sequence[_Source]
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of a step that others replaced, with an error.
 
