@@ -10,7 +10,6 @@ import numpy as np
 from rounddiag.findings.causes import (
     FORMULAS,
     NEXT_STEP,
-    list_candidates,
     name_candidates,
 )
 from rounddiag.findings.conditions import VERSIONS
@@ -22,7 +21,7 @@ from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
-from rounddiag.findings.situation import Situation
+from rounddiag.findings.situation import Situation, list_candidates
 from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.wording import pluralize
 
