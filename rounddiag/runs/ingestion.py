@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
-from rounddiag.capture.options import absolute_folder, make_folder, remove_stale_files
+from rounddiag.capture.options import (
+    absolute_folder,
+    make_capture_folder,
+    remove_stale_files,
+)
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.runs.engines import RunEngine, check_engine, map_items
 from rounddiag.runs.folder import RunFolder, StepFiles
@@ -109,7 +113,7 @@ def ingest(
     check_engine(engine)
     _check_images(images)
     target = absolute_folder(out)
-    make_folder(target)
+    make_capture_folder(target)
     remove_stale_files(target)
     several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
     sources = [
@@ -203,7 +207,7 @@ def _made_from(folder: RunFolder, path: str) -> tuple[str, ...] | None:
         schema = pq.read_schema(path, filesystem=folder.files)
         entry = Footer.from_metadata(schema.metadata).meta[_KEY]
         return tuple(str(entry[name]) for name in ("files", "images", "options"))
-    except (LoadError, LookupError, TypeError, OSError, pa.ArrowException):
+    except BROKEN:  # also a LoadError, which is a ValueError
         return None
 
 
