@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -17,8 +18,6 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rounddiag.findings import Diagnosis
 
 

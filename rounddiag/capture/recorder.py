@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
+
+from torch import Tensor
 
 from rounddiag.capture.facts import why_nothing_to_record
 from rounddiag.capture.options import (
@@ -37,9 +40,6 @@ from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
     from typing_extensions import Self
 
     from rounddiag.findings import Diagnosis

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.findings.finding import Finding
-    from rounddiag.findings.level import Level
-    from rounddiag.findings.reference import Range
-
+from rounddiag.findings.finding import Finding
+from rounddiag.findings.level import Level
+from rounddiag.findings.reference import Range
 
 Verdict: TypeAlias = Literal[
     "identical",

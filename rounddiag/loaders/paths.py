@@ -80,7 +80,7 @@ def _list_folder(folder: Path) -> list[Path]:
         if files:
             others = _other_batches(candidates, pattern, files)
             if others or (len(files) > 1 and not in_parts):
-                raise _several_batches(folder, [*files, *others])
+                raise several_batches(folder, [*files, *others])
             return files
     if checkpoint:
         raise LoadError.build(
@@ -155,7 +155,8 @@ def name_patterns() -> list[tuple[str, bool]]:
     )
 
 
-def _several_batches(folder: Path, files: list[Path]) -> LoadError:
+def several_batches(folder: Path, files: list[Path]) -> LoadError:
+    """Return the error for a folder of files that are not of one step."""
     return LoadError.build(
         file=folder,
         expected="the files of one step",
