@@ -15,7 +15,7 @@ from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import Column, Source, register_column
+from rounddiag.columns import Column, ColumnSource, register_column
 from rounddiag.core.sums import (
     Totals,
     as_numpy,
@@ -277,7 +277,7 @@ def _importance_weights(batch: Batch) -> Array:
     return weights
 
 
-def _pack(name: str, batch: Batch) -> Source | None:
+def _pack(name: str, batch: Batch) -> ColumnSource | None:
     values, dtype = getattr(batch, _FIELDS[name]), schema.TOKENS[name].dtype
     if values is None:
         return None
@@ -290,25 +290,25 @@ def _engine_of(batch: Batch) -> Tensor | None:
     return batch.old_log_probs if rollout is None else rollout
 
 
-def _surprise(batch: Batch) -> Source | None:
+def _surprise(batch: Batch) -> ColumnSource | None:
     values = _engine_of(batch)
     if values is None:
         return None
     return lambda: -pack_tokens(batch, values).astype(np.float32, copy=False)
 
 
-def _round_length(batch: Batch) -> Source:
+def _round_length(batch: Batch) -> ColumnSource:
     return lambda: to_numpy(batch.rounds.num_tokens).astype(np.float32)
 
 
-def _of_round(name: str, batch: Batch) -> Source | None:
+def _of_round(name: str, batch: Batch) -> ColumnSource | None:
     columns = batch.columns.rounds
     known = (columns[one] for one in _OF_ROUNDS[name] if one in columns)
     column = next((one for one in known if one.kind == "number"), None)
     return None if column is None else lambda: column.filled.astype(np.float32)
 
 
-def _roles(batch: Batch) -> Source | None:
+def _roles(batch: Batch) -> ColumnSource | None:
     if batch.lacks(*_NEEDS["role"]):
         return None
     return lambda: np.asarray(token_roles(batch), dtype=object)
@@ -316,7 +316,7 @@ def _roles(batch: Batch) -> Source | None:
 
 def _read_if_there(
     name: str, read: Callable[[Batch], Array], batch: Batch
-) -> Source | None:
+) -> ColumnSource | None:
     return None if batch.lacks(*_NEEDS.get(name, ())) else partial(read, batch)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, TypeAlias
 
 Shape: TypeAlias = Any  # see `parse_json`
 

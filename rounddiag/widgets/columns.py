@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.columns import Column
+from rounddiag.columns.column import Scope
 from rounddiag.columns.predicates import rows_between
 from rounddiag.core import token_roles
 from rounddiag.core.columns import span_texts
@@ -18,14 +22,7 @@ from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names, with_minus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.columns import Column
-    from rounddiag.columns.column import Scope
 
 
 # Numbers of tokens, where the batch has them.
@@ -77,11 +74,9 @@ class BatchColumns:
 
     Attributes
     ----------
-    names : list of str
-        `sample`, `round` and `token` (in its round), what is known of samples and
+    names: `sample`, `round` and `token` (in its round), what is known of samples and
         rounds, and `role` if the batch has a tokenizer.
-    sample_names : list of str
-        Those with one value for each sample.
+    sample_names: Those with one value for each sample.
     """
 
     def __init__(self, batch: Batch) -> None:

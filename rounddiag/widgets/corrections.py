@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.corrections import corrections
 from rounddiag.core.weights import Ratios
+from rounddiag.figures._parts.canvas import Theme
 from rounddiag.figures._parts.labels import format_number
-from rounddiag.schema import CORRECTIONS, Pair
+from rounddiag.schema import CORRECTIONS, Correction, Pair
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.schema import Correction
-    from rounddiag.widgets.state import State
-
 # Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
-KEPT, CAPPED, DROPPED, UNKNOWN = range(4)
+_KEPT, CAPPED, DROPPED, _UNKNOWN = range(4)
 # Length of the stroke over a cell, in pixels: of one token, and of all.
 _STROKE = (6, 14)
 
@@ -46,19 +41,19 @@ def offered(batch: Batch) -> list[dict[str, object]]:
     ]
 
 
-def chosen_correction(state: State) -> Correction | None:
-    """Return the correction of a state, with its limit."""
-    if state.correction is None:
+def chosen_correction(name: str | None, limit: float | None) -> Correction | None:
+    """Return the correction of this name, if there is one, with its limit."""
+    if name is None:
         return None
-    correction = CORRECTIONS[state.correction]
-    return correction if state.limit is None else correction.limited(state.limit)
+    correction = CORRECTIONS[name]
+    return correction if limit is None else correction.limited(limit)
 
 
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:
     """Return what a correction does to each generated token."""
     ratios = Ratios.of(batch, a, b, None)
-    weight, found = ratios.weights(correction), np.full(len(ratios.kept), UNKNOWN)
-    fate = np.where(weight >= correction.clip[1], CAPPED, KEPT)
+    weight, found = ratios.weights(correction), np.full(len(ratios.kept), _UNKNOWN)
+    fate = np.where(weight >= correction.clip[1], CAPPED, _KEPT)
     found[ratios.kept] = np.where(weight == 0, DROPPED, fate)
     return found.astype(np.uint8)
 

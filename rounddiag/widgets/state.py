@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+import pandas as pd
 
 from rounddiag.core.columns import equal_so_far
 from rounddiag.core.measured import metrics_of
@@ -17,20 +19,15 @@ from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
+from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, offered
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag.widgets.columns import BatchColumns
-
-
-OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.in_explorer)
-Axis: TypeAlias = Literal["round", "images", "context"]
-AXES = get_args(Axis)
+OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
+_Axis: TypeAlias = Literal["round", "images", "context"]
+AXES = get_args(_Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
 Colors: TypeAlias = Literal["fixed", "fitted"]
-Scope: TypeAlias = Literal["auto", "round", "sample"]
+_Scope: TypeAlias = Literal["auto", "round", "sample"]
 # What colours the text: the mismatch, or a number that each token has.
 TextColor: TypeAlias = Literal[
     "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
@@ -45,7 +42,7 @@ _CHOICES = {
     "axis": AXES,
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
-    "scope": get_args(Scope),
+    "scope": get_args(_Scope),
     "text_color": get_args(TextColor),
     "coordinates": (None, *get_args(Frame)),
 }
@@ -111,14 +108,14 @@ class State:
     a: str = "old"
     b: str = "rollout"
     by: str | None = None
-    axis: Axis = "round"
+    axis: _Axis = "round"
     layers: Mapping[str, bool] = field(default_factory=dict)
     colors: Colors = "fixed"
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
     current: Place = Place()
     cells: CellBox | None = None
-    scope: Scope = "auto"
+    scope: _Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
     coordinates: Frame | None = None
@@ -288,7 +285,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         "metric": [
             [name, METRICS[name].short, METRICS[name].hint]
             for name in metrics_of(batch)
-            if METRICS[name].in_explorer
+            if METRICS[name].short
             and is_compared == (METRICS[name].of == "pair")
             and (name != "after_first_unequal" or is_equal)
         ],
@@ -319,7 +316,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
     expected = f"one of {known}"
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)
-    chosen_correction(state)  # raises if it cannot have the limit
+    chosen_correction(state.correction, state.limit)  # raises at a wrong limit
     resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import get_measure
@@ -21,9 +23,6 @@ from rounddiag.widgets.columns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag._typing import Array
     from rounddiag.widgets.session import Session
 
 

@@ -484,3 +484,12 @@ def test_messages_of_a_prompt_that_are_new(
 def test_the_error_of_a_tool_is_its_text() -> None:
     failed = {"role": "tool", "content": "", "error": {"message": "no such file"}}
     assert text_of(failed) == "no such file"
+
+
+def test_lists_in_place_of_names_are_no_names(tmp_path: Path) -> None:
+    row = {**ROWS["ids of one call only"], "session_id": [1, 2], "agent": {"name": []}}
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(row))
+    batch = rd.load(path)
+    assert batch.sample_ids == ("trajectory",)
+    assert "agent" not in batch.sample_columns

@@ -20,7 +20,14 @@ from rounddiag.figures._parts.scales import (
     choose_scale,
     make_scale,
 )
-from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS, Column, Pair
+from rounddiag.schema import (
+    CELLS,
+    DIFFERENCE,
+    METRICS,
+    PAIRED_CELLS,
+    ColumnSchema,
+    Pair,
+)
 from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
 from rounddiag.stats.pairing import METRIC
 
@@ -126,7 +133,7 @@ class Heat:
         return self.metric == DIFFERENCE.name
 
     @property
-    def column(self) -> Column:
+    def column(self) -> ColumnSchema:
         """The column that the colour shows; a difference names its metric."""
         if not self.is_difference:
             return CELLS[self.metric]

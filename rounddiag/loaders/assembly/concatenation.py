@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_SAMPLE
 from rounddiag.checks.rows import find_copies
@@ -20,13 +23,6 @@ from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
 
 
 def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
@@ -216,10 +212,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         tokenizer=_tokenizer(parts),
         sample_columns=_sample_columns(parts),
         round_columns=_round_columns(parts),
-        meta={
-            **_merged_meta(all_parts, num_copies, lost),
-            **not_measurable(tokens),
-        },
+        meta={**_merged_meta(all_parts, num_copies, lost), **not_measurable(tokens)},
     )
 
 

@@ -6,8 +6,10 @@ error of the trial are in files beside `agent`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
@@ -21,11 +23,6 @@ from rounddiag.loaders.assembly.turns import (
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import objects_in, read_document
 from rounddiag.loaders.source import Source, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote
@@ -57,14 +54,15 @@ def _error(source: Source, expected: str, found: str) -> LoadError:
 def _trajectories(
     document: dict[str, Any], file: Path, trial: dict[str, object], parent: str = ""
 ) -> Iterator[Trajectory]:
-    ids = [document.get(key) for key in ("trajectory_id", "session_id")]
+    own = plain_values(document)
+    ids = [own.get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
     one = Trajectory(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
     agent = document.get("agent")
-    agent = agent if isinstance(agent, dict) else {}
+    agent = plain_values(agent) if isinstance(agent, dict) else {}
     facts = {"agent": agent.get("name"), "model": agent.get("model_name")}
     one.columns = {
         **{name: value for name, value in facts.items() if value},

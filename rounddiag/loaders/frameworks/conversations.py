@@ -13,7 +13,8 @@ rLLM                   `episode_*.json`
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
@@ -27,16 +28,11 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, objects_in, read_document
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rounddiag.loaders.json_lines import JsonLines
-    from rounddiag.loaders.source import Source
-
-    Record = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 def _records(root: JsonLines | Table) -> Iterable[Record]:

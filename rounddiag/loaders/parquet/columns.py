@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.json_text import check_depth, parse_json
 from rounddiag.loaders.stored import DTYPES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-
-    Columns = Mapping[str, np.ndarray[Any, Any]]
+Columns = Mapping[str, np.ndarray[Any, Any]]
 
 
 # What Arrow and numpy raise for a file that is broken or forged.

@@ -9,9 +9,11 @@ copies can be dropped.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
@@ -23,6 +25,7 @@ from rounddiag.loaders.frameworks.slime.rollout_files import (
     with_weight_versions,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
+    Columns,
     columns_from_rank,
     columns_from_samples,
     token_fields,
@@ -31,13 +34,6 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.frameworks.slime.samples import Columns
-
 
 _VERSION = 2
 
