@@ -65,13 +65,13 @@ def why_not_measurable(
             " (bypass mode)"
         )
     for name, engine, log_probs in (
-        (old, "training", old_log_probs),
-        (rollout, "sampling", rollout_log_probs),
+        (old, "its engine" if pair else "the training engine", old_log_probs),
+        (rollout, "its engine" if pair else "the sampling engine", rollout_log_probs),
     ):
         if not _any_where(response_mask, _is_not_zero, log_probs):
             return (
-                f"`{name}` are 0 at all {num_tokens} generated tokens: the {engine}"
-                " engine did not compute them"
+                f"`{name}` are 0 at all {num_tokens} generated tokens: {engine}"
+                " did not compute them"
             )
     return ""
 

@@ -33,7 +33,7 @@ from rounddiag.findings.causes import CAUSES, Candidate, Cause
 from rounddiag.findings.diagnosis import Diagnosis, diagnose, known_diagnosis
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
-from rounddiag.findings.onset import Onset, round_onset
+from rounddiag.findings.onset import Onset
 from rounddiag.findings.place import places
 from rounddiag.findings.reference import REFERENCE, Range
 from rounddiag.findings.registry import DETECTORS, Detector, register
@@ -58,7 +58,6 @@ __all__ = [
     "known_diagnosis",
     "places",
     "register",
-    "round_onset",
 ]
 
 

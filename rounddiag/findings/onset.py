@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
-from rounddiag.findings.place import Place, find_places, usual_size
-from rounddiag.findings.reference import guess_kind, named_range
+from rounddiag.findings.place import Place, usual_size
 from rounddiag.findings.view import View
 
 # The onset is the first round whose ratio to equally likely tokens is above that of
@@ -45,35 +43,6 @@ class Onset:
         if self.low == self.high:
             return "95 % interval: this round alone"
         return f"95 % interval {self.low} to {self.high}"
-
-
-def round_onset(batch: Batch, a: str = "old", b: str = "rollout") -> Onset | None:
-    """Return the round from which on a batch differs, or None if there is none.
-
-    Parameters
-    ----------
-    batch : Batch
-    a, b : str
-        The scores to compare.
-
-    Returns
-    -------
-    Onset or None
-        None if the |diff| of equally likely tokens does not rise at a round: in a
-        healthy batch, and if the mismatch begins with the first round.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> found = round_onset(rd.load("sample_data/image_window.parquet"))
-    >>> found.round
-    2
-    >>> round_onset(rd.load("sample_data/healthy.parquet")) is None
-    True
-    """
-    view = View.from_batch(batch, a, b, named_range(guess_kind(batch)[0]))
-    place = next(iter(find_places(view)), None)
-    return None if place is None else find_onset(view, place)
 
 
 def find_onset(view: View, place: Place) -> Onset | None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.findings import round_onset
 from tests.figures.plots import words
 from tests.findings.small import arrays, made, rounds_of, shaken
 
@@ -20,29 +19,26 @@ def test_the_onset_is_the_first_round_that_differs(first: int) -> None:
     late = rounds_of(parts) >= first
     shaken(parts, late, FAULT)
     batch = made(parts)
-    onset = round_onset(batch)
+    onset = rd.diagnose(batch).onset
     assert onset is not None
     assert (onset.low, onset.round, onset.high) == (first, first, first)
     size, mask = np.abs(parts["old"] - parts["rollout"]), parts["mask"] > 0
     assert onset.before == pytest.approx(size[mask & ~late].mean(), rel=1e-5)
     assert onset.after == pytest.approx(size[mask & late].mean(), rel=1e-5)
-    found = rd.diagnose(batch).onset
-    assert found is not None
-    assert (found.low, found.round, found.high) == (first, first, first)
 
 
 def test_a_worst_round_is_no_onset() -> None:
     parts = arrays()
-    assert round_onset(made(parts)) is None
+    assert rd.diagnose(made(parts)).onset is None
     shaken(parts, np.ones_like(parts["mask"], dtype=bool), FAULT)
-    assert round_onset(made(parts)) is None
+    assert rd.diagnose(made(parts)).onset is None
 
 
 def test_an_onset_that_varies_over_samples_has_an_interval() -> None:
     parts = arrays(24, noise=0.02)
     starts = np.where(np.arange(24) % 12 < 3, 1, 2)[:, None]
     shaken(parts, rounds_of(parts) >= starts, 0.1)
-    onset = round_onset(made(parts))
+    onset = rd.diagnose(made(parts)).onset
     assert onset is not None
     assert onset.low <= onset.round <= onset.high
     assert (onset.low, onset.high) == (1, 2)
@@ -56,7 +52,7 @@ def test_the_onset_is_judged_by_the_range_of_the_kind(
     parts = arrays(noise=0.06)
     shaken(parts, rounds_of(parts) >= 2, 0.1)
     batch = made(parts, meta={"facts": {"kind": kind}})
-    onset = round_onset(batch)
+    onset = rd.diagnose(batch).onset
     assert (None if onset is None else onset.round) == first
     assert len(rd.places(batch)) == (first is not None)
 
