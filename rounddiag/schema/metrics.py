@@ -36,7 +36,7 @@ class Metric(Column):
     meaning_in_cells: What a heatmap calls the mean, if not `meaning`: options have
         their defaults.
     color_range: The means between which the explorer's colours differ, the same in
-        every batch.
+        every batch; None if nothing is sound in every batch: the range of its cells.
     in_explorer: The explorer offers the metric.
     short, hint: Label and tooltip of its button in the explorer.
     """
@@ -51,7 +51,7 @@ class Metric(Column):
     round_column: str = ""
     in_summary: bool = False
     meaning_in_cells: str = ""
-    color_range: tuple[float, float] = (0.003, 3.0)
+    color_range: tuple[float, float] | None = (0.003, 3.0)
     in_explorer: bool = False
     short: str = ""
     hint: str = ""
@@ -183,6 +183,7 @@ METRICS = {
             meaning="mean surprise, −log-prob by one engine",
             source_column="surprise",
             of="engine",
+            color_range=None,
             in_explorer=True,
             short="surprise",
             hint="mean −log-prob by the one engine that the batch has, in nats",
@@ -193,6 +194,7 @@ METRICS = {
             meaning="mean entropy of the training engine",
             source_column="entropy",
             of="engine",
+            color_range=None,
             in_explorer=True,
             short="entropy",
             hint="mean entropy of the training engine, in nats",
@@ -204,7 +206,7 @@ METRICS = {
             source_column="round_length",
             of="round",
             weight="sample",
-            color_range=(1.0, 10_000.0),
+            color_range=None,
             in_explorer=True,
             short="length",
             hint="generated tokens of a round",
@@ -216,7 +218,7 @@ METRICS = {
             source_column="round_seconds",
             of="round",
             weight="sample",
-            color_range=(0.1, 1_000.0),
+            color_range=None,
             in_explorer=True,
             short="time",
             hint="seconds that a round took",
@@ -228,7 +230,7 @@ METRICS = {
             of="round",
             weight="sample",
             is_signed=True,
-            color_range=(0.01, 1.0),
+            color_range=None,
             in_explorer=True,
             short="reward",
             hint="reward of the step that a round took",

@@ -360,9 +360,8 @@ def _heatmap_of_pair(
             own.batch if own.is_all else own.rounds,
             order=order,
             metric=column,
-            color_range=metric.color_range
-            if state.colors == "fixed"
-            else choose_color_range(pair.values(column), column),
+            color_range=(state.colors == "fixed" and metric.color_range)
+            or choose_color_range(pair.values(column), column),
             layers=_NO_MARGINALS,
             theme=theme,
         )

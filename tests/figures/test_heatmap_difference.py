@@ -58,7 +58,7 @@ def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
 def test_a_change_has_other_colours_than_a_sign() -> None:
     cells = plot_heatmap(cells_of(), metric="difference").data[0]
     assert cells.colorscale[0][1] == "rgba(0, 122, 85, 1.0)"
-    assert cells.colorscale[-1][1] == "rgba(181, 23, 158, 1.0)"
+    assert cells.colorscale[-1][1] == "rgba(75, 37, 128, 1.0)"
 
 
 def test_of_a_metric_without_unit_the_difference_has_none() -> None:
@@ -114,6 +114,13 @@ def test_a_range_of_colours_is_kept_and_printed(metric: str, ends: Any) -> None:
     assert (figure.data[0].zmin, figure.data[0].zmax) == ends
     texts = figure.data[-1].marker.colorbar.ticktext
     assert texts[-1] == "5"
+
+
+def test_outliers_of_one_engine_leave_the_others_their_colours() -> None:
+    # The 2nd percentile is 0.1; the 98th 0.1 + 0.02 * 2.9 = 0.158.
+    values = np.array([1e-5, *[0.1] * 97, 3.0, 5.0, NAN])
+    assert choose_color_range(values, "surprise") == (0.1, 0.2)
+    assert choose_color_range(values, "mean_abs_diff") == (0.0005, 5.0)
 
 
 def test_arrows_mark_what_lies_beyond_a_range() -> None:
