@@ -5,14 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, Theme, list_colors
 from rounddiag.figures.colored_text import LEVELS, STRONGEST
-
-if TYPE_CHECKING:
-    from rounddiag.figures._parts.canvas import Theme
-
 
 _PAGE = Path(__file__).with_name("page")
 # In the order of the script: constants and classes come before their first use.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.columns import Column
+from rounddiag.columns.column import Scope
 from rounddiag.columns.predicates import rows_between
 from rounddiag.core import token_roles
 from rounddiag.core.columns import span_texts
@@ -16,17 +21,6 @@ from rounddiag.errors import FrameError
 from rounddiag.text import roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names, with_minus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.columns import Column
-    from rounddiag.columns.column import Scope
-
 
 # Numbers of tokens, where the batch has them.
 _NUMBERS_OF_TOKENS = ("entropy", "advantage", "loss_mask", "importance_weight")

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.corrections import corrections
 from rounddiag.core.weights import Ratios
+from rounddiag.figures._parts.canvas import Theme
 from rounddiag.figures._parts.labels import format_number
-from rounddiag.schema import CORRECTIONS, Pair
+from rounddiag.schema import CORRECTIONS, Correction, Pair
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import Theme
-    from rounddiag.schema import Correction
-    from rounddiag.widgets.state import State
 
 # Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
 KEPT, CAPPED, DROPPED, UNKNOWN = range(4)
@@ -44,14 +39,6 @@ def offered(batch: Batch) -> list[dict[str, object]]:
         if one.limit is not None
         and (one.weight != "update" or "current" in batch.scores)
     ]
-
-
-def chosen_correction(state: State) -> Correction | None:
-    """Return the correction of a state, with its limit."""
-    if state.correction is None:
-        return None
-    correction = CORRECTIONS[state.correction]
-    return correction if state.limit is None else correction.limited(state.limit)
 
 
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:

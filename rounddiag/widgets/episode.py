@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
+from rounddiag.columns import Column
 from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import encodable, with_minus
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.columns import Column
-
 
 # Columns whose text is the task; others are tried if it has no space, as a name.
 _TASKS = (

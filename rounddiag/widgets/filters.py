@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
+from rounddiag.findings import View
+from rounddiag.findings.place import Place
 from rounddiag.findings.sample_sets import OWN_START, SETS
 from rounddiag.schema import METRICS, SUMMARY
 from rounddiag.stats import (
@@ -26,16 +31,7 @@ from rounddiag.stats import (
     worst_samples,
     worst_tokens,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings import View
-    from rounddiag.findings.place import Place
-    from rounddiag.widgets.columns import BatchColumns
-
+from rounddiag.widgets.columns import BatchColumns
 
 # What metrics need beside `diff`.
 _SOURCES = ("prob_diff", "equal_so_far")

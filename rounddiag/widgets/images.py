@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from PIL.Image import Image
+
+from rounddiag.batch import Batch
 from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.figures._parts.data import check_sample
-from rounddiag.vision import PatchScreenshot, explain_no_action, parse_action
+from rounddiag.vision import (
+    Action,
+    PatchScreenshot,
+    Screenshot,
+    explain_no_action,
+    parse_action,
+)
+from rounddiag.vision.actions import Point, Size
 from rounddiag.vision.screenshots import as_jpeg
 from rounddiag.wording import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from PIL.Image import Image
-
-    from rounddiag.batch import Batch
-    from rounddiag.vision import Action, Screenshot
-    from rounddiag.vision.actions import Point, Size
-
 
 _END_TOKENS = re.compile(r"(?:\s*<[|\uff5c][^<>]{1,40}[|\uff5c]>)+\s*$")
 _SMALL = 160  # pixels wide

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
 from rounddiag.figures.colored_text import NO_TEXT
-from rounddiag.findings import CAUSES
+from rounddiag.findings import CAUSES, Finding, View
 from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
 from rounddiag.schema import METRICS
-from rounddiag.widgets.columns import value_text
+from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
-from rounddiag.widgets.session import evidence_place, worst_of
+from rounddiag.widgets.session import Session, evidence_place, worst_of
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pandas as pd
-
-    from rounddiag.findings import Finding, View
-    from rounddiag.widgets.columns import BatchColumns
-    from rounddiag.widgets.session import Session
-
 
 # Rows of one reply; the page asks for more as its list is scrolled.
 PAGE = 200

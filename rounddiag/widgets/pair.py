@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 
+from rounddiag.batch import Batch
 from rounddiag.figures.compare import LAYERS
 from rounddiag.stats.heatmap_rows import Order, common_order, summarize_samples
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
-from rounddiag.widgets.state import Heatmap
+from rounddiag.widgets.filters import FilteredBatch
+from rounddiag.widgets.state import Heatmap, State
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.widgets.filters import FilteredBatch
-    from rounddiag.widgets.state import State
 
 
 class BatchPair:

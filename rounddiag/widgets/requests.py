@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from plotly.offline import get_plotlyjs
 
+from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources, failed_checks
+from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.schema import Pair
 from rounddiag.stats.perplexity import overall
-from rounddiag.widgets.corrections import chosen_correction, describe_correction
+from rounddiag.widgets.corrections import describe_correction
 from rounddiag.widgets.figures import (
     available_layers,
     empty_reason,
@@ -26,20 +30,10 @@ from rounddiag.widgets.figures import (
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
-from rounddiag.widgets.session import CHOSEN, first_with_tokens
+from rounddiag.widgets.session import CHOSEN, Session, first_with_tokens
 from rounddiag.widgets.state import parse_cells
 from rounddiag.widgets.value_means import value_means
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.widgets.session import Session
-
 
 _NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
@@ -219,7 +213,7 @@ class RequestHandler:
     def _corrected(self) -> dict[str, Any] | None:
         """Say what the chosen correction does to the step."""
         session, state = self._session, self._session.state
-        correction, fates = chosen_correction(state), session.fates
+        correction, fates = state.chosen_correction, session.fates
         if correction is None or fates is None:
             return None
         pair = Pair(state.a, state.b)

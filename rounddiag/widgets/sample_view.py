@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
@@ -20,6 +24,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
 from rounddiag.text import pieces, roles, special_tokens
+from rounddiag.vision import Screenshot
 from rounddiag.widgets.columns import token_columns_of
 from rounddiag.widgets.episode import (
     describe_episode,
@@ -35,15 +40,6 @@ from rounddiag.widgets.images import (
     screenshots_after,
 )
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
 
 
 class BatchCache:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
-from rounddiag.findings import View, diagnose, known_diagnosis
+from rounddiag.findings import (
+    Diagnosis,
+    Finding,
+    Range,
+    View,
+    diagnose,
+    known_diagnosis,
+)
 from rounddiag.findings.view import most_to_see
+from rounddiag.schema import Correction
 from rounddiag.widgets.columns import BatchColumns
-from rounddiag.widgets.corrections import chosen_correction, find_fates
-from rounddiag.widgets.filters import filter_batch, nothing_kept
+from rounddiag.widgets.corrections import find_fates
+from rounddiag.widgets.filters import FilteredBatch, filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
     CellBox,
@@ -29,18 +41,6 @@ from rounddiag.widgets.state import (
     bounding_cells,
     check_options,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings import Diagnosis, Finding, Range
-    from rounddiag.schema import Correction
-    from rounddiag.widgets.filters import FilteredBatch
-
 
 # For each batch: all of it, what is kept of all rounds, and of some.
 _CACHED_PER_BATCH = 3
@@ -172,7 +172,7 @@ class Session:
     @property
     def fates(self) -> Array | None:
         """What the chosen correction does to each token of the active batch."""
-        state, correction = self.state, chosen_correction(self.state)
+        state, correction = self.state, self.state.chosen_correction
         if correction is None:
             return None
         return self._find_fates(state.batch, correction, state.a, state.b)

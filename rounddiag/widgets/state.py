@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+import pandas as pd
 
 from rounddiag.core.columns import equal_so_far
 from rounddiag.core.measured import metrics_of
@@ -15,15 +17,17 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
-from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
+from rounddiag.schema import (
+    CORRECTIONS,
+    MEAN_COLUMNS,
+    METRICS,
+    ROUNDS,
+    Correction,
+    metric_name,
+)
 from rounddiag.stats.heatmap_rows import Order
-from rounddiag.widgets.corrections import chosen_correction, offered
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rounddiag.widgets.columns import BatchColumns
-
+from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.corrections import offered
 
 OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.in_explorer)
 Axis: TypeAlias = Literal["round", "images", "context"]
@@ -128,6 +132,14 @@ class State:
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
     heatmap: Heatmap = "batch"
+
+    @property
+    def chosen_correction(self) -> Correction | None:
+        """The correction, with its limit."""
+        if self.correction is None:
+            return None
+        correction = CORRECTIONS[self.correction]
+        return correction if self.limit is None else correction.limited(self.limit)
 
     def __post_init__(self) -> None:
         for key, known in _CHOICES.items():
@@ -319,7 +331,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
     expected = f"one of {known}"
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)
-    chosen_correction(state)  # raises if it cannot have the limit
+    _ = state.chosen_correction  # raises if it cannot have the limit
     resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples

@@ -6,25 +6,21 @@ A file of a step that appears while the explorer is shown appears in the line.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.errors import RounddiagError
+from rounddiag.runs import Run
+from rounddiag.runs.change_points import Break
+from rounddiag.runs.diagnosis import Event
 from rounddiag.stats.pairing import index_by_id
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import CellBox, Place, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from rounddiag.batch import Batch
-    from rounddiag.runs import Run
-    from rounddiag.runs.change_points import Break
-    from rounddiag.runs.diagnosis import Event
-
 
 # Seconds between two looks for new steps.
 EVERY = 5.0

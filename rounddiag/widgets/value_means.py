@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import get_measure
@@ -19,13 +21,7 @@ from rounddiag.widgets.columns import (
     range_text,
     value_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag._typing import Array
-    from rounddiag.widgets.session import Session
-
+from rounddiag.widgets.session import Session
 
 # The values with the largest means; more do not help to choose one.
 _MOST = 40
