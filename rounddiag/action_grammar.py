@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Value: TypeAlias = "str | int | float | list[Value]"
+_Value: TypeAlias = "str | int | float | list[_Value]"
 
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
 _MAX_DEPTH, _MAX_VALUES = 3, 64
@@ -96,9 +96,9 @@ def find_calls(text: str) -> Iterator[Call]:
 
 def _values(
     parts: Iterator[re.Match[str]], close: str, depth: int
-) -> tuple[list[tuple[str | None, Value]], int]:
+) -> tuple[list[tuple[str | None, _Value]], int]:
     """Return values up to a closing bracket, each with its keyword, and its end."""
-    values: list[tuple[str | None, Value]] = []
+    values: list[tuple[str | None, _Value]] = []
     if depth > _MAX_DEPTH:
         raise _NotACallError
     for part in parts:
@@ -119,7 +119,7 @@ def _values(
 
 def _value(
     part: re.Match[str] | None, parts: Iterator[re.Match[str]], depth: int
-) -> Value:
+) -> _Value:
     if part is None:
         raise _NotACallError
     if part[0] in {"(", "["}:

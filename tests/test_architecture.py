@@ -141,7 +141,13 @@ def test_no_folder_holds_a_single_module() -> None:
     assert {name: count for name, count in counts.items() if count < 2} == {}
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=name_of)
+# Whoever adds to these adds one file, which says what it is and is found by its folder.
+PLUG_INS = ("rounddiag.loaders.frameworks", "rounddiag.findings.detectors")
+
+
+@pytest.mark.parametrize(
+    "package", [one for one in PACKAGES if name_of(one) not in PLUG_INS], ids=name_of
+)
 def test_the_docstring_of_a_package_names_its_modules(package: Path) -> None:
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     named = set(re.findall(r"\w+", ast.get_docstring(tree) or ""))

@@ -83,11 +83,13 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of names and files that act: a batch, a run, what is damaged."""
     name = ACTS.replace("/", "")
     folder = tmp_path_factory.mktemp("theirs") / name
+    run = folder / "run" / name
+    run.mkdir(parents=True)
     save(hostile_batch(), folder / f"{name}.parquet")
     for step in range(2):
         batch = replace(hostile_batch(), step=step)
-        save(batch, folder / "run" / name / f"step_{step}.parquet")
-    (folder / "run" / name / "step_2.parquet").write_bytes(b"PAR1 cut off")
+        save(batch, run / f"step_{step}.parquet")
+    (run / "step_2.parquet").write_bytes(b"PAR1 cut off")
     bad = b"\x80\x02c\x1b[31mos\nsystem\n."
     (folder / f"{name}.pkl").write_bytes(bad)
     (folder / "raw").mkdir()

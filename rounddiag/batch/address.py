@@ -85,13 +85,7 @@ class Address:
         return " / ".join([*step, self.sample, *places])
 
     def locate(self, batch: Batch) -> tuple[int, int | None, int | None]:
-        """Return sample, round and token, as numbers that a batch has.
-
-        Raises
-        ------
-        BatchError
-            If the batch is of another step, or has no such place.
-        """
+        """Return sample, round and token, as numbers that a batch has."""
         if None not in (self.step, batch.step) and self.step != batch.step:
             self._fail(f"step {batch.step}", f"step {self.step}")
         number = _NUMBER.fullmatch(self.sample)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rounddiag.batch.html import as_html, failed_checks
+from rounddiag.batch.html import as_html, stored_failures
 from rounddiag.batch.layout import (
     PER_TOKEN,
-    Index,
+    SampleIndex,
     from_padded,
     from_rows,
     marked_rows,
@@ -95,11 +95,6 @@ class Batch:
     meta : mapping
         Provenance: `mask_source`, `old_log_probs_source`, `sampling` and others.
 
-    Raises
-    ------
-    BatchError
-        If the fields do not fit together.
-
     Examples
     --------
     >>> import torch
@@ -170,15 +165,6 @@ class Batch:
             The other fields. Per-token fields have the shape of `response_mask`.
             `lengths` is the number of real positions per row, by default all.
             `prompt_ids` is padded too; `prompt_mask` marks its real part.
-
-        Returns
-        -------
-        Batch
-
-        Raises
-        ------
-        BatchError
-            If a field is missing or has another shape.
         """
         return cls(**from_padded(response_mask, others))
 
@@ -191,15 +177,6 @@ class Batch:
         response_mask : sequence of Tensor, array or list, one per sample
         **others
             The other fields. Per-token fields and `prompt_ids` are sequences too.
-
-        Returns
-        -------
-        Batch
-
-        Raises
-        ------
-        BatchError
-            If a field is missing or has rows of other lengths.
         """
         return cls(**from_rows(response_mask, others))
 
@@ -234,11 +211,6 @@ class Batch:
             With `turns`, `pieces`, `images` and, if there were any,
             `rollout_log_probs`. With ids, use `from_rows(turns=...)` instead, with
             each turn as `(role, text, num_images)`.
-
-        Raises
-        ------
-        BatchError
-            If the tokens of a turn are not its text.
 
         Examples
         --------
@@ -325,24 +297,12 @@ class Batch:
         return self.response_ids
 
     def both_log_probs(self) -> tuple[Tensor, Tensor]:
-        """Return `old_log_probs` and `rollout_log_probs`.
-
-        Raises
-        ------
-        BatchError
-            If one of them is missing.
-        """
+        """Return `old_log_probs` and `rollout_log_probs`."""
         self.require("old", "rollout")
         return self.log_probs("old"), self.log_probs("rollout")
 
     def log_probs(self, score: str) -> Tensor:
-        """Return the log-probabilities `old`, `rollout`, or one of `scores` by name.
-
-        Raises
-        ------
-        BatchError
-            If the batch has no such score.
-        """
+        """Return the log-probabilities `old`, `rollout`, or one of `scores` by name."""
         known = {
             "old": self.old_log_probs,
             "rollout": self.rollout_log_probs,
@@ -362,23 +322,18 @@ class Batch:
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, index: Index | str | Sequence[str | int]) -> Self:
+    def __getitem__(self, index: SampleIndex | str | Sequence[str | int]) -> Self:
         if isinstance(index, str):
             index = self.sample_number(index)
         elif isinstance(index, list | tuple):  # numbers and flags stay what they are
             index = [self._number(one) for one in index]
-        return select(self, selected_rows(cast("Index", index), self.num_samples))
+        return select(self, selected_rows(cast("SampleIndex", index), self.num_samples))
 
     def _number(self, one: str | int) -> int:
         return self.sample_number(one) if isinstance(one, str) else one
 
     def sample_number(self, sample: str | int) -> int:
         """Return the number of a sample, given the number or its id in `sample_ids`.
-
-        Raises
-        ------
-        BatchError
-            If no sample has this number or id, or several samples have the id.
 
         Examples
         --------
@@ -407,11 +362,6 @@ class Batch:
         Parameters
         ----------
         keep : sequence of bool, one per sample
-
-        Raises
-        ------
-        BatchError
-            If `keep` does not have one value per sample.
         """
         return select(self, marked_rows(keep, self.num_samples))
 
@@ -420,7 +370,7 @@ class Batch:
         return move(self, device)
 
     def __repr__(self) -> str:
-        num_failed = len(failed_checks(self.meta))
+        num_failed = len(stored_failures(self.meta))
         failed = f", failed_checks={num_failed}" if num_failed else ""
         redacted = ", redacted=True" if self.is_redacted else ""
         return (

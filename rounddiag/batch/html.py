@@ -25,7 +25,9 @@ _HANDLED_ENTRIES = {
 
 def as_html(batch: Batch) -> str:
     """Return failed checks, counts and sources as a plain table."""
-    failed = [("\N{BALLOT X} failed check", what) for what in failed_checks(batch.meta)]
+    failed = [
+        ("\N{BALLOT X} failed check", what) for what in stored_failures(batch.meta)
+    ]
     facts = {
         "samples": batch.num_samples,
         "rounds": batch.num_rounds,
@@ -40,7 +42,7 @@ def as_html(batch: Batch) -> str:
     return table([*failed, *((name, text) for name, text in rows if text)])
 
 
-def failed_checks(meta: Mapping[str, Any]) -> list[str]:
+def stored_failures(meta: Mapping[str, Any]) -> list[str]:
     """Return one line for each check that failed when the batch was loaded."""
     failed = (one for one in meta.get("checks", []) if one["status"] == "failed")
     return [f"{one['name']}: {one['detail']}" for one in failed]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
-Index: TypeAlias = int | slice | Sequence[int] | Array | Tensor
+SampleIndex: TypeAlias = int | slice | Sequence[int] | Array | Tensor
 PAIR = ("rollout_log_probs", "old_log_probs")
 _INTEGERS = (
     *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),
@@ -202,7 +202,7 @@ def _unpad_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     return {"prompt_ids": ids[keep], "prompt_offsets": build_offsets(keep.sum(1))}
 
 
-def selected_rows(index: Index, num_samples: int) -> Tensor:
+def selected_rows(index: SampleIndex, num_samples: int) -> Tensor:
     """Return the sample numbers that an integer, a slice or a list selects."""
     rows = torch.arange(num_samples)
     if isinstance(index, np.integer):  # such as a value of a frame

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -17,8 +18,6 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rounddiag.findings import Diagnosis
 
 
@@ -112,7 +111,7 @@ def absolute_folder(folder: str | os.PathLike[str]) -> str:
     return name if is_url(name) else str(Path(name).absolute())
 
 
-def make_folder(folder: str) -> None:
+def make_capture_folder(folder: str) -> None:
     """Make a folder, and those above it, where the system allows it.
 
     Later only the folder itself is made again: of a disk that is away, its files would

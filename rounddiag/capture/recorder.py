@@ -5,17 +5,20 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
+
+from torch import Tensor
 
 from rounddiag.capture.facts import why_nothing_to_record
 from rounddiag.capture.options import (
     Options,
     absolute_folder,
     checked_tokenizer,
-    make_folder,
+    make_capture_folder,
     remove_stale_files,
 )
 from rounddiag.capture.snapshot import (
@@ -37,9 +40,6 @@ from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
     from typing_extensions import Self
 
     from rounddiag.findings import Diagnosis
@@ -354,7 +354,7 @@ class Recorder:
         self._parts = parts
         if self._process != os.getpid():
             self._process = os.getpid()
-            make_folder(self._options.folder)
+            make_capture_folder(self._options.folder)
             atexit.register(self._end)
         self._verdicts.start()  # at the exit, where it gets its job, no thread starts
         job = partial(save_step, tuple(parts), self._options, self._verdicts)

@@ -147,11 +147,7 @@ def _has_pillow() -> bool:
 
 
 def _encode_sample(
-    batch: Batch,
-    sample: int,
-    screenshots: Sequence[PatchScreenshot],
-    *,
-    is_exact: bool,
+    batch: Batch, sample: int, screenshots: Sequence[PatchScreenshot], *, is_exact: bool
 ) -> tuple[EncodedScreenshot, ...]:
     sizes = [shot.num_image_tokens for shot in screenshots]
     encode = partial(_encode, is_exact=is_exact)

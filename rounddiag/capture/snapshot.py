@@ -182,7 +182,7 @@ def _apply_weights(first: TrainerBatch, weights: Ragged) -> Ragged:
     return replace(rollout, values=values)
 
 
-PART = "step_part"  # the sample column with the number of the batch
+_PART = "step_part"  # the sample column with the number of the batch
 
 
 def same_samples(a: TrainerBatch, b: TrainerBatch) -> bool:
@@ -232,7 +232,7 @@ def _join_batches(
     return replace(
         first,
         fields={k: _join_rows([b.fields[k] for b in batches]) for k in shared},
-        columns={**_join_columns(batches, sizes), PART: part},
+        columns={**_join_columns(batches, sizes), _PART: part},
         info={key: value for batch in batches for key, value in batch.info.items()},
         round_records=_join_lists([b.round_records for b in batches], sizes),
         rollout_ids=_all_or_none([b.rollout_ids for b in batches]),

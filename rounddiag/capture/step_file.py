@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.capture.facts import installed_versions, sampling_settings
 from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
@@ -22,6 +25,7 @@ from rounddiag.capture.sampling import (
 )
 from rounddiag.capture.snapshot import Snapshot, join_parts
 from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
+from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
@@ -32,14 +36,6 @@ from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.capture.verdict_worker import VerdictWorker
-
 
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
 _LONG_TEXT = 100  # characters; longer texts are kept for samples with screenshots only

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.core.columns import first_unequal
 from rounddiag.core.divergence import beyond
 from rounddiag.core.sums import diffs
@@ -21,13 +22,12 @@ from rounddiag.errors import RounddiagError
 from rounddiag.loaders.parquet import load_parquet
 
 if TYPE_CHECKING:
-    from rounddiag.batch import Batch
     from rounddiag.findings.verdict import Verdict
 
 _NICE = 5
 
 
-def main() -> None:
+def _main() -> None:
     """Answer the request on standard input with one JSON object."""
     os.nice(_NICE)
     request = json.load(sys.stdin)

@@ -33,12 +33,9 @@ class Writer:
 
     Attributes
     ----------
-    errors : int
-        Number of errors so far, of jobs and inside `guard`.
-    first_error : str
-        The message of the first of them; "" without one.
-    num_done : int
-        Number of jobs that ran without an error.
+    errors: Number of errors so far, of jobs and inside `guard`.
+    first_error: The message of the first of them; "" without one.
+    num_done: Number of jobs that ran without an error.
     """
 
     def __init__(self, done: str = "saved", *, keeps_newest: bool = False) -> None:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as entry
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
 import torch
+from torch import Tensor
 
-from rounddiag.batch import MissingError
+from rounddiag._typing import Array
+from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.html import table
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     import pandas as pd
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 
 Status: TypeAlias = Literal["passed", "failed", "not testable"]
-Kind: TypeAlias = Literal["bug", "update", "note"]
+_Kind: TypeAlias = Literal["bug", "update", "note"]
 # In display order, each with a sign, since colour alone is not enough.
 _SIGNS: dict[Status, str] = {
     "failed": "\N{BALLOT X}",
@@ -40,27 +36,19 @@ class Check:
 
     Attributes
     ----------
-    name : str
-        What must hold, in words.
-    status : {"passed", "failed", "not testable"}
-    detail : str
-        How many places break it and the first few of them, or what is missing; empty if
-        it holds. One line and safe to print, but not escaped for HTML.
-    field : str
-        The field that was checked, or the one that is missing.
-    samples : tuple of int
-        The samples that break it; empty if it concerns the whole batch.
-    kind : {"bug", "update", "note"}
-        What a failure means: a bug that counts in the verdict; log-probs that are sound
-        and an update that is not; or something worth knowing.
-    cause : str
-        The cause that a failure shows, a name of `rounddiag.findings.CAUSES`, or empty.
-    refutes : str
-        The cause that it rules out where it holds, or empty.
-    advice : str
-        What to do about a failure.
-    tokens : array of int or None
-        The tokens that break it, as indices of the flat fields, where they are known.
+    name: What must hold, in words.
+    detail: How many places break it and the first few of them, or what is missing;
+        empty if it holds. One line and safe to print, but not escaped for HTML.
+    field: The field that was checked, or the one that is missing.
+    samples: The samples that break it; empty if it concerns the whole batch.
+    kind: What a failure means: a bug that counts in the verdict; log-probs that are
+        sound and an update that is not; or something worth knowing.
+    cause: The cause that a failure shows, a name of `rounddiag.findings.CAUSES`, or
+        empty.
+    refutes: The cause that it rules out where it holds, or empty.
+    advice: What to do about a failure.
+    tokens: The tokens that break it, as indices of the flat fields, where they are
+        known.
     """
 
     name: str
@@ -68,7 +56,7 @@ class Check:
     detail: str = ""
     field: str
     samples: tuple[int, ...] = entry(default=(), repr=False)
-    kind: Kind = entry(default="note", repr=False)
+    kind: _Kind = entry(default="note", repr=False)
     cause: str = entry(default="", repr=False)
     refutes: str = entry(default="", repr=False)
     advice: str = entry(default="", repr=False)
@@ -78,10 +66,6 @@ class Check:
 @dataclass(frozen=True, repr=False)
 class Checks(Sequence[Check]):
     """The checks of one batch, in a fixed order.
-
-    Attributes
-    ----------
-    checks : tuple of Check
 
     Examples
     --------
@@ -204,7 +188,7 @@ class Contract:
     name: str
     field: str
     find: Callable[[Batch], Fault | None]
-    kind: Kind = "note"
+    kind: _Kind = "note"
     cause: str = ""
     refutes: str = ""
     advice: str = ""

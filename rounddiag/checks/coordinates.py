@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.checks.images import screenshots
 from rounddiag.checks.tokens import decode_ids
+from rounddiag.core.columns import span_texts
 from rounddiag.errors import RounddiagError
 from rounddiag.vision import PatchScreenshot, parse_action
 from rounddiag.wording import pluralize
@@ -51,10 +54,11 @@ class _Click(NamedTuple):
 
 
 def _wrong_frame(batch: Batch) -> Fault | None:
-    batch.require_ids()
     require_tokens(batch)
-    if batch.tokenizer is None:
-        raise UntestableError(field="tokenizer")
+    if batch.pieces is None:
+        batch.require_ids()
+        if batch.tokenizer is None:
+            raise UntestableError(field="tokenizer")
     clicks = [*_clicks(batch, screenshots(batch))]
     if not clicks:
         raise UntestableError(
@@ -130,23 +134,44 @@ def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[
         max(start, stop - _TOKENS)
         for start, stop in zip(rounds.start[::every].tolist(), stops, strict=True)
     ]
-    ids = batch.require_ids().cpu().numpy()
-    parts = [ids[a:b] for a, b in zip(starts, stops, strict=True)]
-    limits = np.cumsum([0, *map(len, parts)]).tolist()
-    flat = np.concatenate(parts).tolist()
-    texts = decode_ids(flat, batch.tokenizer, starts=limits, visible=False)
+    texts = _texts(batch, starts, stops)
+    recorded = _recorded(batch)
     places = zip(
         rounds.sample[::every].tolist(), rounds.round[::every].tolist(), strict=True
     )
     sizes: dict[tuple[int, Coordinates], Size | None] = {}
-    for number, (sample, index) in enumerate(places):
-        action = parse_action("".join(texts[limits[number] : limits[number + 1]]))
+    for text, (sample, index) in zip(texts, places, strict=True):
+        action = parse_action(text)
+        if action.point is None:
+            action = parse_action(recorded.get((sample, index), ""))
         if action.point is not None and action.coordinates is not None:
             frame = action.coordinates
             if (sample, frame) not in sizes:
                 sizes[sample, frame] = _size(pictures[sample], frame)
             size = sizes[sample, frame]
             yield _Click(sample, index, *action.point, frame, size)
+
+
+def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
+    """Return the texts of stretches of the flat fields, without special tokens."""
+    limits = np.cumsum([0, *map(sub, stops, starts)])
+    if batch.pieces is not None:
+        found = span_texts(batch, np.array(starts), np.diff(limits))
+        return ["".join(pieces) for pieces in found]
+    ids = batch.require_ids().cpu().numpy()
+    parts = [ids[a:b] for a, b in zip(starts, stops, strict=True)]
+    flat = np.concatenate(parts).tolist()
+    texts = decode_ids(flat, batch.tokenizer, starts=limits.tolist(), visible=False)
+    return ["".join(texts[a:b]) for a, b in pairwise(limits.tolist())]
+
+
+def _recorded(batch: Batch) -> dict[tuple[int, int], str]:
+    """Return the actions that the file recorded, by sample and round."""
+    names = ("sample", "round", "action")
+    if not {*names} <= batch.round_columns.keys():
+        return {}
+    rows = zip(*(batch.round_columns[name].tolist() for name in names), strict=True)
+    return {(sample, index): text for sample, index, text in rows if text}
 
 
 def _size(shots: Sequence[Screenshot], frame: Coordinates) -> Size | None:

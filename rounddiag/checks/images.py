@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -20,7 +24,7 @@ from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.errors import LoadError
-from rounddiag.vision import PatchScreenshot
+from rounddiag.vision import PatchScreenshot, Screenshot
 from rounddiag.vision.image_tokens import (
     IMAGE_PAD,
     VISION_TOKENS,
@@ -30,14 +34,6 @@ from rounddiag.vision.image_tokens import (
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
-
     Block = tuple[int, int]
 
 
@@ -189,12 +185,12 @@ NOT_WRITTEN = Contract(
 EXACT = Contract("some screenshots are as the model saw them", "images", _lacks_exact)
 
 
-Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
+_Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
 
 _MERGE = 2  # patches a side that share one image token
 
 
-def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
+def rope_positions(length: int, pictures: Sequence[_Picture]) -> Tensor:
     """Return the M-RoPE position ids of a text with pictures, as in Qwen2.5-VL.
 
     Text is numbered equally in all three rows. An image block has the frame, row and
@@ -280,7 +276,7 @@ def _row_starts(ids: Tensor, num_rows: int) -> list[int]:
     return zeros if 1 < len(zeros) == num_rows else [0]
 
 
-def _pictures(batch: Batch) -> list[list[Picture] | None]:
+def _pictures(batch: Batch) -> list[list[_Picture] | None]:
     """Return the pictures of each sample; None if tokens and grids do not fit."""
     if batch.images is None or not any(batch.images):
         return [[]] * batch.num_samples
@@ -292,7 +288,7 @@ def _pictures(batch: Batch) -> list[list[Picture] | None]:
 
 def _pictures_with_grids(
     shots: Sequence[Screenshot], blocks: Sequence[Block]
-) -> list[Picture] | None:
+) -> list[_Picture] | None:
     patches = [shot for shot in shots if isinstance(shot, PatchScreenshot)]
     sizes = [shot.num_image_tokens for shot in patches]
     if len(patches) < len(shots) or sizes != [length for _, length in blocks]:
@@ -302,7 +298,7 @@ def _pictures_with_grids(
 
 
 def _difference(
-    ids: Tensor, limits: list[int], pictures: list[Picture], before: int
+    ids: Tensor, limits: list[int], pictures: list[_Picture], before: int
 ) -> str:
     """Describe the first position that differs; empty if none does.
 

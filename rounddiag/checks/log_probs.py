@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -20,17 +23,8 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.core.scores import pair_of
+from rounddiag.schema import Pair
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.schema import Pair
-
 
 # Below this, in nats, an engine is uncertain of the token.
 _UNSURE = -1.0

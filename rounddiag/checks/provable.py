@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rounddiag.checks.contracts import Contract, UntestableError
+from rounddiag.batch import Batch
+from rounddiag.checks.contracts import Contract, Fault, UntestableError
 from rounddiag.wording import join_names
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-    from rounddiag.checks.contracts import Fault
-
 
 PROMPTS = "prompt_ids"  # of `round_columns`: what the sampler read before a round
 

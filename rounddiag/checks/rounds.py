@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -20,15 +22,8 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
+from rounddiag.segmentation import Rounds
 from rounddiag.text.chat_template import HEADER, TURN_ENDS
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.segmentation import Rounds
-
 
 _MAX_HOLE = 3  # tokens: rejected ones are rarely neighbours
 

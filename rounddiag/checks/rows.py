@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import partial
 from hashlib import blake2b
-from math import log
+from math import comb, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _PROBES = 16
 _BLOCK = 1 << 16  # rows at a time
 _HASH_BYTES = 16
-# Equal rows are copies if at most this many are expected by chance: models repeat
-# short, certain answers, and equal tokens can get equal log-probs.
+# Equal rows are copies if at most this many such sets are expected by chance: models
+# repeat short, certain answers, and equal tokens can get equal log-probs.
 _BY_CHANCE = 0.01
 # A total log-prob below this, in nats, is never sampled twice.
 _NEVER_TWICE = -20.0
@@ -79,9 +79,7 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     is_named = {row for rows in copies for row in rows}
     others = [rows for rows in equal if not {*rows} & is_named]
     limit = (lambda _: _NEVER_TWICE) if sure else _least_log_prob(batch)
-    copies += [
-        rows for rows in others if not _log_prob(batch, rows[0]) > limit(rows[0])
-    ]
+    copies += [rows for rows in others if not _log_prob(batch, rows[0]) > limit(rows)]
     return sorted(copies)
 
 
@@ -112,14 +110,17 @@ def _names(batch: Batch) -> list[tuple[str, ...] | None]:
     return [tuple(map(str, row)) for row in zip(*columns.values(), strict=True)]
 
 
-def _least_log_prob(batch: Batch) -> Callable[[int], float]:
-    """Return the total log-prob above which a row may be equal by chance."""
+def _least_log_prob(batch: Batch) -> Callable[[list[int]], float]:
+    """Return the total log-prob above which rows may be equal by chance.
+
+    Of the sets of so many rows of one prompt, a part is expected to repeat its first.
+    """
     prompts = [*map(_prompt_hashes(batch), range(len(batch)))]
     times = Counter(prompts)
 
-    def limit(row: int) -> float:
-        count = times[prompts[row]]
-        return log(_BY_CHANCE / (count * (count - 1) / 2))
+    def limit(rows: list[int]) -> float:
+        sets = comb(times[prompts[rows[0]]], len(rows))
+        return log(_BY_CHANCE / sets) / (len(rows) - 1)
 
     return limit
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rounddiag.batch import Batch
 from rounddiag.checks import (
     coordinates,
     images,
@@ -17,10 +17,6 @@ from rounddiag.checks import (
 )
 from rounddiag.checks.contracts import Checks
 from rounddiag.core.scores import select_scores
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-
 
 # They need no tokenizer beyond the one that is present, and search no prompts.
 _FAST = (
@@ -86,15 +82,6 @@ def check(
         Run only the fast checks, as `rounddiag.load` does for every file.
     a, b : str
         The scores whose log-probs are checked against each other.
-
-    Returns
-    -------
-    Checks
-
-    Raises
-    ------
-    BatchError
-        If it is not a Batch, for example a path, or has no such score.
 
     Examples
     --------

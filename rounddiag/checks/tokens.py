@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
+    TokenPlace,
     UntestableError,
     fault_in,
     locate_token,
     require_tokens,
 )
-from rounddiag.segmentation import find_rounds
+from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.tokenizers import resolve_tokenizer
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.checks.contracts import TokenPlace
-    from rounddiag.segmentation import Rounds
 
 
 def decode_ids(

@@ -93,7 +93,7 @@ def _all_zero(batch: Batch) -> Fault | None:
             why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
             " `rewards` would say whether that is right",
         )
-    rewards = batch.rewards.cpu().numpy()
+    rewards = batch.rewards.double().cpu().numpy()
     groups = np.array(batch.group_ids or [""] * batch.num_samples)
     differing = [
         name
@@ -205,8 +205,11 @@ def _resumed(batch: Batch) -> Fault | None:
     begin, last = rounds.start[later], stop[:-1][later[1:]] - 1
     before = num_ends[last] - torch.isin(stored[last], wanted).long()
     resumes = num_ends[begin - 1] == before
-    holes = find_holes(batch)
-    resumes &= ~torch.isin(begin - 1, holes)
+    is_hole = resumes & torch.isin(begin - 1, find_holes(batch))
+    resumes &= ~is_hole
+    if is_hole.any() and resumes.any():
+        why = "the mask has holes, of which a round that goes on may be one"
+        raise UntestableError(field="response_mask", why=why)
     return fault_at(batch, begin[resumes], "at which a round goes on with an open turn")
 
 

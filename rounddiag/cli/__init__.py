@@ -259,9 +259,7 @@ def _check(options: argparse.Namespace) -> int:
         from rounddiag.cli.watch import judge_steps
 
         steps = run.steps if options.all else run.steps[-options.last :]
-        return judge_steps(
-            run, steps, options.fail_on, as_json=options.json, write=print_text
-        )
+        return judge_steps(run, steps, options.fail_on, as_json=options.json)
     with announced(f"judging {file} ..."):
         if run is None:
             batch = _load(options)
@@ -342,7 +340,6 @@ def _watch(options: argparse.Namespace) -> int:
         once=options.once,
         every=options.every,
         as_json=options.json,
-        write=print_text,
     )
 
 
@@ -412,20 +409,20 @@ def _checkpoint(text: str) -> tuple[str, str]:
 
 
 def _prove(options: argparse.Namespace) -> int:
-    from rounddiag.cli.prove import run_prove
+    from rounddiag.cli.prove import proof_json
+    from rounddiag.proof import prove
 
-    text = run_prove(
+    proof = prove(
         _load(options),
-        str(options.file),
         options.model,
         hypotheses=options.hypotheses,
         checkpoints=dict(options.checkpoint),
         adapters=dict(options.adapter),
         budget_s=options.budget,
-        as_json=options.json,
-        output=options.output,
     )
-    print_text(text)
+    if options.output is not None:
+        proof.save(options.output)
+    print_text(proof_json(proof, str(options.file)) if options.json else repr(proof))
     return 0
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from rounddiag.batch import Batch
 from rounddiag.checks import Checks
 from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
-from rounddiag.cli.terminal import to_json
+from rounddiag.cli.terminal import json_line
 from rounddiag.findings import Diagnosis, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.wording import printable
@@ -70,7 +70,7 @@ def run_check(
             **_facts(diagnosis, checks),
             "proof": proof and {name: getattr(proof, name) for name in _PROOF},
         }
-        return to_json(facts), failed
+        return json_line(facts), failed
     result = (
         f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
         f"{fail_on} or worse fails, and so does a wrong update"

@@ -9,7 +9,6 @@ from rounddiag.errors import RounddiagError
 from rounddiag.wording import join_names
 
 _SECTION = re.compile(r"^## (\S+)\n\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-_FIRST_SENTENCE = re.compile(r"(?:[^.]|\.(?=\S))*")
 
 
 def read_recipes() -> dict[str, str]:
@@ -44,5 +43,4 @@ def describe_recipe(name: str | None) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    found = _FIRST_SENTENCE.match(text.replace("*", ""))
-    return found[0].partition(":")[0].partition(". ")[0] if found else ""
+    return re.split(r":|\.\s|\.$", text.replace("*", ""), maxsplit=1)[0]

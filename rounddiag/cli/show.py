@@ -15,7 +15,7 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
-from rounddiag.cli.terminal import to_json
+from rounddiag.cli.terminal import json_line
 from rounddiag.core import token_frame
 from rounddiag.core.scores import has_pair
 from rounddiag.vision import parse_actions
@@ -51,7 +51,7 @@ def show_place(batch: Batch, address: str, *, as_json: bool) -> str:
     place = str(Address.of(batch, sample, index, token))
     if as_json:
         found = {"address": place, "sample": sample, "rounds": rounds}
-        return to_json(found)
+        return json_line(found)
     head = f"{place} (sample {sample}, {pluralize(len(rounds), 'round')})"
     return "\n\n".join([head, *(_as_text(one, token) for one in rounds)])
 

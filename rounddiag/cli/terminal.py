@@ -74,7 +74,7 @@ def _wrap(line: str, width: int) -> list[str]:
     return wrap(line[start:], width, initial_indent=kept, subsequent_indent=indent)
 
 
-def to_json(facts: object) -> str:
+def json_line(facts: object) -> str:
     """Write one line of JSON; NaN and infinities, which it lacks, are null."""
     return json.dumps(_plain(facts), allow_nan=False)
 

@@ -10,14 +10,14 @@ step that cannot be read. `rounddiag check FOLDER --last 5` prints the same line
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from rounddiag.cli.summary import silence_failed_steps
-from rounddiag.cli.terminal import to_json
+from rounddiag.cli.terminal import json_line, print_text
 from rounddiag.errors import LoadError
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.runs import Run, open_run
@@ -32,7 +32,6 @@ def watch_run(
     once: bool,
     every: float,
     as_json: bool,
-    write: Callable[[str], None],
 ) -> int:
     """Judge each step that there is and that comes; return the exit code.
 
@@ -40,10 +39,10 @@ def watch_run(
     """
     if once:
         run = open_run(path)
-        return judge_steps(run, run.steps, fail_on, as_json=as_json, write=write)
-    run = _wait_for_run(path, every, write)
+        return judge_steps(run, run.steps, fail_on, as_json=as_json)
+    run = _wait_for_run(path, every)
     steps = chain(run.steps, run.watch(every=every))
-    return judge_steps(run, steps, fail_on, as_json=as_json, write=write, every=every)
+    return judge_steps(run, steps, fail_on, as_json=as_json, every=every)
 
 
 def judge_steps(
@@ -52,7 +51,6 @@ def judge_steps(
     fail_on: Verdict,
     *,
     as_json: bool,
-    write: Callable[[str], None],
     every: float | None = None,
 ) -> int:
     """Write a line for each step and each event; return the exit code for all.
@@ -71,13 +69,13 @@ def judge_steps(
             run.refresh()
             row = _judge_step(run, [*seen], fail_on)
         codes.add(CANNOT_READ if "error" in row else int(row["failed"]))
-        write(to_json(row) if as_json else _describe(row))
+        print_text(json_line(row) if as_json else _describe(row))
         if FAILED in codes and every is not None:
             break
     return FAILED if FAILED in codes else max(codes)
 
 
-def _wait_for_run(path: str, every: float, write: Callable[[str], None]) -> Run:
+def _wait_for_run(path: str, every: float) -> Run:
     """Open a run once its folder has a step."""
     is_told = False
     while True:
@@ -87,7 +85,7 @@ def _wait_for_run(path: str, every: float, write: Callable[[str], None]) -> Run:
             if not (Path(path).is_dir() and not any(Path(path).glob("*.*"))):
                 raise
         if not is_told:
-            write(f"waiting for the first step in {path}")
+            print_text(f"waiting for the first step in {path}")
             is_told = True
         time.sleep(every)
 

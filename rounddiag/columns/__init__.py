@@ -10,6 +10,6 @@
 """
 
 from rounddiag.columns.catalogue import Catalogue, register_column
-from rounddiag.columns.column import Column, Kind, Scope, Source
+from rounddiag.columns.column import Column, ColumnSource, Kind, Scope
 
-__all__ = ["Catalogue", "Column", "Kind", "Scope", "Source", "register_column"]
+__all__ = ["Catalogue", "Column", "ColumnSource", "Kind", "Scope", "register_column"]

@@ -12,18 +12,18 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.columns.column import (
     Column,
+    ColumnSource,
     Kind,
     Scope,
-    Source,
     kind_of,
-    plain_values,
+    plain_array,
     scatter_with_missing,
 )
 from rounddiag.schema import TOKENS
 
 AnyBatch: TypeAlias = Any  # a Batch: the layer above
 # Returns the source of a column, None for a batch that lacks it, and reads nothing.
-Make: TypeAlias = Callable[[AnyBatch], "Source | None"]
+Make: TypeAlias = Callable[[AnyBatch], "ColumnSource | None"]
 _made: dict[str, tuple[Scope, Kind, Make]] = {}
 _KEYS = ("sample", "round")  # of `round_columns`
 
@@ -113,7 +113,7 @@ class Catalogue:
 
     def _by_round(self, name: str) -> Array:
         rows, places = self._rows_of_rounds
-        values = plain_values(self.batch.round_columns[name])[rows]
+        values = plain_array(self.batch.round_columns[name])[rows]
         return scatter_with_missing(values, places, len(self.owner))
 
     @cached_property
@@ -132,11 +132,11 @@ class Catalogue:
         return len(np.unique(self._rows_of_rounds[1]))
 
 
-def _texts(names: tuple[str, ...] | None) -> Source | None:
+def _texts(names: tuple[str, ...] | None) -> ColumnSource | None:
     return None if names is None else lambda: np.array(names, dtype=object)
 
 
-def _rewards(batch: AnyBatch) -> Source | None:
+def _rewards(batch: AnyBatch) -> ColumnSource | None:
     rewards = batch.rewards
     return None if rewards is None else lambda: rewards.double().cpu().numpy()
 
@@ -146,11 +146,11 @@ def _of_rounds(batch: AnyBatch, name: str) -> Array:
     return found
 
 
-def _num_rounds(batch: AnyBatch) -> Source:
+def _num_rounds(batch: AnyBatch) -> ColumnSource:
     return lambda: np.bincount(_of_rounds(batch, "sample"), minlength=len(batch))
 
 
-def _num_tokens(batch: AnyBatch) -> Source:
+def _num_tokens(batch: AnyBatch) -> ColumnSource:
     def read() -> Array:
         sample, num = (_of_rounds(batch, name) for name in ("sample", "num_tokens"))
         return np.bincount(sample, num, len(batch)).astype(np.int64)

@@ -21,7 +21,7 @@ Scope: TypeAlias = Literal["sample", "round", "token"]
 # A `name` is a number by which nothing is ordered, such as a rank.
 Kind: TypeAlias = Literal["number", "name", "text", "flag", "time"]
 # Reads one plain value per row; None, NaN and NaT are unknown, and only Column says so.
-Source: TypeAlias = Callable[[], Array]
+ColumnSource: TypeAlias = Callable[[], Array]
 
 _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
 _KINDS: dict[str, Kind] = {
@@ -40,13 +40,9 @@ class Column:
 
     Attributes
     ----------
-    name : str
-    scope : {"sample", "round", "token"}
-        What a row is.
-    source : callable
-        Reads the column when it is first asked for.
-    kind : {"number", "name", "text", "flag", "time"}
-        Numbers and times have an order.
+    scope: What a row is.
+    source: Reads the column when it is first asked for.
+    kind: Numbers and times have an order.
 
     Examples
     --------
@@ -61,13 +57,13 @@ class Column:
 
     name: str
     scope: Scope
-    source: Source
+    source: ColumnSource
     kind: Kind
 
     @classmethod
     def of(cls, name: str, scope: Scope, values: Array) -> Column:
         """Make a column of an array of any dtype, which is made plain when read."""
-        return cls(name, scope, lambda: plain_values(values), kind_of(name, values))
+        return cls(name, scope, lambda: plain_array(values), kind_of(name, values))
 
     @cached_property
     def filled(self) -> Array:
@@ -163,7 +159,7 @@ def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and value != value)  # noqa: PLR0124 NaN
 
 
-def plain_values(values: Array) -> Array:
+def plain_array(values: Array) -> Array:
     """Convert a column of a file for frames and figures: one plain value per row.
 
     Numbers of half or extended precision and of another byte order are converted.
@@ -171,9 +167,9 @@ def plain_values(values: Array) -> Array:
 
     Examples
     --------
-    >>> plain_values(np.array([1, 2], dtype=">i2")).dtype.isnative
+    >>> plain_array(np.array([1, 2], dtype=">i2")).dtype.isnative
     True
-    >>> plain_values(np.array([[1, 2], [3, 4]]))
+    >>> plain_array(np.array([[1, 2], [3, 4]]))
     array(['[1, 2]', '[3, 4]'], dtype=object)
     """
     kind, size = values.dtype.kind, values.dtype.itemsize

@@ -30,12 +30,12 @@ class Named(int):
         return type(self), (int(self), self.text)
 
 
-def value_text(value: object) -> str:
+def condition_value(value: object) -> str:
     """Write a value of a condition.
 
     Examples
     --------
-    >>> value_text(0.123456), value_text(3)
+    >>> condition_value(0.123456), condition_value(3)
     ('0.1235', '3')
     """
     if isinstance(value, Named):
@@ -64,15 +64,15 @@ def phrase(name: str, relation: str, value: object) -> str:
     >>> phrase("rank", "=", 3), phrase("round", ">=", 5)
     ('on rank 3', 'from round 5 on')
     """
-    text = value_text(value)
+    text = condition_value(value)
     if isinstance(value, Named) and name != "token_id":
         return value.text
     if name in _PHRASES:
         return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
     if isinstance(value, tuple):
-        first = ", ".join(map(value_text, value[:-1]))
-        listed = f"{first} or {value_text(value[-1])}"
+        first = ", ".join(map(condition_value, value[:-1]))
+        listed = f"{first} or {condition_value(value[-1])}"
         return f"{'on' if is_identifier(name) else 'with'} {plain} {listed}"
     if isinstance(value, bool):
         return plain if value else f"not {plain}"

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from rounddiag._typing import Array
 from rounddiag.columns.column import Column
-from rounddiag.columns.phrases import value_text
+from rounddiag.columns.phrases import condition_value
 
 Relation: TypeAlias = Literal["=", ">=", "<=", "in"]
 # Columns in the order in which a sentence says them; others are between the two parts.
@@ -40,7 +40,7 @@ class Condition:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.column} {self.relation} {value_text(self.value)}"
+        return f"{self.column} {self.relation} {condition_value(self.value)}"
 
 
 def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:

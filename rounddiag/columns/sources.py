@@ -58,12 +58,12 @@ def array_tensor(array: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.require(array, dtype, "W"))
 
 
-def list_array(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+def _list_array(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     """Return a list of numbers as an array, None as NaN; None for other lists.
 
     Examples
     --------
-    >>> list_array([1, None]), list_array(["a"])
+    >>> _list_array([1, None]), _list_array(["a"])
     (array([ 1., nan]), None)
     """
     try:
@@ -95,7 +95,7 @@ def row_tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 def _row_tensor(value: Any, index: int) -> Tensor:  # noqa: ANN401 what should be a row
-    array = list_array(value) if isinstance(value, list | tuple) else value
+    array = _list_array(value) if isinstance(value, list | tuple) else value
     if isinstance(array, torch.Tensor):
         return array.detach()
     if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":

@@ -8,13 +8,14 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import Column, Source, register_column
+from rounddiag.columns import Column, ColumnSource, register_column
 from rounddiag.core.sums import (
     Totals,
     as_numpy,
@@ -264,8 +265,9 @@ def positions(batch: Batch) -> Array:
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Copy a tensor to the host as an array."""
-    array: Array = values.cpu().numpy()
+    """Copy a tensor to the host as an array; bfloat16, not in numpy, as float32."""
+    is_bfloat16 = values.dtype == torch.bfloat16
+    array: Array = (values.float() if is_bfloat16 else values).cpu().numpy()
     return array
 
 
@@ -275,7 +277,7 @@ def _importance_weights(batch: Batch) -> Array:
     return weights
 
 
-def _pack(name: str, batch: Batch) -> Source | None:
+def _pack(name: str, batch: Batch) -> ColumnSource | None:
     values, dtype = getattr(batch, _FIELDS[name]), schema.TOKENS[name].dtype
     if values is None:
         return None
@@ -288,25 +290,25 @@ def _engine_of(batch: Batch) -> Tensor | None:
     return batch.old_log_probs if rollout is None else rollout
 
 
-def _surprise(batch: Batch) -> Source | None:
+def _surprise(batch: Batch) -> ColumnSource | None:
     values = _engine_of(batch)
     if values is None:
         return None
     return lambda: -pack_tokens(batch, values).astype(np.float32, copy=False)
 
 
-def _round_length(batch: Batch) -> Source:
+def _round_length(batch: Batch) -> ColumnSource:
     return lambda: to_numpy(batch.rounds.num_tokens).astype(np.float32)
 
 
-def _of_round(name: str, batch: Batch) -> Source | None:
+def _of_round(name: str, batch: Batch) -> ColumnSource | None:
     columns = batch.columns.rounds
     known = (columns[one] for one in _OF_ROUNDS[name] if one in columns)
     column = next((one for one in known if one.kind == "number"), None)
     return None if column is None else lambda: column.filled.astype(np.float32)
 
 
-def _roles(batch: Batch) -> Source | None:
+def _roles(batch: Batch) -> ColumnSource | None:
     if batch.lacks(*_NEEDS["role"]):
         return None
     return lambda: np.asarray(token_roles(batch), dtype=object)
@@ -314,7 +316,7 @@ def _roles(batch: Batch) -> Source | None:
 
 def _read_if_there(
     name: str, read: Callable[[Batch], Array], batch: Batch
-) -> Source | None:
+) -> ColumnSource | None:
     return None if batch.lacks(*_NEEDS.get(name, ())) else partial(read, batch)
 
 

@@ -170,11 +170,8 @@ def sample_frame(
 
     Parameters
     ----------
-    batch : Batch
-    columns : sequence of str
-        More columns: `first_unequal`, the position in the response of the first token
-        whose log-probs differ at all, NaN if none does.
-    a, b : as everywhere, see `help(rounddiag)`
+    batch, columns, a, b
+        As of `round_frame`.
 
     Examples
     --------

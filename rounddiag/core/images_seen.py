@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.columns import Source, register_column
+from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.columns import to_numpy
 from rounddiag.vision import Screenshot
 
@@ -106,7 +106,7 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]
 
 
-def _before_rounds(batch: Batch) -> Source | None:
+def _before_rounds(batch: Batch) -> ColumnSource | None:
     """Count the images before the first token of each round."""
     rounds = batch.rounds
     start = to_numpy(rounds.start - batch.offsets[rounds.sample])

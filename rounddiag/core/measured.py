@@ -46,7 +46,7 @@ from rounddiag.schema.tables import AGGREGATE_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
+_AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _ALWAYS = (*TOKENS.keys, "diff")  # in every token frame of a batch
 # What was computed of each batch. It never refers to the batch itself.
 _computed: WeakKeyDictionary[Batch, dict[Any, Any]] = WeakKeyDictionary()
@@ -58,10 +58,9 @@ class Measured:
 
     Attributes
     ----------
-    data : Batch or DataFrame
-        A batch whose two log-probs are those of the pair, or the frame that was given.
-    pair : Pair
-        The scores that are compared.
+    data: A batch whose two log-probs are those of the pair, or the frame that was
+        given.
+    pair: The scores that are compared.
     """
 
     data: Batch | pd.DataFrame
@@ -130,13 +129,7 @@ class Measured:
 
     @property
     def diff(self) -> Array:
-        """The diff of every generated token, in nats.
-
-        Raises
-        ------
-        BatchError
-            If the batch lacks the log-probs of an engine.
-        """
+        """The diff of every generated token, in nats."""
         diff = self._rounds_and_diffs[1]
         if diff is None:
             raise MissingError(self.require_batch(), "old", "rollout")
@@ -209,7 +202,7 @@ class Measured:
         num = rounds["num_tokens"].to_numpy()
         unknown = ~np.isfinite(self._own_column(measure.source_column))
         rounds["num_nonfinite"] = run_sums(unknown, num).astype(np.int64)
-        return rounds.drop(columns=[*AGGREGATES], errors="ignore")
+        return rounds.drop(columns=[*_AGGREGATES], errors="ignore")
 
     def values(self, measure: TokenMetric) -> Array:
         """Return a metric of every token; NaN where it is not defined."""

@@ -32,12 +32,9 @@ class Totals:
 
     Attributes
     ----------
-    num_nonfinite : ndarray of int64, shape (num_rounds,)
-        Tokens left out because their diff is NaN or infinite.
-    abs_diff, diff, k3 : ndarray of float64, shape (num_rounds,)
-        Sums of |diff|, diff and k3, in nats.
-    max_abs_diff : ndarray of float64, shape (num_rounds,)
-        Largest |diff|; 0 where no token is left.
+    num_nonfinite: Tokens left out because their diff is NaN or infinite.
+    abs_diff, diff, k3: Sums of |diff|, diff and k3, in nats.
+    max_abs_diff: Largest |diff|; 0 where no token is left.
     """
 
     num_nonfinite: Array

@@ -197,12 +197,6 @@ def metrics(
         largest one (the lowest index on ties), or -1 if no mean is a number. A
         value that is not finite makes the means over it not finite.
 
-    Raises
-    ------
-    BatchError
-        If the arguments are neither a Batch nor three tensors of one shape, or the mask
-        has values other than 0 and 1.
-
     References
     ----------
     verl: `verl/utils/debug/metrics.py` (`calculate_debug_metrics`),
@@ -343,11 +337,6 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
         number: another mask, the engines exchanged, log-probabilities against
         probabilities, weight per sample against per token, rows missing. Equal means
         within 2e-5, relative; 5e-4 where verl's float32 cancels.
-
-    Raises
-    ------
-    BatchError
-        If `batch` is not a Batch.
 
     Examples
     --------

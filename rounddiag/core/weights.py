@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.columns import Source, register_column
+from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
@@ -174,7 +174,7 @@ def lacks_update() -> BatchError:
 
 
 def _register(correction: Correction) -> None:
-    def make(batch: Batch) -> Source | None:
+    def make(batch: Batch) -> ColumnSource | None:
         is_update = correction.weight == "update"
         if is_update and "current" not in batch.scores:
             return None

@@ -287,8 +287,7 @@ class TokenText:
 
     Attributes
     ----------
-    html : str
-        Self-contained, without a script; all text of the batch in it is escaped.
+    html: Self-contained, without a script; all text of the batch in it is escaped.
     """
 
     html: str = field(repr=False)

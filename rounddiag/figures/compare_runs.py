@@ -34,7 +34,7 @@ from rounddiag.runs.step_tables import average_steps, pair_rounds
 from rounddiag.schema import METRICS
 from rounddiag.wording import pluralize
 
-LAYERS = ("difference", "heatmap")
+_LAYERS = ("difference", "heatmap")
 _TITLE = "Mismatch over training, compared"
 _TWO = 2
 _DIFFERENCE = 110  # height of the panel of differences, in pixels
@@ -106,7 +106,7 @@ def compare_runs(
     """Draw the figure of two runs; see `plot_compare`."""
     summaries = [run.summary(metric=metric, a=a, b=b) for run in runs.values()]
     inputs = prepare(
-        summaries[0], a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
+        summaries[0], a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     pair = RunPair(
         names=[shorten_name(name) for name in runs],

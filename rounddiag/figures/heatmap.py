@@ -327,7 +327,7 @@ def _explanation(heat: Heat) -> list[str]:
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
     if heat.is_difference:
-        lines.append("magenta: more than in the first batch, green: less")
+        lines.append("violet: more than in the first batch, green: less")
     if not heat.grid.has_round.all():
         missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
         lines.append(f"▨ {missing}")

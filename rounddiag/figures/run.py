@@ -54,15 +54,13 @@ from rounddiag.runs.diagnosis import Event
 from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
-LAYERS = ("ci", "band", "marks", "events", "heatmap")
+_LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length", "legs")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
 _COLUMNS = (
     *("num_samples", "num_tokens", "num_nonfinite", "mean", "ci_low", "ci_high"),
 )
-# The ends of the healthy range of a metric, as fields of `findings.Range`.
-_RANGES = {"abs_diff": "usual", "k3": "kl", "prob_diff": "prob_diff"}
 _MAX_LINES = 8  # more lines cannot be told apart
 _PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
@@ -123,7 +121,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         What to draw below, of a run only: means over the samples of a step; the factors
         of the ratio that a trainer uses, as `rounddiag.legs` has them.
     kind : str, optional
-        A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
+        A key of `rounddiag.findings.REFERENCE`, whose usual |diff| is the band; that of
         the run when left out. A frame has no band without it, and another pair than
         `old` and `rollout` has none.
     layers : mapping, optional
@@ -131,13 +129,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         steps at which rounds change; `events`, of steps at which facts of the run
         change; `heatmap`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or a metric, round, panel, kind or layer is unknown.
-    LoadError
-        If no file has these scores.
 
     Notes
     -----
@@ -163,7 +154,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     rows, beside = _get_rows(run, metric, Pair(a, b), panels)
     legs = run.legs() if "legs" in panels and isinstance(run, Run) else None
     inputs = prepare(
-        rows, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
+        rows, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     metric, chosen, drawn = inputs.metric, inputs.theme, inputs.layers
     if rows.empty:
@@ -278,7 +269,7 @@ def _usual(
     run: Run | pd.DataFrame, metric: str, kind: str | None
 ) -> tuple[str, float] | None:
     """Return the usual range of the metric: its meaning and its end."""
-    if metric not in _RANGES:
+    if metric != "abs_diff":  # no other has published levels
         return None
     assumed = ""
     if kind is None:
@@ -287,7 +278,7 @@ def _usual(
         kind, is_stated = run.kind
         assumed = "" if is_stated else ", assumed"
     usual = named_range(kind)
-    return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
+    return f"{usual.meaning}{assumed}", usual.usual
 
 
 def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:

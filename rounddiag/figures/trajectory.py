@@ -37,7 +37,7 @@ from rounddiag.figures._parts.labels import (
     hover_text,
     wrap,
 )
-from rounddiag.schema import DIFF, METRICS, POSITION, ROUND, TOKENS, Column, Pair
+from rounddiag.schema import DIFF, METRICS, POSITION, ROUND, TOKENS, ColumnSchema, Pair
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
@@ -115,7 +115,7 @@ class TokenScene:
         return values
 
     @property
-    def column(self) -> Column:
+    def column(self) -> ColumnSchema:
         """What the upper panel shows, of one token."""
         source = METRICS[self.metric].source_column
         return (

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
+from rounddiag._typing import Array
 
 _BINS = 24  # of `mean_by_bin`
 _MOST_SORTED = 50_000  # values that give the edges of bins

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rounddiag.findings.situation import Situation
-
-# More candidates are no help. The goal of the benches counts eight.
-MAX_CANDIDATES = 8
-# Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
-_ROUNDING = 0.25
-# A mismatch in which no place was found may be of all tokens, or of some in each sample
-# that no column describes.
-_NO_PLACE = frozenset({"all", "own"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +38,6 @@ class Cause:
     def density(self) -> float:
         """Incidents for each kind of place that it can have."""
         return self.incidents / max(len(self.one_of or self.scopes), 1)
-
-    def needs(self, found: Situation) -> bool:
-        """Return whether it is possible there. It can only remove the cause."""
-        has_no_image = self.with_images and found.has_images is False
-        is_far = self.is_rounding and found.mean_abs_diff > _ROUNDING
-        if has_no_image or is_far or not self.scopes:
-            return False
-        if not found.scopes:
-            return bool(self.scopes & _NO_PLACE)
-        if found.is_everywhere and "all" in self.scopes:
-            return True
-        is_whole = self.is_partial and found.is_throughout
-        at_other_end = self.at_start is not None and found.at_start is not self.at_start
-        if is_whole or (at_other_end and found.at_start is not None):
-            return False
-        has_one = not self.one_of or bool(self.one_of & found.scopes)
-        return has_one and found.scopes <= self.scopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,27 +346,6 @@ FORMULAS = frozenset({"temperature", "truncated_sampling", "logit_processor"})
 PROVABLE = frozenset(name for one in CAUSES.values() for name in one.hypotheses)
 # Where no cause is possible.
 NEXT_STEP = "Score two of these samples again with one engine changed at a time."
-
-
-def list_candidates(found: Situation) -> tuple[Candidate, ...]:
-    """Return the causes that are possible there, those with most incidents first.
-
-    Of more than eight, those with most incidents for each kind of place that they can
-    have. Causes of images come last if the file does not say whether there are any.
-    """
-    possible = [
-        name
-        for name, one in CAUSES.items()
-        if name not in found.refuted and one.needs(found)
-    ]
-
-    def is_unknown(name: str) -> bool:
-        return CAUSES[name].with_images and found.has_images is None
-
-    possible.sort(key=lambda name: (is_unknown(name), -CAUSES[name].density))
-    kept = possible[:MAX_CANDIDATES]
-    kept.sort(key=lambda name: (is_unknown(name), -CAUSES[name].incidents))
-    return name_candidates(kept)
 
 
 def name_candidates(names: Iterable[str]) -> tuple[Candidate, ...]:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.columns import Column
+from rounddiag._typing import Array
+from rounddiag.columns import Column, Scope
 from rounddiag.columns.phrases import Named, phrase
-from rounddiag.columns.predicates import Condition
+from rounddiag.columns.predicates import Condition, Relation
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
+from rounddiag.findings.view import View
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.columns import Scope
-    from rounddiag.columns.predicates import Relation
-    from rounddiag.findings.view import View
 
 # A column with more distinct values names nobody, and numbers are cut into this many.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
+from rounddiag._typing import Array
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.weights import token_weights
+from rounddiag.findings.finding import Finding
+from rounddiag.findings.view import View
 from rounddiag.schema import CORRECTIONS
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.findings.finding import Finding
-    from rounddiag.findings.view import View
 
 # The mask with most trainers as its source, and weights of whole samples.
 _MASK, _PRODUCT = CORRECTIONS["icepop"], CORRECTIONS["sequence_tis"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
+from os import PathLike
 from typing import (
-    TYPE_CHECKING,
     Any,
     Protocol,
     TypeVar,
@@ -16,8 +16,10 @@ from typing import (
 )
 
 import numpy as np
+import pandas as pd
 
-from rounddiag.checks import check
+from rounddiag.batch import Batch
+from rounddiag.checks import Checks, check
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
@@ -28,6 +30,7 @@ from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import find_kept, keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
+from rounddiag.findings.onset import Onset
 from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
     SHAPE,
@@ -43,20 +46,10 @@ from rounddiag.findings.sentence import (
     write_advice,
     write_headline,
 )
-from rounddiag.findings.verdict import Verdict, judge
+from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.checks import Checks
-    from rounddiag.findings.onset import Onset
-
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
 MAX_POSITIONS = 1_500_000
@@ -72,30 +65,21 @@ class Diagnosis(Sequence[Finding]):
     ----------
     verdict : {"identical", "healthy", "noisy", "stale", "suspicious", "broken", \
 "not_measurable"}
-    level : Level
-        Mean |diff| with its interval, KL, mean exp|diff|, probability difference,
+    level: Mean |diff| with its interval, KL, mean exp|diff|, probability difference,
         Pearson r.
-    kind : str
-        The kind of run whose range was used.
-    kind_is_assumed : bool
-        Whether neither the caller nor the batch's `meta` named the kind.
-    reference : Range
-    rest : Level
-        The level of what no finding explains.
-    findings : tuple of Finding
-    checks : Checks
-        The contracts of `rounddiag.check` that were looked at, and those that the file
-        does not allow to test.
-    reason : str
-        Why the mismatch cannot be measured; empty otherwise.
-    caveat : str
-        A warning about all numbers, such as that the rounds are unknown; empty if none.
-    mass : str
-        That the mean of exp(old - rollout) is above 1, where it must be 1; else empty.
-    equal_start : str
-        Where samples are bitwise equal up to a token and then differ; empty if none.
-    consequence : str
-        What the mismatch does to the update; empty without advantages.
+    kind: The kind of run whose range was used.
+    kind_is_assumed: Whether neither the caller nor the batch's `meta` named the kind.
+    rest: The level of what no finding explains.
+    checks: The contracts of `rounddiag.check` that were looked at, and those that the
+        file does not allow to test.
+    reason: Why the mismatch cannot be measured; empty otherwise.
+    caveat: A warning about all numbers, such as that the rounds are unknown; empty if
+        none.
+    mass: That the mean of exp(old - rollout) is above 1, where it must be 1; else
+        empty.
+    equal_start: Where samples are bitwise equal up to a token and then differ; empty if
+        none.
+    consequence: What the mismatch does to the update; empty without advantages.
     """
 
     verdict: Verdict
@@ -158,7 +142,7 @@ class Diagnosis(Sequence[Finding]):
         """
         if self.verdict in ("not_measurable", "identical"):
             return self.verdict
-        return judge(self.level, self.reference, self.findings, factor=factor)
+        return find_verdict(self.level, self.reference, self.findings, factor=factor)
 
     @property
     def updates(self) -> tuple[Finding, ...]:
@@ -298,13 +282,6 @@ def diagnose(
         with `kind`, `cause`, `share`, `where`, `shown`, `candidates` and `next_step`,
         the largest share first. Of a Run: a `RunDiagnosis`, a verdict per step.
 
-    Raises
-    ------
-    BatchError
-        If it is no Batch, or has no such score.
-    FrameError
-        If there is no such kind.
-
     Examples
     --------
     >>> import rounddiag as rd
@@ -338,7 +315,10 @@ def known_diagnosis(
     >>> known_diagnosis(batch) is found
     True
     """
-    return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)
+    found: Diagnosis | None = find_kept(
+        batch, (_kind_of_pair(a, b), a, b), healthy=None
+    )
+    return found
 
 
 def _kind_of_pair(a: str, b: str) -> str | None:
@@ -379,7 +359,7 @@ def _diagnose(
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
-    verdict = judge(level, view.usual, findings)
+    verdict = find_verdict(level, view.usual, findings)
     if level.num_samples == 1 and not any(one.is_bug for one in findings):
         mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
         reason = f"one sample cannot be compared with others; {mean}"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.columns import first_unequal, positions, to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
 # Uncertain tokens that a sample needs on either side. A certain token is 0 in both.
-MIN_TOKENS = 8
+_MIN_TOKENS = 8
 _SURE = -1e-3  # nats: 99.9 % likely
 # Share of uncertain tokens that may be equal after the first that is not.
 _MAX_AGAIN = 0.02
@@ -46,7 +42,7 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
         return np.bincount(sample[tokens], minlength=num)
 
     later = count(unsure & after)
-    found = (count(unsure & ~after) >= MIN_TOKENS) & (later >= MIN_TOKENS)
+    found = (count(unsure & ~after) >= _MIN_TOKENS) & (later >= _MIN_TOKENS)
     found &= count(unsure & after & equal) <= _MAX_AGAIN * later
     if found.sum() < max(1, _MIN_SHARE * np.isfinite(first).sum()):
         return ""

@@ -10,7 +10,6 @@ import numpy as np
 from rounddiag.findings.causes import (
     FORMULAS,
     NEXT_STEP,
-    list_candidates,
     name_candidates,
 )
 from rounddiag.findings.conditions import VERSIONS
@@ -22,7 +21,7 @@ from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
-from rounddiag.findings.situation import Situation
+from rounddiag.findings.situation import Situation, list_candidates
 from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.wording import pluralize
 
@@ -42,8 +41,14 @@ MIN_SLOPE, LARGE = 0.5, 5.0
 # Nats by which engines disagree on a token that one of them finds likely: martingale's
 # rule, found on a real run.
 FAR = 2.0
-# Zeros that another fact or reversal has explained are no fills.
-_OWN_ZEROS = frozenset({"mask_offset", "mask_too_wide", "swapped_rows"})
+# What is left of a fault, such as rows that are too short to be told, is no other one:
+# its zeros are no fills, and a few tokens of a swapped row fit with a lag.
+_LEFT_OF = {
+    "mask_offset": {"filled_log_probs"},
+    "mask_too_wide": {"filled_log_probs"},
+    "swapped_rows": {"filled_log_probs", "mask_too_wide"}
+    | {"shifted_log_probs", "retokenised"},
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,7 +94,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
         num = len(found)
-        while len(found) < MAX_FINDINGS and len(left):
+        while len(found) < MAX_FINDINGS and (not formulas or _is_most(left, view)):
             known = {one.evidence.cause for one in found}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
@@ -109,6 +114,12 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     if not any(one.share > 0 for one in found) and view.abs_diff.any():
         found += _level(view, refuted)
     return sorted(found, key=_order), left
+
+
+def _is_most(part: View, whole: View) -> bool:
+    """Return whether most samples are left: a formula holds in all of them."""
+    num, total = (int((one.num_per_sample > 0).sum()) for one in (part, whole))
+    return 2 * num > total
 
 
 def _confident(
@@ -184,6 +195,8 @@ def _best(
 
     What copies repeat must not count twice.
     """
+    if len(view) == 0:
+        return None
     found = [
         (detector.kind, one if one.cause else replace(one, cause=detector.name))
         for detector in DETECTORS.values()
@@ -195,7 +208,7 @@ def _best(
     def size(one: tuple[Shown, Evidence]) -> tuple[bool, float]:
         return not one[1].adds_mismatch, float(view.abs_diff[one[1].tokens].sum())
 
-    done = {*known, "filled_log_probs"} if known & _OWN_ZEROS else known
+    done = known.union(*(_LEFT_OF.get(name, ()) for name in known))
     found = [
         one
         for one in found

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.batch.address import Address
 from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import BatchError
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, Candidate
+from rounddiag.findings.view import View
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable, with_minus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.findings.causes import Candidate
-    from rounddiag.findings.view import View
-
 
 Kind: TypeAlias = Literal["fact", "reversal", "place", "level"]
 Severity: TypeAlias = Literal["bug", "update", "note"]
@@ -98,34 +92,20 @@ class Finding:
 
     Attributes
     ----------
-    kind : {"fact", "reversal", "place", "level"}
-        How it was found. A fact is decided by values, ids, masks or columns; a reversal
-        undoes a change, and the mismatch falls to the noise of this batch. A place is
-        where tokens differ more than equally likely ones; a level is of all tokens.
-    cause : str
-        What reproduces the numbers, of a fact or a reversal; else `unknown`.
-    share : float
-        The part of the sum of |diff| that it explains.
-    evidence : tuple of Measure
-    where : mapping of str to object
-        Onset, samples, rounds, roles and column values that it follows.
-    location : str
-        What differs, and where, as one clause of a sentence.
-    explanation : str
-    shown : str
-        How the cause was shown: "Undone with a lag of 1, 0.31 nat become 0.003."; empty
-        without a cause.
-    candidates : tuple of Candidate
-        Causes that are possible, those with most public incidents first.
-    p : float or None
-        Of a place: the probability of such a place by chance; None if it was not
-        tested.
-    next_step : str
-    severity : {"bug", "update", "note"}
-        An update has sound log-probs; training is at fault. A note is neither.
-    num_tokens : int
-    checkpoint, source : str
-        The model and the file that the batch names; empty if none.
+    kind: How it was found. A fact is decided by values, ids, masks or columns; a
+        reversal undoes a change, and the mismatch falls to the noise of this batch. A
+        place is where tokens differ more than equally likely ones; a level is of all
+        tokens.
+    cause: What reproduces the numbers, of a fact or a reversal; else `unknown`.
+    share: The part of the sum of |diff| that it explains.
+    where: Onset, samples, rounds, roles and column values that it follows.
+    location: What differs, and where, as one clause of a sentence.
+    shown: How the cause was shown: "Undone with a lag of 1, 0.31 nat become 0.003.";
+        empty without a cause.
+    candidates: Causes that are possible, those with most public incidents first.
+    p: Of a place: the probability of such a place by chance; None if it was not tested.
+    severity: An update has sound log-probs; training is at fault. A note is neither.
+    checkpoint, source: The model and the file that the batch names; empty if none.
     """
 
     kind: Kind

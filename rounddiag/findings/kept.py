@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.reference import REFERENCE
 from rounddiag.findings.registry import DETECTORS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag.batch import Batch
-    from rounddiag.findings.diagnosis import Diagnosis
-
 Key: TypeAlias = tuple[object, ...]
+Made = TypeVar("Made")  # a Diagnosis
 _NAME = "_diagnoses"  # `Batch.__getstate__` leaves it out
 _MOST = 8  # of one batch: pairs, kinds, healthy batches
 
 
 def keep_on(
-    batch: Batch, others: Key, make: Callable[[], Diagnosis], healthy: Batch | None
-) -> Diagnosis:
+    batch: Batch, others: Key, make: Callable[[], Made], healthy: Batch | None
+) -> Made:
     """Return the diagnosis that a batch has for a key, or make and keep it.
 
     It is an attribute: `replace` and pickle leave it out, and the garbage collector
     frees it with the batch, to which it refers.
     """
-    known = find_kept(batch, others, healthy)
+    known: Made | None = find_kept(batch, others, healthy)
     if known is not None:
         return known
     key = _key(batch, others, healthy)
@@ -43,9 +39,9 @@ def keep_on(
     return diagnosis
 
 
-def find_kept(batch: Batch, others: Key, healthy: Batch | None) -> Diagnosis | None:
+def find_kept(batch: Batch, others: Key, healthy: Batch | None) -> Any:  # noqa: ANN401 what `make` returned
     """Return the diagnosis that a batch has for a key, if it has one."""
-    kept: list[tuple[Key, Batch | None, Diagnosis]]
+    kept: list[tuple[Key, Batch | None, Any]]
     kept = batch.__dict__.get(_NAME, [])
     if not kept:
         return None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
 
+from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 # With fewer samples, an interval would say more than they do.
 MIN_SAMPLES = 5
@@ -24,22 +21,15 @@ class Level:
 
     Attributes
     ----------
-    mean_abs_diff : float
-        In nats, with its 95 % interval `low` to `high`: Student's t, clustered by
-        group, or by sample without two groups; NaN for fewer than five samples.
-    median_abs_diff : float
-        In nats.
-    kl : float
-        k3 estimate of KL(rollout | old): mean of exp(d) - 1 - d.
-    mult_prob_error : float
-        mean exp|d| (NeMo-RL's `token_mult_prob_error`).
-    prob_diff : float
-        mean |exp(o) - exp(r)|.
-    pearson : float
-        Correlation of the probabilities, NaN for fewer than two tokens.
-    num_tokens, num_samples : int
-    least_sample_mean : float
-        The lowest mean |diff| of a sample, in nats.
+    mean_abs_diff: In nats, with its 95 % interval `low` to `high`: Student's t,
+        clustered by group, or by sample without two groups; NaN for fewer than five
+        samples.
+    median_abs_diff: In nats.
+    kl: k3 estimate of KL(rollout | old): mean of exp(d) - 1 - d.
+    mult_prob_error: mean exp|d| (NeMo-RL's `token_mult_prob_error`).
+    prob_diff: mean |exp(o) - exp(r)|.
+    pearson: Correlation of the probabilities, NaN for fewer than two tokens.
+    least_sample_mean: The lowest mean |diff| of a sample, in nats.
     """
 
     mean_abs_diff: float

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.place import find_places
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -45,11 +47,18 @@ class Noise:
 
     Attributes
     ----------
-    sound: bool array. The tokens that the reversal leaves as they are.
+    unchanged: bool array. The tokens that the reversal leaves as they are.
     """
 
     view: View
-    sound: Array
+    unchanged: Array
+
+    @cached_property
+    def sound(self) -> Array:
+        """Tokens that are left as they are, without those of places: no noise."""
+        places = (one.tokens for one in find_places(self.view) if one.is_tested)
+        sound: Array = ~np.logical_or.reduce([~self.unchanged, *places])
+        return sound
 
     @property
     def is_measured(self) -> bool:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.place import find_places, usual_size
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.findings.place import Place, find_places, usual_size
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.view import View
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings.place import Place
 
 # The onset is the first round whose ratio to equally likely tokens is above that of
 # round 0 by this part of the whole rise, on a logarithmic scale: a cumulative effect
 # reaches its full size some rounds later.
-PART = 0.4
+_PART = 0.4
 _NUM_DRAWS = 400
 _SEED = 5
 
@@ -130,7 +126,7 @@ def _first_rounds(total: Array, usual: Array, latest: int) -> Array:
     ratio = _log_ratio(total, usual)
     late = _log_ratio(total[:, latest:].sum(1), usual[:, latest:].sum(1))
     rise = late - ratio[:, 0]
-    later = (ratio - ratio[:, :1] > PART * rise[:, None]) & (usual > 0)
+    later = (ratio - ratio[:, :1] > _PART * rise[:, None]) & (usual > 0)
     later[:, 0] = False
     first = np.where(later.any(axis=1), later.argmax(axis=1), latest)
     result: Array = np.clip(first, 1, latest)

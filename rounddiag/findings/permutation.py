@@ -465,7 +465,9 @@ class Chance:
             noise = rng.normal(0, np.sqrt(within), (draws, len(ratio)))
             return _best_split(effects[:, group] + noise)
 
-        if _Null(draw).is_below(_split_gain(ratio, member)):
+        # All batches of as many units have the same draws: few would set one level of
+        # their own for all of them.
+        if _Null(draw).is_below(_split_gain(ratio, member), is_fine=True):
             return True
         return None if num < _FEWEST else False
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import FrameError, nearest
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 # Noise follows the probability of a token. Mean |diff| in nats of tokens that are below
 # 0.5, between, and above 0.9 likely: vLLM in bf16 against transformers in float32, a

@@ -6,24 +6,20 @@ among which it was chosen, in the units of the scan statistic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
+from rounddiag._typing import Array
+from rounddiag.columns import Scope
 from rounddiag.columns.phrases import Named
+from rounddiag.columns.predicates import Relation
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.columns import Scope
-    from rounddiag.columns.predicates import Relation
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 LONGEST_PERIOD, MIN_PERIODS = 16, 4
 _MAX_BLOCK_ROWS = 1024
@@ -293,7 +289,7 @@ def _log_binom(num: int, chosen: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
+class _Turns:
     """Samples that differ each from a token of its own on."""
 
     chosen: Array
@@ -302,7 +298,7 @@ class Turns:
     log_likelihood_ratio: float
 
 
-def find_turns(sample: Array, before: Array, counts: SampleCounts) -> Turns | None:
+def find_turns(sample: Array, before: Array, counts: SampleCounts) -> _Turns | None:
     """Return the samples that turn, from the sample of each hit, in order.
 
     `before` is what is expected before each hit, in its sample; None if none turns.
@@ -336,7 +332,7 @@ def find_turns(sample: Array, before: Array, counts: SampleCounts) -> Turns | No
     cost += float(_log_binom(len(counts.there), np.array(len(chosen))))
     inside = float(h_after[starts].sum()), float((e_after[starts] / scale).sum())
     whole = float(scan(*inside, *counts.whole))  # type: ignore[arg-type]
-    return Turns(chosen, starts, cost, whole / counts.spread - cost)
+    return _Turns(chosen, starts, cost, whole / counts.spread - cost)
 
 
 def _own_starts(

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
-from rounddiag.findings.place import FACTOR_2
+from rounddiag.findings.place import FACTOR_2, Place
 from rounddiag.findings.verdict import BROKEN_KL
+from rounddiag.findings.view import View
 from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
-    from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
-    from rounddiag.findings.finding import Finding
-    from rounddiag.findings.place import Place
-    from rounddiag.findings.view import View
 
 # Fewer large diffs are no headline: the ratio is.
 _MIN_LARGE = 5

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.columns.predicates import Condition
+from rounddiag.findings.causes import CAUSES, Candidate, Cause, name_candidates
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass
 from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
-from rounddiag.findings.place import find_places, usual_size
+from rounddiag.findings.place import Place, find_places, usual_size
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
     BLOCK,
     EVERY_NTH,
     OWN_START,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from rounddiag._typing import Array
-    from rounddiag.columns.predicates import Condition
-    from rounddiag.findings.place import Place
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 _ROUNDS = frozenset({"round", "last_round", "images_seen"})
 _STEPS = {"decoding_step": "step", "since_image": "step", "context_length": "length"}
 _SAMPLES = frozenset({"some", "worker", "version", "cached", "nth", "pack"})
 _FEW = 8  # first and last tokens of a sample
+# More candidates are no help. The goal of the benches counts eight.
+_MAX_CANDIDATES = 8
+# Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
+_ROUNDING = 0.25
+# A mismatch in which no place was found may be of all tokens, or of some in each sample
+# that no column describes.
+_NO_PLACE = frozenset({"all", "own"})
 _NAMES = {
     "content": frozenset({"role", "token_id", "application"}),
     "last": frozenset({"last_tokens", "last_of_longest"}),
@@ -72,6 +75,23 @@ class Situation:
     has_images: bool | None
     mean_abs_diff: float
     refuted: frozenset[str] = frozenset()
+
+    def allows(self, cause: Cause) -> bool:
+        """Return whether a cause is possible there. It can only remove the cause."""
+        has_no_image = cause.with_images and self.has_images is False
+        is_far = cause.is_rounding and self.mean_abs_diff > _ROUNDING
+        if has_no_image or is_far or not cause.scopes:
+            return False
+        if not self.scopes:
+            return bool(cause.scopes & _NO_PLACE)
+        if self.is_everywhere and "all" in cause.scopes:
+            return True
+        is_whole = cause.is_partial and self.is_throughout
+        ends = (cause.at_start, self.at_start)
+        if is_whole or (None not in ends and ends[0] is not ends[1]):
+            return False
+        has_one = not cause.one_of or bool(cause.one_of & self.scopes)
+        return has_one and self.scopes <= cause.scopes
 
     @classmethod
     def of(
@@ -202,3 +222,24 @@ def _refuted(view: View) -> set[str]:
     if view.images is not None and (view.images <= 1).all():
         refuted.add("image_window")
     return refuted
+
+
+def list_candidates(found: Situation) -> tuple[Candidate, ...]:
+    """Return the causes that are possible there, those with most incidents first.
+
+    Of more than eight, those with most incidents for each kind of place that they can
+    have. Causes of images come last if the file does not say whether there are any.
+    """
+    possible = [
+        name
+        for name, one in CAUSES.items()
+        if name not in found.refuted and found.allows(one)
+    ]
+
+    def is_unknown(name: str) -> bool:
+        return CAUSES[name].with_images and found.has_images is None
+
+    possible.sort(key=lambda name: (is_unknown(name), -CAUSES[name].density))
+    kept = possible[:_MAX_CANDIDATES]
+    kept.sort(key=lambda name: (is_unknown(name), -CAUSES[name].incidents))
+    return name_candidates(kept)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy import special
 
-from rounddiag.columns.predicates import meets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.columns.predicates import Relation
-    from rounddiag.findings.conditions import ColumnOfTokens
-    from rounddiag.findings.view import View
+from rounddiag._typing import Array
+from rounddiag.columns.predicates import Relation, meets
+from rounddiag.findings.conditions import ColumnOfTokens
+from rounddiag.findings.view import View
 
 # Column, relation and code of a condition during the search.
 Part: TypeAlias = "tuple[int, Relation, int]"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rounddiag.findings.finding import Finding
-    from rounddiag.findings.level import Level
-    from rounddiag.findings.reference import Range
-
+from rounddiag.findings.finding import Finding
+from rounddiag.findings.level import Level
+from rounddiag.findings.reference import Range
 
 Verdict: TypeAlias = Literal[
     "identical",
@@ -81,7 +78,7 @@ def hold(previous: Verdict | None, now: Verdict, strict: Verdict) -> Verdict:
     )
 
 
-def judge(
+def find_verdict(
     level: Level, usual: Range, findings: Sequence[Finding], *, factor: float = 1.0
 ) -> Verdict:
     """Return the verdict on a batch whose mismatch is not zero everywhere.

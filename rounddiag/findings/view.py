@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import Measured
 from rounddiag.findings.bins import distinct
 from rounddiag.findings.reference import REFERENCE, Range
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
 # of each round are, and the diagnosis says so.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from torch import Tensor
 
 from rounddiag.columns.sources import Ragged, build_offsets
 from rounddiag.errors import LoadError
@@ -19,15 +21,8 @@ from rounddiag.loaders.parquet.columns import (
     to_tensor,
 )
 from rounddiag.loaders.parquet.reader import TableReader
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, require_unique_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import Tensor
-
-    from rounddiag.loaders.source import Source
-
 
 # Without list views, which may overlap: a few bytes could be any number of rows.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)

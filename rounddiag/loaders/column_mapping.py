@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.source import format_names
+from rounddiag.loaders.source import Source, format_names
 from rounddiag.loaders.tables import LazyFields, Table, as_table
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
-
 
 _REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
 FIELDS = (

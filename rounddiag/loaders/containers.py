@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.signatures import UnknownContent, read_kind
-from rounddiag.loaders.source import format_names
+from rounddiag.loaders.source import Source, Span, SpanReader, format_names
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
+    StoredJagged,
     contiguous,
     find_array,
     integers,
@@ -23,12 +25,6 @@ from rounddiag.loaders.stored import (
 )
 from rounddiag.loaders.tables import columns_from_records
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag.loaders.source import Source, Span, SpanReader
-    from rounddiag.loaders.stored import StoredJagged
 
 
 def open_container(source: Source) -> object:

@@ -13,7 +13,7 @@ package adds its own by an entry point of the group `rounddiag.formats`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
@@ -28,16 +29,11 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.signatures import JSON_LINES, UnknownContent
-from rounddiag.loaders.source import format_names
+from rounddiag.loaders.source import Source, format_names
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     import pandas as pd
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
 
 
 _TENSOR = "torch._utils._rebuild_tensor"

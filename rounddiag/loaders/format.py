@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.assembly.turns import Trajectory
-    from rounddiag.loaders.source import Source
+from rounddiag.batch import Batch
+from rounddiag.loaders.assembly.turns import Trajectory
+from rounddiag.loaders.source import Source
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterator
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.signatures import ZSTD
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag._typing import Array
-    from rounddiag.errors import LoadError
-    from rounddiag.loaders.source import Source
-
+from rounddiag.loaders.source import Source
 
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, TypeAlias
 
 Shape: TypeAlias = Any  # see `parse_json`
 
@@ -35,6 +33,7 @@ def parse_json(
     shape: Shape = object,
     *,
     pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None,
+    keep_halves: bool = False,
 ) -> Any:  # noqa: ANN401 any JSON
     r"""Return the value of a JSON text, if it has the shape.
 
@@ -54,6 +53,8 @@ def parse_json(
         ==================  ========================================================
     pairs : callable, optional
         Makes each object of its names and values; its ValueErrors are JsonErrors.
+    keep_halves : bool
+        Keep halves of surrogate pairs, in what `parquet.columns.to_json` wrote.
 
     Returns
     -------
@@ -75,7 +76,7 @@ def parse_json(
     """
     try:
         whole = text if isinstance(text, str) else text.decode("utf-8-sig")
-        if _SURROGATE.search(whole):
+        if not keep_halves and _SURROGATE.search(whole):
             whole = _ESCAPE.sub(_without_half, whole)
         value = json.loads(whole, object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
@@ -87,7 +88,7 @@ def parse_json(
         msg = f"no JSON: {error!s:.80}"
         end = getattr(error, "pos", -1)
         raise JsonError(msg, is_cut_off=end == len(whole)) from error
-    _check_depth(value)
+    check_depth(value)
     _check(value, shape, "")
     return value
 
@@ -106,7 +107,8 @@ def _without_half(escape: re.Match[str]) -> str:
     return r"\ufffd" if len(escape[0]) == _LEN_OF_HALF else escape[0]
 
 
-def _check_depth(value: object) -> None:
+def check_depth(value: object) -> None:
+    """Raise a JsonError if lists and dictionaries are nested in too many levels."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         containers = [one for one in level if isinstance(one, dict | list)]

@@ -8,13 +8,14 @@ runs all of this in a child process.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import (
@@ -38,6 +39,7 @@ from rounddiag.loaders.column_mapping import (
 )
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import (
+    TENSORS,
     columns_in_one_line,
     content_names,
     describe_content,
@@ -45,34 +47,17 @@ from rounddiag.loaders.detection import (
     is_weights,
     read_tensors,
 )
+from rounddiag.loaders.format import Format
 from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.paths import resolve_paths
+from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.signatures import UnknownContent, unknown_error
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.format import Format
-
-    Columns = Mapping[str, str]
-
-
-# Errors that no check anticipates become a LoadError, with the original as its cause.
-_UNEXPECTED = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+Columns = Mapping[str, str]
 
 
 def read_files(
@@ -84,7 +69,7 @@ def read_files(
     column `file` says which file a sample came from.
     """
     if len(files) > 1:
-        batch = concatenate(_read_each(files, columns))
+        batch = concatenate(_read_each(files, Path(path), columns))
         source = f"{path} ({len(files)} files)"
     else:
         batch = read_file(files[0], columns)[1]
@@ -95,7 +80,9 @@ def read_files(
     return _with_meta(batch, {**batch.meta, "source": source})
 
 
-def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch]:
+def _read_each(
+    files: Sequence[Path], path: Path, columns: Columns | None
+) -> Iterator[Batch]:
     from tqdm.auto import tqdm
 
     folder = Path(os.path.commonpath([file.parent for file in files]))
@@ -103,6 +90,8 @@ def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch
     for file in tqdm(files, unit="file", delay=1, leave=False):
         form, batch = read_file(file, columns)
         first = first or form
+        if form is TENSORS and file.suffix == ".jsonl" and path.is_dir():  # no texts
+            raise several_batches(path, [*files])
         if form.name != first.name:
             raise LoadError.build(
                 file=file,
@@ -118,33 +107,15 @@ def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch
 def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
     """Detect the format of a file from its content; return both format and batch."""
     source = Source.of_file(file)
-    return _open_and_read(lambda: open_container(source), source, columns)
+    with load_errors(source):
+        return _read(open_container(source), source, columns or {})
 
 
 def read_table(data: object, columns: Columns | None) -> Batch:
     """Return the batch of a mapping, frame or data set."""
     table, source = in_memory(data)
-    return _open_and_read(lambda: table, source, columns)[1]
-
-
-def _open_and_read(
-    open_root: Callable[[], object], source: Source, columns: Columns | None
-) -> tuple[Format, Batch]:
-    """Open and read content; turn every failure into a LoadError."""
-    try:
-        return _read(open_root(), source, columns or {})
-    except LoadError:
-        raise
-    except MemoryError as error:
-        raise source.error(
-            expected="a file that fits into memory",
-            found="one that does not",
-            advice="Close what you do not need, or open a smaller file.",
-        ) from error
-    except _UNEXPECTED as error:
-        kind = type(error).__name__
-        found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
-        raise source.damage_error(found=found) from error
+    with load_errors(source):
+        return _read(table, source, columns or {})[1]
 
 
 def _read(

@@ -80,7 +80,7 @@ def _list_folder(folder: Path) -> list[Path]:
         if files:
             others = _other_batches(candidates, pattern, files)
             if others or (len(files) > 1 and not in_parts):
-                raise _several_batches(folder, [*files, *others])
+                raise several_batches(folder, [*files, *others])
             return files
     if checkpoint:
         raise LoadError.build(
@@ -106,6 +106,7 @@ _CHECKPOINT = re.compile(
 )
 
 
+_ANY = ("*.", "[0-9]*.")
 _COMPANIONS = {"rollout_data/*.pt"}  # slime's, which its train file reads itself
 
 
@@ -114,14 +115,14 @@ def _other_batches(
 ) -> list[Path]:
     """Return the files that may be batches as well, in another format.
 
-    Patterns that are only a suffix match many files, so they count only if the chosen
-    pattern is one of them.
+    Patterns that are a suffix, or a number and one, match many files: they count only
+    if the chosen pattern is one of them.
     """
-    is_specific = not chosen.startswith("*.")
+    is_specific = not chosen.startswith(_ANY)
     patterns = [
         pattern
         for pattern, _ in name_patterns()
-        if not (is_specific and pattern.startswith("*.")) and pattern not in _COMPANIONS
+        if not (is_specific and pattern.startswith(_ANY)) and pattern not in _COMPANIONS
     ]
     known = {*files}
     return [
@@ -155,7 +156,8 @@ def name_patterns() -> list[tuple[str, bool]]:
     )
 
 
-def _several_batches(folder: Path, files: list[Path]) -> LoadError:
+def several_batches(folder: Path, files: list[Path]) -> LoadError:
+    """Return the error for a folder of files that are not of one step."""
     return LoadError.build(
         file=folder,
         expected="the files of one step",

@@ -6,12 +6,14 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
@@ -21,16 +23,11 @@ from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import make_folder, write_atomically
-from rounddiag.loaders.score_files import read_entries
+from rounddiag.loaders.score_files import Entries, read_entries
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.trajectory_files import attach_trajectories
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.score_files import Entries
-    from rounddiag.vision import Screenshot
+from rounddiag.vision import Screenshot
 
 
 def require_contexts(batch: Batch) -> None:

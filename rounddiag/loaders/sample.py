@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rounddiag.batch import Batch
 from rounddiag.loaders.open import load
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
 
 _PACKAGE = Path(__file__).parents[1]
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import as_ragged
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_numpy
 from rounddiag.loaders.source import format_names
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.tables import Table
-
+from rounddiag.loaders.tables import Table
 
 _CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)
 

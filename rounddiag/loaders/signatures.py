@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rounddiag.loaders.source import format_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rounddiag.errors import LoadError
-    from rounddiag.loaders.source import Source
+from rounddiag.errors import LoadError
+from rounddiag.loaders.source import Source, format_names
 
 ZSTD: Final = b"\x28\xb5\x2f\xfd"  # the first bytes of a file that zstd packed
 # The first bytes of files that loaders read, and the kind of each.

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
     from typing_extensions import Buffer, Self
-
-    from rounddiag.batch import Batch
 
 
 MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number
@@ -88,6 +87,32 @@ class Source:
             found=found,
             advice="It is cut off, damaged or forged: copy or save it again.",
         )
+
+
+# Errors that no check anticipates become a LoadError, with the original as its cause.
+_UNEXPECTED = (
+    *(ArithmeticError, AttributeError, LookupError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
+
+
+@contextmanager
+def load_errors(source: Source) -> Iterator[None]:
+    """Turn every failure to read a file into a LoadError."""
+    try:
+        yield
+    except LoadError:
+        raise
+    except MemoryError as error:
+        raise source.error(
+            expected="a file that fits into memory",
+            found="one that does not",
+            advice="Close what you do not need, or open a smaller file.",
+        ) from error
+    except _UNEXPECTED as error:
+        kind = type(error).__name__
+        found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
+        raise source.damage_error(found=found) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,23 +13,19 @@ TensorDict            `read_tensordict`: its fields by name
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rounddiag.columns.sources import Ragged, array_tensor, close_gaps
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
 from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.torch_file import Storage, read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
 
 # In bytes. A tensor with stride 0 repeats its elements; up to this size it may be
 # larger than its storage.
@@ -311,8 +307,7 @@ def _storage(value: object, source: Source) -> Storage:
     """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
-            "torch.storage._load_from_bytes",
-            (Span() | bytes() | TextBytes() as inner,),
+            "torch.storage._load_from_bytes", (Span() | bytes() | TextBytes() as inner,)
         ):
             value = read_torch(as_span(inner, source))
     if isinstance(value, Storage):

@@ -10,19 +10,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rounddiag.columns.sources import (
-    Ragged,
-    array_tensor,
-    row_list,
-    row_tensors,
-)
+from rounddiag.batch import Batch
+from rounddiag.columns.sources import Ragged, array_tensor, row_list, row_tensors
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import (
     read_picture,
@@ -40,20 +37,10 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
-from rounddiag.loaders.stored import (
-    StoredArray,
-    StoredJagged,
-    find_array,
-    scalar_value,
-)
+from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
     from typing_extensions import Self
-
-    from rounddiag.batch import Batch
 
 
 class LazyFields(Mapping[str, Any]):

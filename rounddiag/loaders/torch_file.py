@@ -14,21 +14,16 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.pickle.placeholders import Name
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag.loaders.source import Span, SpanReader
-
+from rounddiag.loaders.source import Span, SpanReader
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _STORAGES = {

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.assembly.images import with_pictures
+from rounddiag.loaders.assembly.turns import Trajectory
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import content_names, describe_content, find_format
-from rounddiag.loaders.source import Source, format_names, inside
+from rounddiag.loaders.source import Source, format_names, inside, load_errors
+from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.assembly.turns import Trajectory
-    from rounddiag.vision import Screenshot
-
 
 # Sample columns that may have the name of a trajectory, besides the sample's id.
 _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")
@@ -170,11 +165,13 @@ def _read_trajectories(path: Path) -> tuple[list[Trajectory], list[str]]:
         if path.is_dir() and not _SUFFIXES & {*file.suffixes}:
             continue
         source = Source.of_file(inside(folder, file.relative_to(folder)))
-        root = open_container(source)
-        form = find_format(content_names(root))
-        if form is not None and form.trajectories is not None:
-            found += form.trajectories(root, source)
-        elif len(others) < _MAX_OTHERS:
+        with load_errors(source):
+            root = open_container(source)
+            form = find_format(content_names(root))
+            if form is not None and form.trajectories is not None:
+                found += form.trajectories(root, source)
+                continue
+        if len(others) < _MAX_OTHERS:
             others.append(f"{file.name} with {describe_content(root)}")
     return [one for one in found if one.columns.get("branch", 0) == 0], others
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.samples import MOST
+from rounddiag.proof.samples import MOST, interleave
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
@@ -27,11 +28,13 @@ class Base:
     Attributes
     ----------
     others: About the weights that are not the base.
+    order: Samples, in the order in which they are scored.
     """
 
     scorer: Scorer
     gate: Gate
     others: Sequence[Hypothesis]
+    order: Sequence[int]
 
 
 def find_base(
@@ -43,15 +46,18 @@ def find_base(
     ----------
     scorer : Scorer
     order : sequence of int
-        Samples, in the order in which they are scored.
+        Samples, in the order in which they are scored. With one engine the largest
+        differences from the scorer come first.
     others : sequence of Hypothesis
         About other weights.
     """
     if len(scorer.engines) == 1:
-        scorer.reference = _places_of_one(scorer, order[:MOST])
+        pair = _pair_of_one(scorer, order[:MOST])
+        scorer.reference = _places_of_one(pair, order[:MOST])
+        order = list(dict.fromkeys([*interleave(pair), *order]))
     gate = _try(scorer, order, ())
     if gate.passes:
-        return Base(scorer, gate, others)
+        return Base(scorer, gate, others, order)
     tried: dict[str, Gate] = {}
     for one in others:
         if one.weights and one.cause == "stale_weights":
@@ -62,7 +68,7 @@ def find_base(
         if tried:
             best = min(fit.residual for found in tried.values() for fit in found.fits)
             note = f"No checkpoint passes either: the best leaves {best:.2g} nat."
-        return Base(scorer, replace(gate, note=note), others)
+        return Base(scorer, replace(gate, note=note), others, order)
     name = min(passed, key=lambda each: tried[each].fits[0].ratio)
     label = next(one.says for one in others if one.weights == name)
     worst, best_fit = gate.fits[0], tried[name].fits[0]
@@ -77,29 +83,35 @@ def find_base(
         _exchange(scorer, name, given.weights),
         replace(tried[name], note=note),
         [given, *kept],
+        order,
     )
 
 
-def _places_of_one(scorer: Scorer, samples: Sequence[int]) -> Reference | None:
+def _pair_of_one(scorer: Scorer, samples: Sequence[int]) -> Batch:
+    """Return the batch with the scorer in place of the engine that it lacks."""
+    (name,) = scorer.engines
+    batch = scorer.batch
+    known = [(scorer.samples[each], scorer.base(each)) for each in samples]
+    base = to_flat(batch, known)
+    return replace(batch, old_log_probs=batch.log_probs(name), rollout_log_probs=base)
+
+
+def _places_of_one(pair: Batch, samples: Sequence[int]) -> Reference | None:
     """Return the tokens outside the places at which one engine differs from the base.
 
     There is no second engine to compare it with, and the scorer's own noise is what is
     usual.
     """
-    (name,) = scorer.engines
-    batch = scorer.batch
-    known = [(scorer.samples[each], scorer.base(each)) for each in samples]
-    base = to_flat(batch, known)
-    pair = replace(batch, old_log_probs=batch.log_probs(name), rollout_log_probs=base)
     small = pair[list(samples)]
     inner = Reference.of_batch(small, diagnose(small))
     if inner is None:
         return None
-    borders = batch.offsets.tolist()
+    borders = pair.offsets.tolist()
     flat = np.concatenate([np.arange(borders[i], borders[i + 1]) for i in samples])
-    is_outside = np.zeros(len(base), dtype=bool)
+    is_outside = np.zeros(pair.num_positions, dtype=bool)
     is_outside[flat] = inner.is_outside
-    return Reference(is_outside, inner.edges[:0], np.zeros(1), base.double().numpy())
+    base = pair.log_probs("rollout").double().numpy()
+    return Reference(is_outside, inner.edges[:0], np.zeros(1), base)
 
 
 def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) -> Gate:

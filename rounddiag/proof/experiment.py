@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
@@ -24,8 +25,7 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
-from rounddiag.proof.gate import MOST as MOST_OF_USUAL
-from rounddiag.proof.gate import Gate
+from rounddiag.proof.gate import MOST_OF_USUAL, Gate
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
@@ -42,6 +42,7 @@ from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
 from rounddiag.proof.search import (
     ALIKE,
+    FEW,
     KEPT,
     Finalists,
     Search,
@@ -65,6 +66,7 @@ class Experiment:
 
     Attributes
     ----------
+    gate: Of unchanged inputs.
     likely: The causes of the findings, in their order.
     is_complete: Whether all hypotheses were tried that had to be.
     """
@@ -75,6 +77,7 @@ class Experiment:
     bar: Any
     most: int
     search: Search
+    gate: Gate
     numbered: Sequence[Family] = NUMBERED
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
@@ -118,6 +121,35 @@ class Experiment:
             self._stop(error)
         return results or self._judge_screened(first)
 
+    def gate_with(self, result: EngineResult) -> Gate | None:
+        """Return the gate with what is proved of the only engine as the base.
+
+        No second engine tells which tokens are sound: all of its tokens have to be back
+        at the scorer's own noise, in samples that no number was fitted to.
+        """
+        samples = result.samples[FEW:]
+        if not (result.is_proved and samples):
+            return None
+        chain = [one for one, _ in result.chain]
+        table = self.search.table(result.samples)
+        scores = result.chain[-1][1].scores
+        low = scores + table.low_precision - table.base
+        if not any(one.is_column or one.weights for one in chain):
+            other = self.scorer.column(chain, result.samples, low_precision=True)
+            other = np.where(scores == table.base, table.low_precision, other)
+            rounding = [np.nansum(np.abs(each - scores)) for each in (other, low)]
+            low = other if rounding[0] > rounding[1] else low
+        table = replace(table, base=scores, low_precision=low, usual=None)
+        gate = Gate.of_table(table.take(np.isin(table.sample, samples)))
+        fit = gate.fits[0]
+        note = (
+            f"No token is reproduced without it. With it the model leaves"
+            f" {fit.residual:.2g} nat of all tokens of"
+            f" {pluralize(len(samples), 'other sample')}, where {fit.usual:.2g} is its"
+            " own noise."
+        )
+        return replace(gate, note=note)
+
     def _judge_screened(self, samples: Sequence[int]) -> list[EngineResult]:
         return self.search.judge(samples, self.search.choose(samples, self.screened))
 
@@ -146,6 +178,9 @@ class Experiment:
                     self.scorer.limits = limits
                 break
             decided = size >= SECOND and all(one.is_decided for one in results)
+            if decided and not self.gate.passes:
+                gate = self.gate_with(results[0])
+                decided = gate is None or gate.is_decided
             if decided or len(samples) >= min(len(self.order), self.most):
                 break
         return results
@@ -432,7 +467,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     With the base of an earlier proof, what the scorer knows is not scored again.
     """
     scorer.deadline, scorer.is_stopped = begin + budget_s, False
-    order = choose_samples(scorer, samples)
+    order: Sequence[int] = choose_samples(scorer, samples)
     try:
         base = base or find_base(scorer, order, other)
     except StoppedError as error:
@@ -442,7 +477,7 @@ def prove_with(  # noqa: PLR0913 keywords only
             found=f"{budget_s:g} s",
             advice="Pass more seconds, or shorter samples.",
         ) from error
-    scorer, others = base.scorer, base.others
+    scorer, others, order = base.scorer, base.others, base.order
     scorer.deadline, scorer.is_stopped, scorer.limits = begin + budget_s, False, {}
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
@@ -453,18 +488,22 @@ def prove_with(  # noqa: PLR0913 keywords only
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
         experiment = Experiment(
-            scorer, tried, order, bar, most, search, numbered, likely
+            scorer, tried, order, bar, most, search, base.gate, numbered, likely
         )
-        if not base.gate.passes or experiment.is_sound():
-            results = search.judge_base(order[: min(SECOND, most)])
-        else:
+        gate, results = base.gate, search.judge_base(order[: min(SECOND, most)])
+        if len(scorer.engines) == 1 and not gate.passes:
+            found = experiment.run()
+            with suppress(StoppedError):
+                gate = experiment.gate_with(found[0]) or gate
+            results = found if gate.passes else results
+        elif gate.passes and not experiment.is_sound():
             results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
         scorer,
         results,
-        gate=base.gate,
+        gate=gate,
         not_tested=experiment.not_tested,
         tried=None if experiment.is_complete else experiment.tried,
         seconds=time.perf_counter() - begin,

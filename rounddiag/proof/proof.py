@@ -21,7 +21,7 @@ from rounddiag.proof.plan import Plan
 from rounddiag.proof.saving import read_proof, write_proof
 from rounddiag.wording import join_names, pluralize, printable
 
-Verdict: TypeAlias = Literal[
+_Verdict: TypeAlias = Literal[
     "proved",
     "so_far",
     "partly",
@@ -70,45 +70,32 @@ class Proof:
     verdict : {"proved", "so_far", "partly", "none_of_these", "scorer_differs", \
 "nothing_to_prove", "not_measurable"}
         `so_far`: it stopped before all hypotheses were tried; see `tried` and `more`.
-    side : str or None
-        The engine that was wrong, such as `old` or `rollout`; `both` if each of two
+    side: The engine that was wrong, such as `old` or `rollout`; `both` if each of two
         was; `the only engine` if the batch has one.
-    cause : str or None
-        A name of `rounddiag.findings.CAUSES`.
-    causes : tuple of str
-        All proved causes, the one that explains most first.
-    frame : DataFrame
-        One row per hypothesis and engine: `hypothesis, cause, engine, where, residual,
-        noise, before, residual_to_noise, residual_to_noise_before, share,
+    cause: A name of `rounddiag.findings.CAUSES`.
+    causes: All proved causes, the one that explains most first.
+    frame: One row per hypothesis and engine: `hypothesis, cause, engine, where,
+        residual, noise, before, residual_to_noise, residual_to_noise_before, share,
         log_likelihood_ratio, num_tokens, num_samples, num_nearer, is_proved, seconds`.
         `residual`, `noise` and `before` are medians in nats of the tokens that the
         hypothesis or the engine changes. `residual_to_noise` and
         `residual_to_noise_before` are residuals on the scale of logits, in multiples of
         the noise. `log_likelihood_ratio` is against the base, tempered, in nats; it is
         no e-value.
-    batch : Batch
-        The scored samples, with a score for `base` and for what was found: of two
+    batch: The scored samples, with a score for `base` and for what was found: of two
         changes together `a + b`, where it holds in a part, and the base elsewhere.
-    not_tested : mapping of str to str
-        Hypotheses, causes and samples that could not be tested, and why; those that do
-        not apply too, which are not printed.
-    next_step : str
-    scorer : str
-        What scored.
-    refuted : tuple of str
-        Variants that were tested and reproduce nothing. Others of the same cause may.
-    note : str
-        Which checkpoint is the base, where it is not the model that was given.
-    num_sent : int
-        How many pictures were sent to a server.
-    seconds : float
-    plan : Plan or None
-        What was expected before it started: passes, seconds, memory.
-    tried : (int, int)
-        With `so_far`: how many hypotheses were scored, of how many.
+    not_tested: Hypotheses, causes and samples that could not be tested, and why; those
+        that do not apply too, which are not printed.
+    scorer: What scored.
+    refuted: Variants that were tested and reproduce nothing. Others of the same cause
+        may.
+    note: Which checkpoint is the base, where it is not the model that was given.
+    num_sent: How many pictures were sent to a server.
+    plan: What was expected before it started: passes, seconds, memory.
+    tried: With `so_far`: how many hypotheses were scored, of how many.
     """
 
-    verdict: Verdict
+    verdict: _Verdict
     side: str | None
     cause: str | None
     causes: tuple[str, ...]
@@ -164,11 +151,6 @@ class Proof:
         ----------
         budget_s : float
             Of further seconds.
-
-        Raises
-        ------
-        BatchError
-            If it is from a file: the model is not there.
 
         Examples
         --------
@@ -246,15 +228,6 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
     batch : Batch, optional
         The batch that it is about: text and screenshots are those of its samples then.
         By default `Proof.batch` has token ids and scores only.
-
-    Returns
-    -------
-    Proof
-
-    Raises
-    ------
-    LoadError
-        If the file is none of a proof, or is about another batch.
 
     Examples
     --------

@@ -60,13 +60,6 @@ def rescore(
         `meta["rescored"]` names which; the training engine comes first. Else there is
         one more score named `rescored`, or as the hypothesis. NaN at tokens that the
         engine did not score, such as observations.
-
-    Raises
-    ------
-    BatchError
-        If a sample cannot be scored, or there is no such hypothesis.
-    LoadError
-        If the engine cannot be opened.
     """
     require_contexts(batch)
     chain = () if change is None else (_require(change),)

@@ -21,12 +21,12 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     """Return the samples to score, in the order in which they are needed.
 
     Two thirds are those with the largest mean |diff|, of different groups first; one
-    third are those with the smallest, as controls. With one engine there is no diff:
-    the samples of different groups come first.
+    third are those with the smallest, as controls. With one engine there is no diff
+    before it is scored: the samples of different groups come first.
     """
     if samples is None or isinstance(samples, int | np.integer):
         most = MOST if samples is None else int(samples)
-        wanted = _interleave(scorer)
+        wanted = _wanted(scorer)
     else:
         wanted = _require_samples(scorer.batch, samples)
         most = len(wanted)
@@ -63,11 +63,15 @@ def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _interleave(scorer: Scorer) -> list[int]:
-    """Return two with a large mean |diff|, then one with a small one, and so on."""
+def _wanted(scorer: Scorer) -> list[int]:
     batch = scorer.batch
     if scorer.engines[:2] != STANDARD:
         return _spread_groups(batch, np.arange(batch.num_samples))
+    return interleave(batch)
+
+
+def interleave(batch: Batch) -> list[int]:
+    """Return two with a large mean |diff|, then one with a small one, and so on."""
     size = _mean_abs_diff(batch)
     known = np.flatnonzero(np.isfinite(size))
     rising = known[np.argsort(size[known], kind="stable")]

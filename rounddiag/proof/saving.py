@@ -19,7 +19,7 @@ from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.schema import ORIGINAL_SAMPLE
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 _NONE: Mapping[str, type] = {}
 _KIND = "rounddiag_proof"  # the key that has the version of the format
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
@@ -36,8 +36,8 @@ def read_proof(
     path: object,
     batch: Batch | None,
     kinds: Sequence[type],
-    make: Callable[..., Made],
-) -> Made:
+    make: Callable[..., _Made],
+) -> _Made:
     """Make a proof of the fields in a file, some of which are of these kinds."""
     by_name = {kind.__name__: kind for kind in kinds}
     try:

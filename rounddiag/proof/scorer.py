@@ -337,11 +337,17 @@ class Scorer:
                 self._spread[sample] = 1.3 * -np.expm1(np.minimum(base, 0))
         return self._spread[sample]
 
-    def column(self, chain: Sequence[Hypothesis], samples: Sequence[int]) -> Array:
+    def column(
+        self,
+        chain: Sequence[Hypothesis],
+        samples: Sequence[int],
+        *,
+        low_precision: bool = False,
+    ) -> Array:
         """Return the log-probs of samples end to end; NaN where it does not apply."""
         parts = []
         for sample in samples:
-            found = self.scores(chain, sample)
+            found = self.scores(chain, sample, low_precision=low_precision)
             inside = self.is_inside(sample)
             parts.append(
                 np.full(int(inside.sum()), np.nan) if found is None else found[inside]

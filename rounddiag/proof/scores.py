@@ -13,7 +13,7 @@ from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.proof.noise import LEAST_SPREAD, fit_scale, scale_residuals
 
 MATTERS = 4.0  # times the noise
-FAR = -50.0  # nats: in place of what is impossible
+_FAR = -50.0  # nats: in place of what is impossible
 _ROUNDING = 2.0**-8  # nats above 0: one unit of bfloat16 at 1
 _MOST_IMPOSSIBLE = 0.01  # share of -inf; float32 gives none where the id has a logit
 
@@ -51,7 +51,7 @@ def check_log_probs(
 
 def clip_log_probs(values: Array) -> Array:
     """Return log-probs with -50 in place of less, and of -inf; NaN stays."""
-    return np.maximum(values, FAR)
+    return np.maximum(values, _FAR)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

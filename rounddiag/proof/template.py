@@ -60,13 +60,7 @@ class Template:
         self._is_over = False
 
     def render(self, messages: Messages) -> str | None:
-        """Return the text of messages; None where the template raises an error.
-
-        Raises
-        ------
-        BatchError
-            If it does not end in time, now or before.
-        """
+        """Return the text of messages; None where the template raises an error."""
         if not self._is_over:
             try:
                 child, begin = self._child, json.dumps(messages)

@@ -21,7 +21,7 @@ from rounddiag.proof.weights import WEIGHTS
 
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
-PART = 0.5
+_PART = 0.5
 
 
 def cause_of(one: Hypothesis, opinion: Opinion) -> str:
@@ -154,7 +154,7 @@ def _verdict(
     part = [
         one
         for one in odd
-        if one.chain and one.chain[0][1].share >= PART and len(odd) == 1
+        if one.chain and one.chain[0][1].share >= _PART and len(odd) == 1
     ]
     return ("partly" if part else "none_of_these"), side, part
 

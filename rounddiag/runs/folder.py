@@ -15,11 +15,11 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from weakref import finalize
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.paths import is_like, is_url, name_patterns
 from rounddiag.loaders.source import inside
@@ -103,15 +103,7 @@ class RunFolder:
 
     Attributes
     ----------
-    address : str
-    root : str
-        The folder in its filesystem.
-    is_local : bool
-
-    Raises
-    ------
-    LoadError
-        If it is a URL and fsspec is missing.
+    root: The folder in its filesystem.
     """
 
     def __init__(self, address: str | os.PathLike[str]) -> None:
@@ -301,7 +293,7 @@ class RunFolder:
     def _own_footer(self, file: RunFile) -> Footer | None:
         if not file.name.endswith(".parquet"):
             return None
-        with suppress(LoadError, pa.ArrowException, OSError):
+        with suppress(*BROKEN):
             return Footer.from_metadata(self.metadata(file))
         return None
 

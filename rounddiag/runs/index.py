@@ -33,7 +33,7 @@ from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
 
 Computed = dict[str, pd.DataFrame] | Exception
-Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
+_Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
 
 
 _CONTENTS = b"rounddiag.contents"
@@ -61,7 +61,7 @@ class Index:
         self._warned: set[str] = set()  # of which files, by their stamps
         name = hashlib.sha256(folder.identity.encode()).hexdigest()[:32]
         self.path = _cache_folders()[-1] / name
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, _Table] = {}
 
     @property
     def failed(self) -> dict[int, str]:
@@ -158,7 +158,7 @@ class Index:
                 self._tables[name] = _join(self._table(name), (new, frame))
                 self._save(name)
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> _Table:
         if name not in self._tables:
             self._tables[name] = self._read(name)
         return self._tables[name]
@@ -166,7 +166,7 @@ class Index:
     def _file(self, name: str) -> Path:
         return self.path / hashlib.sha256(name.encode()).hexdigest()[:32]
 
-    def _read(self, name: str) -> Table:
+    def _read(self, name: str) -> _Table:
         """Read a table; one that is missing, or not as it was written, is empty."""
         with suppress(OSError):
             self._check_folder()
@@ -234,7 +234,7 @@ class Index:
             raise OSError(msg)
 
 
-def _join(old: Table, new: Table) -> Table:
+def _join(old: _Table, new: _Table) -> _Table:
     """Return the rows of both tables; of a step that both have, the new ones."""
     contents, frame = old
     rest = frame[~frame["step"].isin([*new[0]])] if len(frame) else frame

@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
-from rounddiag.capture.options import absolute_folder, make_folder, remove_stale_files
+from rounddiag.capture.options import (
+    absolute_folder,
+    make_capture_folder,
+    remove_stale_files,
+)
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.runs.engines import RunEngine, check_engine, map_items
 from rounddiag.runs.folder import RunFolder, StepFiles
@@ -23,7 +27,7 @@ from rounddiag.runs.step_tables import load_step
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
-Source = tuple[RunFolder, StepFiles]
+_Source = tuple[RunFolder, StepFiles]
 
 
 Images: TypeAlias = Literal["thumbnails", "none", "full"]
@@ -97,13 +101,6 @@ def ingest(
     Ingestion
         Prints as a list of the files that failed.
 
-    Raises
-    ------
-    LoadError
-        If there are no such files, or several of one step.
-    RounddiagError
-        If an option does not exist, or Ray is missing.
-
     Examples
     --------
     >>> import tempfile
@@ -116,7 +113,7 @@ def ingest(
     check_engine(engine)
     _check_images(images)
     target = absolute_folder(out)
-    make_folder(target)
+    make_capture_folder(target)
     remove_stale_files(target)
     several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
     sources = [
@@ -135,7 +132,7 @@ def ingest(
         stamps=frozenset(one.stamp for _, one in sources),
         options=options,
     )
-    written: dict[int, list[Source]] = {}
+    written: dict[int, list[_Source]] = {}
     failed: dict[str, str] = {}
     for (folder, one), result in map_items(
         convert,
@@ -210,12 +207,12 @@ def _made_from(folder: RunFolder, path: str) -> tuple[str, ...] | None:
         schema = pq.read_schema(path, filesystem=folder.files)
         entry = Footer.from_metadata(schema.metadata).meta[_KEY]
         return tuple(str(entry[name]) for name in ("files", "images", "options"))
-    except (LoadError, LookupError, TypeError, OSError, pa.ArrowException):
+    except BROKEN:  # also a LoadError, which is a ValueError
         return None
 
 
 def _convert(
-    source: Source,
+    source: _Source,
     *,
     out: str,
     how: Mapping[str, str],
@@ -248,7 +245,7 @@ def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> Non
 
 
 def _find_overwritten(
-    out: str, step: int, sources: Sequence[Source]
+    out: str, step: int, sources: Sequence[_Source]
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of a step that others replaced, with an error.
 

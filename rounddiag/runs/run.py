@@ -72,12 +72,6 @@ def open_run(
     Run
         Only the names of the files have been read.
 
-    Raises
-    ------
-    LoadError
-        If there are no such files, or several of one step; or if the tokenizer cannot
-        be opened.
-
     Examples
     --------
     >>> import tempfile
@@ -203,11 +197,6 @@ class Run:
         """Read the batch of a step.
 
         It has no results of checks: `rounddiag.check(batch)` runs them.
-
-        Raises
-        ------
-        LoadError
-            If there is no such step, or its file cannot be read.
         """
         return load_step(self._folder, self._step(step), tokenizer=self._tokenizer)
 
@@ -216,13 +205,6 @@ class Run:
 
         By number, only the part of the file with the sample is read, if the file is a
         step file.
-
-        Raises
-        ------
-        LoadError
-            If there is no such step or sample, or the file cannot be read.
-        BatchError
-            If no sample, or more than one, has the id.
         """
         if isinstance(sample, str):
             return self.batch(step)[sample]
@@ -264,13 +246,6 @@ class Run:
         DataFrame
             One row per step and round, in order: `step`, and the columns of
             `rounddiag.round_summary`.
-
-        Raises
-        ------
-        FrameError
-            If there is no such metric.
-        LoadError
-            If no file can be read, or none has these scores.
         """
         metric, pair = metric_name(metric), Pair(a, b)
         usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
@@ -338,7 +313,7 @@ class Run:
         """
         return find_events(self.step_summary())
 
-    def query(self, sql: str) -> pd.DataFrame:
+    def query(self, sql: str, *, time_limit: float = 60.0) -> pd.DataFrame:
         """Return the result of a query in SQL over the step files, by DuckDB.
 
         It reads and changes nothing. Steps whose files cannot be read are left out, as
@@ -362,16 +337,8 @@ class Run:
         sql : str
             One SELECT statement. Name the steps that you need in WHERE: other files
             are then not read.
-
-        Returns
-        -------
-        DataFrame
-
-        Raises
-        ------
-        RounddiagError
-            If it is another statement or not valid, duckdb is missing, the files are of
-            a framework, or one was replaced since the run was opened.
+        time_limit : float
+            How many seconds it may take.
 
         Examples
         --------
@@ -393,7 +360,7 @@ class Run:
         steps = [f for step, f in self._files.items() if step not in failed]
         if not steps:
             raise LoadError(next(iter(failed.values())))
-        return run_query(sql, self._folder, steps, table)
+        return run_query(sql, self._folder, steps, table, time_limit)
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
         """Return the steps at which rounds change together: `changes`, joined."""
@@ -422,13 +389,6 @@ class Run:
         RunDiagnosis
             Prints the verdicts over the run, the steps at which rounds change, and in
             which steps each cause is found.
-
-        Raises
-        ------
-        LoadError
-            If there is no such step.
-        FrameError
-            If there is no such kind.
         """
         if kind is not None:
             named_range(kind)

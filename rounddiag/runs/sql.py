@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from threading import Timer
 from typing import Any
 
 import pandas as pd
@@ -68,6 +69,7 @@ def run_query(
     folder: RunFolder,
     steps: Sequence[StepFiles],
     step_table: pd.DataFrame,
+    time_limit: float,
 ) -> pd.DataFrame:
     """Return the result of one SELECT statement; see `Run.query`."""
     duckdb = _import_duckdb()
@@ -98,8 +100,17 @@ def run_query(
         connection.execute(f"SET allowed_paths = {_literal([*paths, *patterns])}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
+        deadline = Timer(time_limit, connection.interrupt)
+        deadline.start()
         try:
             frame: pd.DataFrame = connection.execute(sql).df()
+        except duckdb.InterruptException as error:
+            raise RounddiagError.build(
+                key="sql",
+                expected=f"a query that ends within {time_limit:g} s",
+                found="one that was still running",
+                advice="Name fewer steps in WHERE, or pass a larger `time_limit`.",
+            ) from error
         except duckdb.Error as error:
             folder.check(steps)
             raise RounddiagError.build(
@@ -108,6 +119,8 @@ def run_query(
                 found=str(error).strip().splitlines()[0],
                 advice="`DESCRIBE tokens` lists the columns of a view.",
             ) from error
+        finally:
+            deadline.cancel()
     folder.check(steps)  # it may have read what the table `steps` is not of
     return frame
 

@@ -1,7 +1,7 @@
 """Columns, tables and metrics: the only place that describes them.
 
-- `columns`: `Column`, the columns that several tables or figures share, and `Pair`, the
-  two scores that are compared, whose names labels contain.
+- `columns`: `ColumnSchema`, the columns that several tables or figures share, and
+  `Pair`, the two scores that are compared, whose names labels contain.
 - `corrections`: `CORRECTIONS`, what trainers do with the importance ratio.
 - `metrics`: `METRICS`, the one list of metrics, and their names.
 - `tables`: `TableSchema`, and one table for each kind of frame.
@@ -26,7 +26,7 @@ from rounddiag.schema.columns import ROUND as ROUND
 from rounddiag.schema.columns import SAMPLE as SAMPLE
 from rounddiag.schema.columns import SHARE as SHARE
 from rounddiag.schema.columns import STEP as STEP
-from rounddiag.schema.columns import Column as Column
+from rounddiag.schema.columns import ColumnSchema as ColumnSchema
 from rounddiag.schema.columns import Pair as Pair
 from rounddiag.schema.corrections import CORRECTIONS as CORRECTIONS
 from rounddiag.schema.corrections import Correction as Correction

@@ -5,26 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
+@dataclass(frozen=True)
+class ColumnSchema:
     """A column: its name, and what it holds.
 
     Attributes
     ----------
-    name : str
-        Name in every frame.
-    dtype : str
-        Dtype in a frame built by this package.
-    unit : str
-        Unit of the values; empty if there is none.
-    meaning : str
-        One line for axes, hover texts and tables: a template of `Pair.named`.
+    name: In every frame.
+    meaning: One line for axes, hover texts and tables: a template of `Pair.fill`.
+    dtype: In a frame built by this package.
+    unit: Empty if there is none.
     """
 
     name: str
-    dtype: str
-    unit: str = ""
     meaning: str
+    dtype: str = "float64"
+    unit: str = ""
 
     @property
     def label(self) -> str:
@@ -85,7 +81,7 @@ class Pair:
             }
         return template.format(a=self.a, b=self.b, **engines)
 
-    def label(self, column: Column) -> str:
+    def label(self, column: ColumnSchema) -> str:
         """Return a column's label with these names.
 
         Examples
@@ -97,19 +93,14 @@ class Pair:
         return f"{meaning} [{column.unit}]" if column.unit else meaning
 
 
-def nat(name: str, meaning: str, dtype: str = "float32") -> Column:
+def nat(name: str, meaning: str, dtype: str = "float32") -> ColumnSchema:
     """Describe a column in nats."""
-    return Column(name=name, dtype=dtype, unit="nat", meaning=meaning)
+    return ColumnSchema(name, meaning, dtype, "nat")
 
 
-def count(name: str, meaning: str, dtype: str = "int64") -> Column:
+def count(name: str, meaning: str, dtype: str = "int64") -> ColumnSchema:
     """Describe a column of counts."""
-    return Column(name=name, dtype=dtype, meaning=meaning)
-
-
-def number(name: str, meaning: str) -> Column:
-    """Describe a column of numbers without a unit, or with that of another column."""
-    return Column(name=name, dtype="float64", meaning=meaning)
+    return ColumnSchema(name, meaning, dtype)
 
 
 STEP = count("step", "training step")
@@ -124,10 +115,8 @@ NUM_TOKENS = count("num_tokens", "generated tokens")
 NUM_NONFINITE = count("num_nonfinite", "tokens whose diff is not finite")
 NUM_ROUNDS = count("num_rounds", "rounds")
 NUM_SAMPLES = count("num_samples", "samples that reach the round")
-IS_FEW = Column(
-    name="is_few",
-    dtype="bool",
-    meaning="fewer than 10 samples, or groups where groups are drawn",
+IS_FEW = ColumnSchema(
+    "is_few", "fewer than 10 samples, or groups where groups are drawn", "bool"
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 
@@ -142,14 +131,12 @@ PLACES = {
 }
 
 # Axes of figures that are in no frame of tokens.
-ROLLOUT_PROB = Column(
-    name="rollout_prob", dtype="float32", meaning="probability by {sampling_engine}"
+ROLLOUT_PROB = ColumnSchema(
+    "rollout_prob", "probability by {sampling_engine}", "float32"
 )
-OLD_PROB = Column(
-    name="old_prob", dtype="float32", meaning="probability by {training_engine}"
-)
+OLD_PROB = ColumnSchema("old_prob", "probability by {training_engine}", "float32")
 ROLLOUT_LOG_PPL = nat(
     "rollout_log_ppl", "log-perplexity by {sampling_engine}", "float64"
 )
 OLD_LOG_PPL = nat("old_log_ppl", "log-perplexity by {training_engine}", "float64")
-SHARE = Column(name="share", dtype="float64", meaning="share of tokens at or beyond")
+SHARE = ColumnSchema("share", "share of tokens at or beyond")

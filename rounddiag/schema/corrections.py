@@ -21,29 +21,22 @@ Estimator: TypeAlias = Literal[
     "ratio", "k1", "k2", "k3", "prob_diff", "signed_prob_diff", "binary_kl"
 ]
 # Of each token; of the sum or the mean over a sample; of every token of a sample.
-Level: TypeAlias = Literal["token", "sum", "mean", "all"]
+_Level: TypeAlias = Literal["token", "sum", "mean", "all"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Correction:
     """One way to correct an update for the mismatch.
 
     Attributes
     ----------
-    name : str
-    meaning : str
-        What it does, for a label.
-    source : str
-        The trainers that have it, with these bounds as their default.
-    weight : {"one", "token", "sample", "update"}
-        What the advantage is multiplied by: 1, the token's ratio, the product of the
-        ratios of its sample, or the `current / old` ratio as PPO clips it.
-    clip : tuple of float
-        The weight is clamped to this range.
-    estimator, level : str
-        The statistic that decides what is dropped.
-    bounds : tuple of float
-        What is inside them is kept. Those of `k1` are ratios, as verl writes them.
+    meaning: What it does, for a label.
+    source: The trainers that have it, with these bounds as their default.
+    weight: What the advantage is multiplied by: 1, the token's ratio, the product of
+        the ratios of its sample, or the `current / old` ratio as PPO clips it.
+    clip: The weight is clamped to this range.
+    estimator, level: The statistic that decides what is dropped.
+    bounds: What is inside them is kept. Those of `k1` are ratios, as verl writes them.
     """
 
     name: str
@@ -52,7 +45,7 @@ class Correction:
     weight: Literal["one", "token", "sample", "update"] = "token"
     clip: tuple[float, float] = (0.0, math.inf)
     estimator: Estimator = "ratio"
-    level: Level = "token"
+    level: _Level = "token"
     bounds: tuple[float, float] = (0.0, math.inf)
 
     @property
@@ -91,157 +84,144 @@ class Correction:
         return replace(self, bounds=(low, limit))
 
 
-def _upper(bound: float) -> tuple[float, float]:
-    return 0.0, bound
-
-
 CORRECTIONS: dict[str, Correction] = {
     one.name: one
     for one in (
+        Correction("none", "no correction", "", weight="one"),
         Correction(
-            name="none",
-            meaning="no correction",
-            source="",
-            weight="one",
+            "tis",
+            "token ratio, at most 2",
+            "verl `rollout_is: token`, SkyRL `tis_ratio_type: token`, slime",
+            clip=(0.0, 2.0),
         ),
         Correction(
-            name="tis",
-            meaning="token ratio, at most 2",
-            source="verl `rollout_is: token`, SkyRL `tis_ratio_type: token`, slime",
-            clip=_upper(2.0),
+            "tis_trl", "token ratio, at most 3", "TRL `token_truncate`", clip=(0.0, 3.0)
         ),
         Correction(
-            name="tis_trl",
-            meaning="token ratio, at most 3",
-            source="TRL `token_truncate`",
-            clip=_upper(3.0),
-        ),
-        Correction(
-            name="icepop",
-            meaning="token ratio, dropped outside 0.5 to 5",
-            source="verl IcePop, OpenRLHF `token`, `mask`, NeMo-RL `icepop`, prime-rl",
+            "icepop",
+            "token ratio, dropped outside 0.5 to 5",
+            "verl IcePop, OpenRLHF `token`, `mask`, NeMo-RL `icepop`, prime-rl",
             bounds=(0.5, 5.0),
         ),
         Correction(
-            name="mis_prime_rl",
-            meaning="token ratio, dropped outside 1/8 to 8",
-            source="prime-rl before IPO",
+            "mis_prime_rl",
+            "token ratio, dropped outside 1/8 to 8",
+            "prime-rl before IPO",
             bounds=(0.125, 8.0),
         ),
         Correction(
-            name="ipo_prime_rl",
-            meaning="token ratio, dropped above a probability difference of 0.3",
-            source="prime-rl `ipo`",
+            "ipo_prime_rl",
+            "token ratio, dropped above a probability difference of 0.3",
+            "prime-rl `ipo`",
             estimator="prob_diff",
-            bounds=_upper(0.3),
+            bounds=(0.0, 0.3),
         ),
         Correction(
-            name="dppo_prime_rl",
-            meaning="token ratio, dropped where the probability is 0.2 off and would go"
-            " on",
-            source="prime-rl `default`, `dppo_mask_low`, `dppo_mask_high`",
+            "dppo_prime_rl",
+            "token ratio, dropped where the probability is 0.2 off and would go on",
+            "prime-rl `default`, `dppo_mask_low`, `dppo_mask_high`",
             estimator="signed_prob_diff",
             bounds=(-0.2, 0.2),
         ),
         Correction(
-            name="sequence_tis",
-            meaning="product of a sample's ratios, at most 2",
-            source="verl `rollout_is: sequence`",
+            "sequence_tis",
+            "product of a sample's ratios, at most 2",
+            "verl `rollout_is: sequence`",
             weight="sample",
-            clip=_upper(2.0),
+            clip=(0.0, 2.0),
         ),
         Correction(
-            name="sequence_tis_skyrl",
-            meaning="product of a sample's ratios, at most 5",
-            source="SkyRL `tis_ratio_type: sequence`",
+            "sequence_tis_skyrl",
+            "product of a sample's ratios, at most 5",
+            "SkyRL `tis_ratio_type: sequence`",
             weight="sample",
-            clip=_upper(5.0),
+            clip=(0.0, 5.0),
         ),
         Correction(
-            name="sequence_mask_trl",
-            meaning="product of a sample's ratios, dropped above 3",
-            source="TRL `sequence_mask`",
+            "sequence_mask_trl",
+            "product of a sample's ratios, dropped above 3",
+            "TRL `sequence_mask`",
             weight="sample",
             level="sum",
-            bounds=_upper(3.0),
+            bounds=(0.0, 3.0),
         ),
         Correction(
-            name="sequence_rejection",
-            meaning="product of a sample's ratios, dropped outside 0.5 to 2",
-            source="verl `decoupled_seq_is_rs`",
+            "sequence_rejection",
+            "product of a sample's ratios, dropped outside 0.5 to 2",
+            "verl `decoupled_seq_is_rs`",
             weight="sample",
-            clip=_upper(2.0),
+            clip=(0.0, 2.0),
             estimator="k1",
             level="sum",
             bounds=(0.5, 2.0),
         ),
         Correction(
-            name="product_mask_skyrl",
-            meaning="samples dropped outside a product of 0.5 to 2",
-            source="SkyRL `sequence_mask_metric: product`",
+            "product_mask_skyrl",
+            "samples dropped outside a product of 0.5 to 2",
+            "SkyRL `sequence_mask_metric: product`",
             weight="one",
             level="sum",
             bounds=(0.5, 2.0),
         ),
         Correction(
-            name="geometric",
-            meaning="samples dropped outside a mean of 0.999 to 1.001",
-            source="verl `decoupled_geo_rs`",
+            "geometric",
+            "samples dropped outside a mean of 0.999 to 1.001",
+            "verl `decoupled_geo_rs`",
             weight="one",
             estimator="k1",
             level="mean",
             bounds=(0.999, 1.001),
         ),
         Correction(
-            name="geometric_skyrl",
-            meaning="samples dropped outside a mean of 0.99 to 1.01",
-            source="SkyRL `sequence_mask_metric: geometric`",
+            "geometric_skyrl",
+            "samples dropped outside a mean of 0.99 to 1.01",
+            "SkyRL `sequence_mask_metric: geometric`",
             weight="one",
             level="mean",
             bounds=(0.99, 1.01),
         ),
         Correction(
-            name="geometric_openrlhf",
-            meaning="token ratio, samples dropped outside a mean of 0.5 to 5",
-            source="OpenRLHF `seq`, `mask`",
+            "geometric_openrlhf",
+            "token ratio, samples dropped outside a mean of 0.5 to 5",
+            "OpenRLHF `seq`, `mask`",
             level="mean",
             bounds=(0.5, 5.0),
         ),
         Correction(
-            name="seq_mask_tis",
-            meaning="token ratio, samples dropped outside a mean of 0.999 to 1.002",
-            source="NeMo-RL `seq-mask-tis` with the bounds of its recipe",
+            "seq_mask_tis",
+            "token ratio, samples dropped outside a mean of 0.999 to 1.002",
+            "NeMo-RL `seq-mask-tis` with the bounds of its recipe",
             level="mean",
             bounds=(0.999, 1.002),
         ),
         Correction(
-            name="k3_rejection",
-            meaning="samples dropped above a mean k3 of 0.01",
-            source="verl `bypass_ppo_clip_k3_rs`",
+            "k3_rejection",
+            "samples dropped above a mean k3 of 0.01",
+            "verl `bypass_ppo_clip_k3_rs`",
             weight="one",
             estimator="k3",
             level="mean",
-            bounds=_upper(0.01),
+            bounds=(0.0, 0.01),
         ),
         Correction(
-            name="veto",
-            meaning="samples dropped with a token outside 1e-4 to 100",
-            source="SkyRL `outlier_token_is_threshold`, verl before 0.7",
+            "veto",
+            "samples dropped with a token outside 1e-4 to 100",
+            "SkyRL `outlier_token_is_threshold`, verl before 0.7",
             weight="one",
             level="all",
             bounds=(1e-4, 100.0),
         ),
         Correction(
-            name="ppo_clip",
-            meaning="update ratio, clipped outside 0.8 to 1.2",
-            source="PPO, GRPO",
+            "ppo_clip",
+            "update ratio, clipped outside 0.8 to 1.2",
+            "PPO, GRPO",
             weight="update",
             bounds=(0.8, 1.2),
         ),
         Correction(
-            name="gspo_clip",
-            meaning="geometric mean of a sample's update ratios, clipped",
-            source="GSPO",
+            "gspo_clip",
+            "geometric mean of a sample's update ratios, clipped",
+            "GSPO",
             weight="update",
             level="mean",
             bounds=(1 - 3e-4, 1 + 4e-4),

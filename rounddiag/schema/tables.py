@@ -19,10 +19,9 @@ from rounddiag.schema.columns import (
     SAMPLE,
     STEP,
     TOKEN,
-    Column,
+    ColumnSchema,
     count,
     nat,
-    number,
 )
 from rounddiag.schema.corrections import CORRECTIONS, weight_column
 from rounddiag.schema.metrics import METRICS
@@ -44,10 +43,10 @@ class TableSchema:
     one_row_per: str
     built_by: str
     keys: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnSchema, ...]
     built_from: str = "batch"
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> ColumnSchema:
         return next(column for column in self.columns if column.name == name)
 
     def require(self, present: Iterable[str], *names: str) -> None:
@@ -87,32 +86,28 @@ TOKENS = TableSchema(
         TOKEN,
         DIFF,
         POSITION,
-        Column(name="token_id", dtype="int32", meaning="token id"),
+        ColumnSchema("token_id", "token id", "int32"),
         nat("rollout_log_prob", "log-prob by {sampling_engine}"),
         nat("old_log_prob", "log-prob by {training_engine}"),
         nat("entropy", "entropy of the training engine"),
         nat("surprise", "−log-prob by one engine"),
         count("round_length", "generated tokens of the round", "float32"),
-        Column(
-            name="round_seconds", dtype="float32", unit="s", meaning="time of the round"
+        ColumnSchema("round_seconds", "time of the round", "float32", unit="s"),
+        ColumnSchema("round_reward", "reward of the step", "float32"),
+        ColumnSchema("advantage", "advantage", "float32"),
+        ColumnSchema("loss_mask", "1 where the loss counts it", "int8"),
+        ColumnSchema("importance_weight", "{a} / {b} ratio", "float32"),
+        ColumnSchema("prob_diff", "|{a} − {b}| probability", "float32"),
+        ColumnSchema(
+            "equal_so_far",
+            "1 up to the first token of its sample that is not bitwise equal",
+            "float32",
         ),
-        Column(name="round_reward", dtype="float32", meaning="reward of the step"),
-        Column(name="advantage", dtype="float32", meaning="advantage"),
-        Column(name="loss_mask", dtype="int8", meaning="1 where the loss counts it"),
-        Column(name="importance_weight", dtype="float32", meaning="{a} / {b} ratio"),
-        Column(name="prob_diff", dtype="float32", meaning="|{a} − {b}| probability"),
-        Column(
-            name="equal_so_far",
-            dtype="float32",
-            meaning="1 up to the first token of its sample that is not bitwise equal",
-        ),
-        Column(name="role", dtype="category", meaning="what the token is for"),
-        Column(name="text", dtype="str", meaning="text of the token"),
+        ColumnSchema("role", "what the token is for", "category"),
+        ColumnSchema("text", "text of the token", "str"),
         *(
-            Column(
-                name=weight_column(one),
-                dtype="float32",
-                meaning=f"weight of the advantage: {one.meaning}",
+            ColumnSchema(
+                weight_column(one), f"weight of the advantage: {one.meaning}", "float32"
             )
             for one in CORRECTIONS.values()
         ),
@@ -154,7 +149,7 @@ PAIRED_CELLS = TableSchema(
         *CELLS.columns,
         count("baseline_sample", "sample in the first batch", "int32"),
         count("num_baseline_tokens", "generated tokens in the first batch"),
-        number("baseline_mean", "in the first batch"),
+        ColumnSchema("baseline_mean", "in the first batch"),
         DIFFERENCE,
     ),
 )
@@ -165,9 +160,9 @@ SAMPLES = TableSchema(
     keys=("sample",),
     columns=(
         SAMPLE,
-        Column(name="sample_id", dtype="str", meaning="name of the sample"),
-        Column(name="group_id", dtype="str", meaning="group: samples of one prompt"),
-        Column(name="reward", dtype="float64", meaning="reward"),
+        ColumnSchema("sample_id", "name of the sample", "str"),
+        ColumnSchema("group_id", "group: samples of one prompt", "str"),
+        ColumnSchema("reward", "reward"),
         NUM_ROUNDS,
         NUM_TOKENS,
         NUM_NONFINITE,
@@ -185,16 +180,18 @@ SUMMARY = TableSchema(
         NUM_SAMPLES,
         NUM_TOKENS,
         NUM_NONFINITE,
-        number("share_zero", "share of finite tokens where the metric is exactly 0"),
-        number("share_nonfinite", "share of tokens whose diff is not finite"),
-        number("mean", "mean of the metric"),
-        number("ci_low", "lower end of the interval of the mean"),
-        number("ci_high", "upper end of the interval of the mean"),
-        number("p50", "median of the metric"),
-        number("p90", "90th percentile of the metric"),
-        number("p95", "95th percentile of the metric"),
-        number("p99", "99th percentile of the metric"),
-        number("max", "largest value of the metric"),
+        ColumnSchema(
+            "share_zero", "share of finite tokens where the metric is exactly 0"
+        ),
+        ColumnSchema("share_nonfinite", "share of tokens whose diff is not finite"),
+        ColumnSchema("mean", "mean of the metric"),
+        ColumnSchema("ci_low", "lower end of the interval of the mean"),
+        ColumnSchema("ci_high", "upper end of the interval of the mean"),
+        ColumnSchema("p50", "median of the metric"),
+        ColumnSchema("p90", "90th percentile of the metric"),
+        ColumnSchema("p95", "95th percentile of the metric"),
+        ColumnSchema("p99", "99th percentile of the metric"),
+        ColumnSchema("max", "largest value of the metric"),
         IS_FEW,
         *_ROUND_MEANS,
         *(m.mean_column for m in METRICS.values() if m.in_summary and not m.in_rounds),
@@ -222,15 +219,15 @@ STEPS = TableSchema(
         NUM_TOKENS,
         NUM_NONFINITE,
         *AGGREGATE_COLUMNS,
-        number("reward", "mean reward"),
+        ColumnSchema("reward", "mean reward"),
         nat("entropy", "mean entropy of the training engine", "float64"),
-        number("length", "mean number of generated tokens per sample"),
-        Column(
-            name="weight_version",
-            dtype="str",
-            meaning='version of the weights that sampled, such as "9" or "8 to 9"',
+        ColumnSchema("length", "mean number of generated tokens per sample"),
+        ColumnSchema(
+            "weight_version",
+            'version of the weights that sampled, such as "9" or "8 to 9"',
+            "str",
         ),
-        Column(name="facts", dtype="str", meaning="facts of the run, as JSON"),
+        ColumnSchema("facts", "facts of the run, as JSON", "str"),
     ),
 )
 
@@ -242,10 +239,10 @@ CHANGES = TableSchema(
     columns=(
         STEP,
         ROUND,
-        Column(name="change", dtype="str", meaning="`step` or `growth`"),
-        number("before", "typical mean of the metric before the step"),
-        number("after", "typical mean of the metric from the step on"),
-        number("p_value", "how often steps without order show as large a change"),
+        ColumnSchema("change", "`step` or `growth`", "str"),
+        ColumnSchema("before", "typical mean of the metric before the step"),
+        ColumnSchema("after", "typical mean of the metric from the step on"),
+        ColumnSchema("p_value", "how often steps without order show as large a change"),
     ),
 )
 
@@ -253,9 +250,9 @@ _BIN_MEANS = (
     count("num_samples", "samples with such tokens"),
     NUM_TOKENS,
     NUM_NONFINITE,
-    number("mean", "mean of the metric"),
-    number("ci_low", "lower end of the 95 % interval of the mean"),
-    number("ci_high", "upper end of the 95 % interval of the mean"),
+    ColumnSchema("mean", "mean of the metric"),
+    ColumnSchema("ci_low", "lower end of the 95 % interval of the mean"),
+    ColumnSchema("ci_high", "upper end of the 95 % interval of the mean"),
     IS_FEW,
 )
 PLACE_MEANS = TableSchema(
@@ -263,8 +260,8 @@ PLACE_MEANS = TableSchema(
     built_by="stats.position_means",
     keys=("low",),
     columns=(
-        Column(name="low", dtype="float64", meaning="first place of the bin"),
-        Column(name="high", dtype="float64", meaning="last place of the bin"),
+        ColumnSchema("low", "first place of the bin"),
+        ColumnSchema("high", "last place of the bin"),
         *_BIN_MEANS,
     ),
 )
@@ -273,19 +270,19 @@ ROLE_MEANS = TableSchema(
     built_by="stats.role_means",
     keys=("role",),
     columns=(
-        Column(name="role", dtype="str", meaning="what tokens are for"),
-        Column(name="overlaps", dtype="bool", meaning="counted among the others too"),
+        ColumnSchema("role", "what tokens are for", "str"),
+        ColumnSchema("overlaps", "counted among the others too", "bool"),
         *_BIN_MEANS,
     ),
 )
 
-_SIZE = number("effective_sample_size", "effective sample size")
+_SIZE = ColumnSchema("effective_sample_size", "effective sample size")
 LEGS = TableSchema(
     one_row_per="value of a column and leg",
     built_by="legs",
     keys=("leg",),
     columns=(
-        Column(name="leg", dtype="str", meaning="factor of the importance ratio"),
+        ColumnSchema("leg", "factor of the importance ratio", "str"),
         NUM_TOKENS,
         nat("mean_log_ratio", "mean log ratio", "float64"),
         nat("mean_abs_log_ratio", "mean |log ratio|", "float64"),
@@ -298,15 +295,15 @@ CORRECTION_ROWS = TableSchema(
     built_by="corrections",
     keys=("correction",),
     columns=(
-        Column(name="correction", dtype="str", meaning="name of the correction"),
+        ColumnSchema("correction", "name of the correction", "str"),
         NUM_TOKENS,
-        number("tokens_kept", "share of tokens kept"),
-        number("samples_kept", "share of samples kept"),
-        number("mean_weight", "mean weight"),
-        number("max_weight", "largest weight"),
+        ColumnSchema("tokens_kept", "share of tokens kept"),
+        ColumnSchema("samples_kept", "share of samples kept"),
+        ColumnSchema("mean_weight", "mean weight"),
+        ColumnSchema("max_weight", "largest weight"),
         _SIZE,
-        number("gradient_share", "share of the step's |advantage x weight|"),
-        number("gradient_kept", "|advantage x weight| over |advantage|"),
-        number("cosine", "cosine with the step without correction"),
+        ColumnSchema("gradient_share", "share of the step's |advantage x weight|"),
+        ColumnSchema("gradient_kept", "|advantage x weight| over |advantage|"),
+        ColumnSchema("cosine", "cosine with the step without correction"),
     ),
 )

@@ -154,9 +154,7 @@ class Resampling:
 
     Attributes
     ----------
-    num_clusters : int
-    weights : ndarray of float, shape (NUM_DRAWS, num_clusters)
-        How often each cluster occurs in each draw.
+    weights: How often each cluster occurs in each draw.
 
     References
     ----------
@@ -363,10 +361,6 @@ def few_rows(means: pd.DataFrame) -> Array:
     ----------
     means : DataFrame
         With `is_few`; without it, rows are judged by `num_samples`.
-
-    Returns
-    -------
-    ndarray of bool, one per row
 
     Examples
     --------

@@ -13,7 +13,7 @@ from rounddiag.stats.grouping import split_by
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.text.role_tagging import Tagger
 
-FIRST, LAST = "first of a round", "last of a round"
+_FIRST, LAST = "first of a round", "last of a round"
 
 
 def role_means(
@@ -75,7 +75,7 @@ def role_means(
     of_roles = means(roles.codes.astype(np.int64), [*roles.categories], slice(None))
     ends = [
         means(np.zeros_like(at), [name], at)
-        for name, at in ((FIRST, begins), (LAST, begins + num - 1))
+        for name, at in ((_FIRST, begins), (LAST, begins + num - 1))
     ]
     found = pd.concat([of_roles, *ends], ignore_index=True)
     found.insert(

@@ -221,10 +221,6 @@ def parse_action(
     text, parsers, coordinates
         As in `parse_actions`.
 
-    Returns
-    -------
-    Action
-
     Examples
     --------
     >>> parse_action("<think>Not click(1, 2).</think> click(3, 4)").point

@@ -102,13 +102,7 @@ class EncodedScreenshot(Screenshot):
         return self.data.startswith(_JPEG)
 
     def image(self) -> Image:
-        """Decode the picture, in one of the formats of screenshots.
-
-        Raises
-        ------
-        LoadError
-            If the bytes are not such a picture, are damaged, or exceed Pillow's limit.
-        """
+        """Decode the picture, in one of the formats of screenshots."""
         return self._open(decode=True)
 
     def png(self) -> bytes:
@@ -244,14 +238,7 @@ class RawScreenshot(Screenshot):
         return self.width, self.height
 
     def image(self) -> Image:
-        """Build the picture from its pixels.
-
-        Raises
-        ------
-        LoadError
-            If the number of pixels does not fit mode and size or exceeds Pillow's
-            limit, or if the palette is invalid.
-        """
+        """Build the picture from its pixels."""
         from PIL import Image as Pillow
 
         limit = Pillow.MAX_IMAGE_PIXELS

@@ -71,11 +71,9 @@ class BatchColumns:
 
     Attributes
     ----------
-    names : list of str
-        `sample`, `round` and `token` (in its round), what is known of samples and
+    names: `sample`, `round` and `token` (in its round), what is known of samples and
         rounds, and `role` if the batch has a tokenizer.
-    sample_names : list of str
-        Those with one value for each sample.
+    sample_names: Those with one value for each sample.
     """
 
     def __init__(self, batch: Batch) -> None:

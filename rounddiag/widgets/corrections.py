@@ -18,7 +18,7 @@ from rounddiag.schema import CORRECTIONS, Correction, Pair
 from rounddiag.wording import pluralize
 
 # Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
-KEPT, CAPPED, DROPPED, UNKNOWN = range(4)
+_KEPT, CAPPED, DROPPED, _UNKNOWN = range(4)
 # Length of the stroke over a cell, in pixels: of one token, and of all.
 _STROKE = (6, 14)
 
@@ -41,11 +41,19 @@ def offered(batch: Batch) -> list[dict[str, object]]:
     ]
 
 
+def chosen_correction(name: str | None, limit: float | None) -> Correction | None:
+    """Return the correction of this name, if there is one, with its limit."""
+    if name is None:
+        return None
+    correction = CORRECTIONS[name]
+    return correction if limit is None else correction.limited(limit)
+
+
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:
     """Return what a correction does to each generated token."""
     ratios = Ratios.of(batch, a, b, None)
-    weight, found = ratios.weights(correction), np.full(len(ratios.kept), UNKNOWN)
-    fate = np.where(weight >= correction.clip[1], CAPPED, KEPT)
+    weight, found = ratios.weights(correction), np.full(len(ratios.kept), _UNKNOWN)
+    fate = np.where(weight >= correction.clip[1], CAPPED, _KEPT)
     found[ratios.kept] = np.where(weight == 0, DROPPED, fate)
     return found.astype(np.uint8)
 

@@ -29,11 +29,8 @@ class BatchPair:
 
     Attributes
     ----------
-    names : tuple of str
-    samples : DataFrame
-        The paired samples, as from `stats.pairing.partners`.
-    partners : tuple of two dicts of int to int
-        From samples of the first batch to samples of the second, and back.
+    samples: The paired samples, as from `stats.pairing.partners`.
+    partners: From samples of the first batch to samples of the second, and back.
     """
 
     def __init__(self, batches: Mapping[str, Batch]) -> None:

@@ -14,11 +14,11 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
-from rounddiag.batch.html import describe_sources, failed_checks
+from rounddiag.batch.html import describe_sources, stored_failures
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.schema import Pair
 from rounddiag.stats.perplexity import overall
-from rounddiag.widgets.corrections import describe_correction
+from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
     available_layers,
     empty_reason,
@@ -213,7 +213,8 @@ class RequestHandler:
     def _corrected(self) -> dict[str, Any] | None:
         """Say what the chosen correction does to the step."""
         session, state = self._session, self._session.state
-        correction, fates = state.chosen_correction, session.fates
+        correction = chosen_correction(state.correction, state.limit)
+        fates = session.fates
         if correction is None or fates is None:
             return None
         pair = Pair(state.a, state.b)
@@ -253,7 +254,7 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
         "num_rounds": batch.num_rounds,
         "num_tokens": batch.num_tokens,
         "chips": [*_facts(batch, diff)],
-        "failed": failed_checks(batch.meta),
+        "failed": stored_failures(batch.meta),
         "lacks": batch.lacks("old", "rollout"),
         "verdict": _verdict(batch, diff),
     }

@@ -30,7 +30,7 @@ from rounddiag.findings import (
 from rounddiag.findings.view import most_to_see
 from rounddiag.schema import Correction
 from rounddiag.widgets.columns import BatchColumns
-from rounddiag.widgets.corrections import find_fates
+from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import FilteredBatch, filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
@@ -60,20 +60,9 @@ class Session:
 
     Attributes
     ----------
-    batches : tuple of Batch
-    pair : BatchPair, optional
-        Of two batches.
-    options : list of dict
-        The available choices for each batch.
-    state : State
-    columns : tuple of BatchColumns
-    is_placed : bool
-        Whether anybody has chosen a place, a finding or cells.
-
-    Raises
-    ------
-    BatchError, FrameError
-        If the state refers to what the batch does not have.
+    pair: Of two batches.
+    options: The available choices for each batch.
+    is_placed: Whether anybody has chosen a place, a finding or cells.
     """
 
     def __init__(self, batches: Mapping[str, Batch], state: Mapping[str, Any]) -> None:
@@ -172,7 +161,8 @@ class Session:
     @property
     def fates(self) -> Array | None:
         """What the chosen correction does to each token of the active batch."""
-        state, correction = self.state, self.state.chosen_correction
+        state = self.state
+        correction = chosen_correction(state.correction, state.limit)
         if correction is None:
             return None
         return self._find_fates(state.batch, correction, state.a, state.b)

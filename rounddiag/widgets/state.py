@@ -17,24 +17,17 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
-from rounddiag.schema import (
-    CORRECTIONS,
-    MEAN_COLUMNS,
-    METRICS,
-    ROUNDS,
-    Correction,
-    metric_name,
-)
+from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 from rounddiag.widgets.columns import BatchColumns
-from rounddiag.widgets.corrections import offered
+from rounddiag.widgets.corrections import chosen_correction, offered
 
-OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.in_explorer)
-Axis: TypeAlias = Literal["round", "images", "context"]
-AXES = get_args(Axis)
+OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
+_Axis: TypeAlias = Literal["round", "images", "context"]
+AXES = get_args(_Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
 Colors: TypeAlias = Literal["fixed", "fitted"]
-Scope: TypeAlias = Literal["auto", "round", "sample"]
+_Scope: TypeAlias = Literal["auto", "round", "sample"]
 # What colours the text: the mismatch, or a number that each token has.
 TextColor: TypeAlias = Literal[
     "diff", "probability", "entropy", "advantage", "loss_mask", "importance_weight"
@@ -49,7 +42,7 @@ _CHOICES = {
     "axis": AXES,
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
-    "scope": get_args(Scope),
+    "scope": get_args(_Scope),
     "text_color": get_args(TextColor),
     "coordinates": (None, *get_args(Frame)),
 }
@@ -115,14 +108,14 @@ class State:
     a: str = "old"
     b: str = "rollout"
     by: str | None = None
-    axis: Axis = "round"
+    axis: _Axis = "round"
     layers: Mapping[str, bool] = field(default_factory=dict)
     colors: Colors = "fixed"
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
     current: Place = Place()
     cells: CellBox | None = None
-    scope: Scope = "auto"
+    scope: _Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
     coordinates: Frame | None = None
@@ -132,14 +125,6 @@ class State:
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
     heatmap: Heatmap = "batch"
-
-    @property
-    def chosen_correction(self) -> Correction | None:
-        """The correction, with its limit."""
-        if self.correction is None:
-            return None
-        correction = CORRECTIONS[self.correction]
-        return correction if self.limit is None else correction.limited(self.limit)
 
     def __post_init__(self) -> None:
         for key, known in _CHOICES.items():
@@ -300,7 +285,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         "metric": [
             [name, METRICS[name].short, METRICS[name].hint]
             for name in metrics_of(batch)
-            if METRICS[name].in_explorer
+            if METRICS[name].short
             and is_compared == (METRICS[name].of == "pair")
             and (name != "after_first_unequal" or is_equal)
         ],
@@ -331,7 +316,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
     expected = f"one of {known}"
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)
-    _ = state.chosen_correction  # raises if it cannot have the limit
+    chosen_correction(state.correction, state.limit)  # raises at a wrong limit
     resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples

@@ -37,16 +37,6 @@ class StepLine:
     step : int, optional
         The step to open: when left out, the first one after a change of several rounds,
         or else the last one.
-
-    Attributes
-    ----------
-    run : Run
-    step : int
-
-    Raises
-    ------
-    LoadError
-        If there is no such step.
     """
 
     def __init__(self, run: Run, step: int | None = None) -> None:

@@ -71,6 +71,17 @@ def explorer(lab: LabNotebook, index: int = 0) -> Locator:
     return found
 
 
+def go_to_evidence(lab: LabNotebook, node: Locator) -> None:
+    """Go to the evidence of the diagnosis, where the page has not gone there itself."""
+    button = node.get_by_role("button", name="Go to the evidence", exact=True)
+    waits_until(
+        lambda: lab.value("ex.state['finding']") is not None or button.is_visible()
+    )
+    if button.is_visible():
+        button.click()
+    waits_until(lambda: lab.value("ex.state['finding']") is not None)
+
+
 def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
     node.focus()
     for key in keys:

@@ -15,6 +15,7 @@ from tests.browser.explorers import (
     IMPORTS,
     explorer,
     press,
+    rest,
     waits_for,
 )
 from tests.browser.lab import LabNotebook, Theme
@@ -65,6 +66,7 @@ def page(lab: LabNotebook) -> Locator:
     }
     lab.value(f"setattr(ex, 'state', {first})")
     found = explorer(lab)
+    rest(lab, was_asked=True)
     expect(radio(found, "Heatmap of", 2)).to_be_checked()
     expect(found.locator(".rdx-title")).to_contain_text(f"Sample 35 of {SECOND}")
     return found

@@ -138,8 +138,9 @@ def test_a_narrow_window_and_back(lab: LabNotebook, ex: Locator) -> None:
     wide = figures.evaluate_all(widths)
     lab.set_width(500)
     waits_until(lambda: max(figures.evaluate_all(widths)) < 500)
-    assert ex.evaluate(TOO_WIDE) == []
     lab.screenshot("explorer_narrow")
+    assert ex.evaluate(TOO_WIDE) == []
     lab.set_width(1280)
     waits_until(lambda: figures.evaluate_all(widths) == wide)
+    lab.screenshot("explorer_wide_again")
     assert ex.evaluate(TOO_WIDE) == []

@@ -10,7 +10,13 @@ import pytest
 from playwright.sync_api import FloatRect, Locator
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import IMPORTS, explorer, waits_for, waits_until
+from tests.browser.explorers import (
+    IMPORTS,
+    explorer,
+    go_to_evidence,
+    waits_for,
+    waits_until,
+)
 from tests.browser.lab import LabNotebook, Theme
 
 CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
@@ -41,6 +47,7 @@ def lab(
         width, height = SIZES[0]
         opened.page.set_viewport_size({"width": width, "height": height})
         opened.run_all()
+        go_to_evidence(opened, explorer(opened))
         yield opened
         assert (opened.console_errors, opened.errors) == ([], [])
 
@@ -80,7 +87,7 @@ def resize(lab: LabNotebook, width: int, height: int) -> Locator:
 
 
 # Of a sample whose text is longer than its pane.
-def test_it_opens_with_the_current_token_in_sight(lab: LabNotebook) -> None:
+def test_the_current_token_is_in_sight(lab: LabNotebook) -> None:
     found = explorer(lab)
     text, token = found.locator(".rdx-scroller"), found.locator(".rdx-chunk > .rdx-now")
     waits_until(lambda: lab.value("ex.current['round']") == 3)

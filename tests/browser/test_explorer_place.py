@@ -70,7 +70,7 @@ def test_a_run_without_a_tokenizer_says_what_to_pass(
         shutil.copy(ROOT / "sample_data" / "run" / f"step_{step}.parquet", tmp_path)
     opened = DirectPage(chromium, explore(open_run(tmp_path)))
     assert "rd.open_run(folder, tokenizer=…)" in opened.text(".rdx-text-notes")
-    assert opened.text(".rdx-card-action") == "no text"
+    assert opened.text(".rdx-card-action") == "click (283, 165)"  # the file's own
     assert opened.find(".rdx-text-notes code").bounding_box() is not None
     assert "others of the batch have some" in opened.text(".rdx-screens")
     opened.close()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import explorer, rest, waits_until
+from tests.browser.explorers import explorer, go_to_evidence, rest, waits_until
 from tests.browser.lab import LabNotebook
 from tests.browser.planted import FIRST_ROUND, NUM_RANKS, NUM_SAMPLES, RANK
 from tests.browser.test_explorer_layout import (
@@ -38,21 +38,20 @@ def lab(
         opened.command("application:toggle-left-area")  # as it is by default
         opened.page.set_viewport_size({"width": 1280, "height": 800})
         opened.run_all()
+        go_to_evidence(opened, explorer(opened))
         yield opened
         assert (opened.console_errors, opened.errors) == ([], [])
 
 
 @pytest.fixture
 def page(lab: LabNotebook) -> Locator:
-    """The explorer, at the top of the area, after its diagnosis."""
+    """The explorer, at the top of the area, at the evidence."""
     found = explorer(lab)
     found.evaluate("node => node.scrollIntoView({ block: 'start' })")
-    expect(found.get_by_label("Verdict")).not_to_contain_text("diagnosing…")
-    waits_until(lambda: lab.value("ex.state['finding']") == 0)
     return found
 
 
-def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) -> None:
+def test_it_goes_to_the_fault_with_one_click(lab: LabNotebook, page: Locator) -> None:
     assert lab.value("batch.num_tokens") == 800_000
     verdict = page.locator(".rdx-verdict[data-bad] > summary > p")
     expect(verdict).to_contain_text(

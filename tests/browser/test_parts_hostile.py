@@ -109,7 +109,8 @@ def options() -> dict[str, Any]:
     layers = {"mean": True, "counts": True}
     hostile = {name: [SCRIPT, IMAGE * 50] for name in ("scores", "by")}
     columns = [{"name": IMAGE * 50, "values": [SCRIPT, IMAGE * 50]}]
-    return {**known, "layers": layers, "columns": columns, **hostile}
+    lists = {"columns": columns, "correction": []}
+    return {**known, "layers": layers, **lists, **hostile}
 
 
 def state() -> dict[str, Any]:

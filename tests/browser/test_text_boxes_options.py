@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rounddiag as rd
@@ -17,6 +18,18 @@ from tests.runs.step_folders import summary_frame, write_steps
 NARROW: list[tuple[Theme, int]] = [("light", 400)]
 HARD = hard_batches()
 NAMED = HARD["hostile names"]
+ROUNDS = rd.round_frame(NAMED)[["sample", "round"]]
+# With the columns that metrics are made of.
+MEASURED = replace(
+    NAMED,
+    entropy=-NAMED.log_probs("rollout"),
+    round_columns={
+        "sample": ROUNDS["sample"].to_numpy(),
+        "round": ROUNDS["round"].to_numpy(),
+        "round_seconds": np.linspace(0, 1e5, len(ROUNDS)),
+        "round_reward": np.linspace(-1, 1, len(ROUNDS)),
+    },
+)
 CELL_METRICS = (
     "mean_abs_diff",
     "mean_diff",
@@ -24,6 +37,7 @@ CELL_METRICS = (
     "k3",
     "prob_diff",
     "beyond",
+    "round_reward",
 )
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "quantiles": ("plot_rounds", {"layers": {"quantiles": True}}),
@@ -71,11 +85,12 @@ def test_no_words_of_eight_values_touch(name: str, figure_page: FigurePage) -> N
 @pytest.mark.parametrize("name", plots_with("metric"))
 def test_no_words_of_a_metric_touch(name: str, figure_page: FigurePage) -> None:
     metrics = CELL_METRICS if name == "plot_heatmap" else METRICS
-    data = dict.fromkeys(NAMES[:2], NAMED) if name == "plot_compare" else NAMED
+    data = dict.fromkeys(NAMES[:2], MEASURED) if name == "plot_compare" else MEASURED
+    options = {"sample": 0} if name == "plot_trajectory" else {}
     found = [
         clash
         for metric in metrics
-        for clash in clashes(figure_page, name, data, NARROW, metric=metric)
+        for clash in clashes(figure_page, name, data, NARROW, metric=metric, **options)
     ]
     assert found == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -95,3 +96,29 @@ def test_a_frame_that_changes_between_rounds_is_reported() -> None:
 )
 def test_what_cannot_be_compared_is_not_testable(batch: Batch, why: str) -> None:
     assert came_to(FRAME, batch) == untestable(why)
+
+
+def test_points_of_a_batch_of_text_and_recorded_actions_are_read() -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (640, HEIGHT)).save(buffer, format="PNG")
+    shot = EncodedScreenshot(data=buffer.getvalue())
+    turns = [("user", "Go.", [shot]), ("assistant", click(700, 20)), ("user", "ok")]
+    columns = {
+        "sample": np.array([0, 0]),
+        "round": np.array([0, 1]),
+        "action": np.array([None, "click(start_box='(3,1300)')"], dtype=object),
+    }
+    batch = Batch.from_turns(
+        [[*turns, ("assistant", "I click.")]], round_columns=columns
+    )
+    assert came_to(FRAME, batch) == (
+        "failed",
+        "2 of 2 points outside of the picture, read as pixels of the picture that the"
+        " model saw: sample 0 round 0 has (700, 20) of 640 x 1200",
+        (0,),
+    )
+    inside = [("user", "Go.", [shot]), ("assistant", click(640, 20))]
+    assert came_to(FRAME, Batch.from_turns([inside])) == PASSED
+    waits = Batch.from_turns([[("user", "Go.", [shot]), ("assistant", "I wait.")]])
+    why = "no round has an action with a point"
+    assert came_to(FRAME, waits) == untestable(why)

@@ -190,6 +190,15 @@ def test_a_hole_of_rejection_is_no_resumed_turn() -> None:
     assert came_to(RESUMED, chat(rows, [MASK] * 3, tokenizer=Chat())) == PASSED
 
 
+def test_beside_holes_a_round_that_goes_on_may_be_one_too() -> None:
+    whole, parts = [CLICK, END, LINE, DONE, END], [CLICK, CLICK, CLICK, DONE, END]
+    rows = [whole, parts, parts, whole, whole]
+    batch = chat(rows, [MASK] * 5, tokenizer=Chat())
+    batch.log_probs("rollout")[7] = 0
+    why = "the mask has holes, of which a round that goes on may be one"
+    assert came_to(RESUMED, batch) == untestable(why)
+
+
 def test_a_turn_that_the_environment_ends_is_no_resumed_one() -> None:
     cut = [CLICK, CLICK, END, START, DONE, END]
     rows = [cut, [CLICK, END, LINE, START, DONE, END]]

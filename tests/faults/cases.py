@@ -200,7 +200,7 @@ def _batch_shape(exact: Rows, half: Rows, factor: float) -> Rows:
     rows = exact.take(range(count))
     ranks = np.arange(count) * 4 // count
     current = [
-        old + factor * (half.old[i] - old) * (ranks[i] in (1, 2))
+        np.minimum(old + factor * (half.old[i] - old) * (ranks[i] in (1, 2)), 0)
         for i, old in enumerate(rows.old)
     ]
     return replace(rows, current=current, sample_columns={"rank": ranks})

@@ -50,7 +50,7 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
     title = words(plot_heatmap(cells_of(), metric="difference"))
-    assert "magenta: more than in the first batch, green: less" in title
+    assert "violet: more than in the first batch, green: less" in title
     assert "▨ not in both" in title
     assert "1 cell exactly 0, shown in the middle" in title
 

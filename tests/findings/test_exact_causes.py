@@ -196,3 +196,32 @@ def test_padding_under_the_mask() -> None:
     assert found.cause == "mask_too_wide"
     assert found.num_tokens == 3 * 5
     assert found.samples.tolist() == [0, 1, 2]
+
+
+def test_two_zeros_do_not_recur() -> None:
+    parts = arrays()
+    parts["rollout"][3, 5:7] = 0
+    parts["old"][3, 5:7] = -9
+    causes = [one.cause for one in rd.diagnose(made(parts))]
+    assert "filled_log_probs" not in causes
+    parts["rollout"][3, 5:9] = 0
+    parts["old"][3, 5:9] = -9
+    causes = [one.cause for one in rd.diagnose(made(parts))]
+    assert "filled_log_probs" in causes
+
+
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        ([0.5], "impossible_log_probs"),
+        ([0.5, 0.5], "filled_log_probs"),
+        ([0.5, 0.25], "impossible_log_probs"),
+        ([np.nan, np.nan], "filled_log_probs"),
+    ],
+)
+def test_an_impossible_value_that_recurs_is_a_fill(
+    values: list[float], cause: str
+) -> None:
+    parts = arrays()
+    parts["rollout"][3, 5 : 5 + len(values)] = values
+    assert rd.diagnose(made(parts))[0].cause == cause

@@ -145,10 +145,10 @@ def test_a_lag_that_leaves_more_than_the_noise_in_whole_rounds_is_no_shift() -> 
 def test_the_noise_is_that_of_equally_likely_tokens_else_of_the_kind() -> None:
     view = View.from_batch(made(arrays(noise=0.01)))
     sound = view.sample >= 16
-    noise = Noise(view=view, sound=sound)
+    noise = Noise(view=view, unchanged=sound)
     expected = float(view.abs_diff[sound].mean())
     assert noise.of(view.log_prob_b[sound]) == pytest.approx(expected, rel=1e-6)
-    none = Noise(view=view, sound=view.sample < 4)
+    none = Noise(view=view, unchanged=view.sample < 4)
     assert not none.is_measured
     assert none.of(view.log_prob_b) == pytest.approx(view.usual.usual, rel=1e-6)
     assert none.source == "what is usual for a dense model in bf16"

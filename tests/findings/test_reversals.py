@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.noise import fitting_half
-from tests.findings.small import ROUNDS, TOKENS, Array, arrays, made
+from rounddiag.findings.detectors.bias import undo_bias
+from rounddiag.findings.detectors.shifts import shifted_log_probs
+from rounddiag.findings.explanation import _best
+from rounddiag.findings.noise import Noise, fitting_half
+from rounddiag.findings.registry import DETECTORS
+from tests.findings.small import (
+    END,
+    ROUNDS,
+    TOKENS,
+    Array,
+    arrays,
+    literal,
+    made,
+    shaken,
+)
 
 
 def values(diagnosis: rd.findings.Diagnosis) -> dict[str, float]:
@@ -100,3 +115,70 @@ def test_one_half_is_fitted_and_the_other_judged() -> None:
     assert set(view.round[fitting_half(view, few)]) == {0, 2}
     one = few & (view.round == 1)
     assert set(view.sample[fitting_half(view, one) & one]) == {1, 3}
+
+
+def test_one_token_id_of_equal_texts_shows_no_constant() -> None:
+    parts = arrays(noise=0.002)
+    ends = parts["ids"] == END
+    parts["old"][ends] -= 0.3
+    view = View.from_batch(made(parts))
+    assert undo_bias(view, view.token_id == END) is None
+    # Nor does it show missing mass, which other tokens would lack as well.
+    found = rd.diagnose(made(parts))
+    assert [(one.kind, one.cause) for one in found] == [("place", "unknown")]
+
+
+def test_a_lag_that_a_single_token_fits_is_none() -> None:
+    # The sixth value of `old` is nearer to the next of `rollout`, and any lag fits the
+    # certain ones after it.
+    sound = [-1.0, -0.5, -2.0, -0.7, -1.5, -1.52, -0.009, -0.002, -0.004, -0.001]
+    sound += [-0.001, -0.007, -0.012, -0.007, -0.002, -0.001]
+    rollout = [*sound[:5], -11.39, -0.056, *sound[7:]]
+    other = [-1.2, *sound[1:]]
+    rows = [rollout, *[other] * 3, *[sound] * 36]
+    view = View.from_batch(literal([sound] * 40, rows))
+    assert shifted_log_probs(view) == []
+
+
+def test_tokens_of_a_place_are_no_noise() -> None:
+    parts = arrays(noise=0.01)
+    far = np.arange(32) % 4 == 0
+    shaken(parts, far[:, None] & (parts["mask"] > 0), 2.0)
+    batch = made(parts, sample_columns={"rank": np.arange(32) % 4})
+    view = View.from_batch(batch)
+    noise = Noise(view=view, unchanged=view.sample != 1)
+    is_far = far[view.sample]
+    assert not noise.sound[is_far].any()
+    assert noise.sound.sum() == (~is_far & (view.sample != 1)).sum()
+
+
+def test_a_formula_is_not_read_off_the_rest_of_a_few_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def temperature(view: View) -> None:
+        asked.append(int((view.num_per_sample > 0).sum()))
+
+    detector = replace(DETECTORS["temperature"], detect=temperature)
+    monkeypatch.setitem(DETECTORS, "temperature", detector)
+    parts = arrays(12)
+    values = parts["rollout"][:, : TOKENS - 1].copy()
+    for rows, expected in ((slice(0, 5), [7]), (slice(0, 7), [])):
+        parts["rollout"][:, : TOKENS - 1] = values
+        for k in range(ROUNDS):
+            begin = k * (TOKENS + 3)
+            part = parts["old"][rows, begin : begin + TOKENS - 1]
+            parts["rollout"][rows, begin + 1 : begin + TOKENS] = part
+        asked.clear()
+        assert rd.diagnose(made(parts))[0].cause == "shifted_log_probs"
+        assert asked == expected
+
+
+@pytest.mark.parametrize("known", [set(), {"swapped_rows"}])
+def test_what_is_left_of_swapped_rows_is_no_lag(known: set[str]) -> None:
+    parts = arrays()
+    parts["rollout"][:6, 1:TOKENS] = parts["rollout"][:6, : TOKENS - 1]
+    view = View.from_batch(made(parts))
+    best = _best(view, known, formulas=False, only_facts=False)
+    assert (best is None) == bool(known)

@@ -22,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,20 +50,21 @@ DEEP = b"[" * 100_000
 def changed(random: Random, document: Any) -> Any:
     """Change a value somewhere in a JSON document: its type, its length, its name."""
     places = [*_places(document)]
+    odd = deepcopy(random.choice(VALUES))  # each case has lists of its own
     if not places:
-        return random.choice(VALUES)
+        return odd
     holder, key = random.choice(places)
     match random.randrange(5):
         case 0 if isinstance(holder, dict):
             del holder[key]
         case 1 if isinstance(holder, list):
-            holder.append(random.choice([*holder, *VALUES]))
+            holder.append(deepcopy(random.choice([*holder, odd])))
         case 2 if isinstance(holder, list):
             del holder[random.randrange(len(holder)) :]
         case 3:
             holder[key] = [holder[key]]
         case _:
-            holder[key] = random.choice(VALUES)
+            holder[key] = odd
     return document
 
 
@@ -124,7 +126,7 @@ def _episode(random: Random) -> dict[str, Any]:
         {"parent": 0, "sampled": True, "message": {"tool_calls": [call]}},
         {"parent": 1, "sampled": True, "message": {"content": "done"}},
     ]
-    return {"traces": [{"id": "s0", "nodes": nodes}]}
+    return {"env": "gui", "traces": [{"id": "s0", "nodes": nodes}]}
 
 
 def put_odd_file(random: Random, folder: Path, name: str) -> None:

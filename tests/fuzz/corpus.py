@@ -211,6 +211,14 @@ def _rllm(folder: Path) -> Path:
     return _json_lines(folder / "episode_1.json", row)
 
 
+def _unversioned_atif(folder: Path) -> Path:
+    call = {"function_name": "click", "arguments": {"x": 1}}
+    asked = {"source": "user", "message": "Open the menu."}
+    done = {"source": "agent", "message": "", "tool_calls": [call]}
+    row: dict[str, object] = {"agent": {"name": "a"}, "steps": [asked, done]}
+    return _json_lines(folder / "trajectory.json", row)
+
+
 def _wire_traces(folder: Path) -> Path:
     trace = {**verifiers_writer.episode()["traces"][0], "task": {}}
     return _json_lines(folder / "train_rollouts.jsonl", trace)
@@ -240,6 +248,7 @@ _WRITERS = {
     "completions": _completions,
     "rllm": _rllm,
     "wire-traces": _wire_traces,
+    "unversioned-atif": _unversioned_atif,
     "dart-gui": _dart_gui,
     "dashboard": _dashboard,
     "slime": _slime,

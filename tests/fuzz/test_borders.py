@@ -23,10 +23,10 @@ def test_odd_things_of_others_end_in_results_or_errors_of_ours() -> None:
 
 
 def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise KeyError
 
-    monkeypatch.setattr(trajectory_files, "_describe_calls", fail)
+    monkeypatch.setattr(trajectory_files, "_shots", fail)
     ends = {outcome(number, 0)[1] for number in range(2, 42, 4)}
     assert "fault" in ends
 

@@ -1,7 +1,8 @@
 """Write files of trajectories with the writers that released agent frameworks have.
 
 Each function imports one framework, which must be importable: harbor 0.26.0, nemo-gym
-0.4.0, verifiers 0.1.14, verl 0.9.1, mini-swe-agent 2.4.6 or inspect-ai 0.3.285.
+0.4.0, verifiers 0.1.14, verl 0.9.1, mini-swe-agent 2.4.6, inspect-ai 0.3.285 or
+browsergym-experiments 0.14.3.
 The models are scripted: two tasks, a click on a screenshot, an answer.
 Usage: `python trajectory_files.py FOLDER NAME...`, such as `... tests/data harbor`.
 """
@@ -331,6 +332,34 @@ def inspect(folder: Path) -> None:
     home = folder / "inspect-ai-0.3.285"
     log = evaluate(task, model=model, log_dir=str(home), display="none", max_samples=1)
     Path(log[0].location.removeprefix("file://")).rename(home / "gui.eval")
+
+
+def browsergym(folder: Path) -> None:
+    """An episode: a click, and an answer after which there was an error."""
+    import numpy as np
+    from browsergym.experiments.agent import AgentInfo
+    from browsergym.experiments.loop import EnvArgs, ExpArgs, StepInfo
+
+    home = folder / "browsergym-experiments-0.14.3" / "menu"
+    home.mkdir(parents=True, exist_ok=True)
+    steps = []
+    for number, action in enumerate(("click('12')", "send_msg_to_user('Done.')", None)):
+        is_last = action is None
+        seen = {
+            "goal": "Open the menu.",
+            "goal_object": None,
+            "last_action_error": "no element" * is_last,
+            "axtree_txt": "x",
+            "screenshot": np.full((2, 2, 3), 50 * number, dtype=np.uint8),
+        }
+        reward = float(is_last)
+        step = StepInfo(number, seen, reward, reward, is_last, truncated=False)
+        step.action, step.stats = action, {}
+        if not is_last:
+            step.agent_info = AgentInfo(f"thought {number}", stats={"n": np.float64(2)})
+        step.save_step_info(home)
+        steps.append(step)
+    ExpArgs(None, EnvArgs("menu")).save_summary_info(steps, home, None, None)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,31 @@ def test_decoded_samples_of_verl() -> None:
     assert batch.meta["mask_source"] == "lines of roles in the decoded text"
 
 
+def test_a_folder_of_decoded_samples_of_verl(tmp_path: Path) -> None:
+    text = (DATA / "verl-0.9.1_rollouts" / "10.jsonl").read_text()
+    for step in (8, 9, 10):
+        (tmp_path / f"{step}.jsonl").write_text(text.replace("10", str(step)))
+    batch = rd.load(tmp_path)
+    assert batch.step is None
+    assert batch.sample_columns["step"].tolist() == [8, 8, 9, 9, 10, 10]
+    assert batch.sample_columns["file"].tolist()[::2] == [
+        f"{n}.jsonl" for n in (8, 9, 10)
+    ]
+    assert said(batch, 4) == said(batch, 0)
+
+
+def test_numbered_tables_are_not_joined(tmp_path: Path) -> None:
+    names = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
+    row = json.dumps(
+        {name: [1, 1] if "res" in name else [-0.5, -1.5] for name in names}
+    )
+    for number in (1, 2):
+        (tmp_path / f"{number}.jsonl").write_text(f"{row}\n{row}\n")
+    assert len(rd.load(tmp_path / "1.jsonl")) == 2
+    with pytest.raises(LoadError, match=r"one step; found 2 batches: 1.jsonl, 2.jsonl"):
+        rd.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["chat", "responses"])
 def test_trajectories_of_mini_swe_agent(name: str) -> None:
     batch = rd.load(DATA / "mini-swe-agent-2.4.6" / f"{name}.traj.json")
@@ -355,6 +380,10 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+ROWS["ATIF without a version"] = {**ROWS["ids of one call only"]}
+del ROWS["ATIF without a version"]["schema_version"]
+
+
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
@@ -364,6 +393,13 @@ def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
     assert batch.num_rounds == 1
     assert batch.response_ids is None
     assert batch.lacks("old", "rollout") is not None
+
+
+def test_agents_and_steps_of_another_program_are_no_atif(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"agent": "x", "steps": [{"action": "click"}]}))
+    with pytest.raises(LoadError, match="a `source` in the steps of ATIF; found steps"):
+        rd.load(path)
 
 
 def test_a_log_of_completions_of_trl(tmp_path: Path) -> None:
@@ -448,3 +484,12 @@ def test_messages_of_a_prompt_that_are_new(
 def test_the_error_of_a_tool_is_its_text() -> None:
     failed = {"role": "tool", "content": "", "error": {"message": "no such file"}}
     assert text_of(failed) == "no such file"
+
+
+def test_lists_in_place_of_names_are_no_names(tmp_path: Path) -> None:
+    row = {**ROWS["ids of one call only"], "session_id": [1, 2], "agent": {"name": []}}
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(row))
+    batch = rd.load(path)
+    assert batch.sample_ids == ("trajectory",)
+    assert "agent" not in batch.sample_columns

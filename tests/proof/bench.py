@@ -34,12 +34,12 @@ from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.numbered import NUMBERED
+from rounddiag.proof.hypotheses.processor import Processor
 from rounddiag.proof.hypotheses.sampling import (
     FrequencyPenalty,
     MinP,
     OutputPenalty,
     PresencePenalty,
-    Processor,
     RepetitionPenalty,
     Temperature,
     TopK,

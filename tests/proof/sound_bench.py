@@ -1,12 +1,13 @@
 """Sound batches, and batches with a fault, scored by wrong models: nothing may be said.
 
-    python -m tests.proof.sound_bench [NUMBER] [right|step|given|kind|nonsense ...]
+    python -m tests.proof.sound_bench [NUMBER] [one] [right|step|given|kind|nonsense ..]
 
 Each row has NUMBER batches (60): some samples of the sample data with noise of another
 size. `right` scores with the model of this step, `step` with a mixture of it and an
 older one, `given` the same with the right one among the checkpoints, `kind` with the
 architecture and other weights, `nonsense` with weights that are permuted, cut or of the
-wrong sign. Every second batch of the wrong models has a fault in the training engine.
+wrong sign. Every second batch of the wrong models has a fault in the training engine;
+with `one` the other engine's log-probs are left out.
 One line a batch, then how many statements are false.
 """
 
@@ -29,6 +30,7 @@ from rounddiag.proof import Proof
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
+from rounddiag.proof.proof import ONLY
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import weight_hypotheses_of
 
@@ -106,6 +108,8 @@ def prove_row(row: str, number: int, engines: dict[str, Any], kept: Any) -> Proo
     """Prove one batch with the weights of a row."""
     has_fault = row != "right" and number % 2 == 1
     batch = sample_batch(number, has_fault=has_fault)
+    if "one" in sys.argv:
+        batch = replace(batch, rollout_log_probs=None)
     generator = torch.Generator().manual_seed(number)
     for one in (engines["engine"], engines["low"]):
         weights = dict(one.model.named_parameters())
@@ -133,7 +137,7 @@ def is_false(row: str, number: int, proof: Proof) -> bool:
     """Return whether a statement is false; the fault of `given` is a true one."""
     has_fault = row != "right" and number % 2 == 1
     if row == "given" and has_fault:
-        return proof.verdict in FALSE and proof.side != "old"
+        return proof.verdict in FALSE and proof.side not in {"old", ONLY}
     return proof.verdict in FALSE or (has_fault and proof.verdict == "nothing_to_prove")
 
 
@@ -151,7 +155,7 @@ def main() -> int:
     }
     kept = {name: value.clone() for name, value in engine.model.named_parameters()}
     wrong: Counter[str] = Counter()
-    for row in sys.argv[2:] or ROWS:
+    for row in [word for word in sys.argv[2:] if word != "one"] or ROWS:
         for each in range(number):
             proof = prove_row(row, each, engines, kept)
             is_wrong = is_false(row, each, proof)

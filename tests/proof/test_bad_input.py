@@ -18,7 +18,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.hypotheses.sampling import Seen
+from rounddiag.proof.hypotheses.processor import Seen
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 MODEL = SAMPLE_DATA / "model"

@@ -76,6 +76,8 @@ def test_what_serves_is_judged_and_its_scorer_is_no_engine(first: bool) -> None:
     for served, engine, wanted in (
         (sound().log_probs("rollout"), score, ("nothing_to_prove", None)),
         (values, score, ("proved", "prompt_mismatch")),
+        (faulty, score, ("proved", "prompt_mismatch")),  # no token is sound
+        (faulty, other, ("scorer_differs", None)),
         (sound().log_probs("rollout"), other, ("scorer_differs", None)),
     ):
         batch = replace(sound(), rollout_log_probs=served, old_log_probs=None)
@@ -83,6 +85,8 @@ def test_what_serves_is_judged_and_its_scorer_is_no_engine(first: bool) -> None:
         proof = rd.prove(batch, engine)
         assert (proof.verdict, proof.cause) == wanted
         assert [*proof.base] == ["rollout"]
+        is_alone = served is faulty and engine is score
+        assert ("No token is reproduced without it" in proof.note) == is_alone
 
 
 def test_the_file_of_a_scored_batch_says_what_was_scored(tmp_path: Any) -> None:

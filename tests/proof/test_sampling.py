@@ -10,6 +10,7 @@ import torch
 
 from rounddiag.proof.engines import engine
 from rounddiag.proof.engines.engine import Readout
+from rounddiag.proof.hypotheses.processor import Processor, Seen
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     LOG_SOFTMAX_BFLOAT16,
@@ -17,9 +18,7 @@ from rounddiag.proof.hypotheses.sampling import (
     MinP,
     OutputPenalty,
     PresencePenalty,
-    Processor,
     RepetitionPenalty,
-    Seen,
     Temperature,
     TopK,
     TopP,

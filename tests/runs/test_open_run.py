@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Timer
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -276,7 +277,7 @@ def test_a_link_under_the_step_of_a_file_takes_its_place_in_no_table(
     tmp_path: Path,
 ) -> None:
     write_steps(tmp_path, {5: 1})
-    (tmp_path / "step_5.parquet").rename(tmp_path / "x.parquet")
+    (tmp_path / "step_5.parquet").rename(tmp_path / "x_7.parquet")
     (tmp_path / "step_5.parquet").symlink_to("nothing")
     run = rd.open_run(tmp_path)
     assert run.steps == (5,)
@@ -285,6 +286,20 @@ def test_a_link_under_the_step_of_a_file_takes_its_place_in_no_table(
 
 def test_watch_ends_with_the_error_of_two_files_of_a_step(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, {5: 1}))
-    shutil.copy(tmp_path / "step_5.parquet", tmp_path / "x.parquet")
+    shutil.copy(tmp_path / "step_5.parquet", tmp_path / "x_7.parquet")
     with pytest.raises(LoadError, match="expected one file per step"):
         next(run.watch(every=0.01, timeout=5))
+
+
+def test_a_file_whose_columns_have_no_names_in_utf_8_is_a_failed_step(
+    tmp_path: Path,
+) -> None:
+    write_steps(tmp_path, {1: 1})
+    pq.write_table(pa.table({"abcdefgh": [1]}), tmp_path / "x_7.parquet")
+    data = (tmp_path / "x_7.parquet").read_bytes()
+    (tmp_path / "x_7.parquet").write_bytes(data.replace(b"abcdefgh", b"abcd\xffefg"))
+    run = rd.open_run(tmp_path)
+    assert run.steps == (1, 7)
+    with pytest.warns(UserWarning, match="step left out.*step 7: .*can't decode byte"):
+        assert [*run.step_summary()["step"]] == [1]
+    assert [*run.failed] == [7]

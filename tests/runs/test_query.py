@@ -152,6 +152,13 @@ def test_what_does_not_only_read_the_run_is_an_error(
         run.query(sql)
 
 
+def test_a_query_without_end_is_interrupted(run: Run) -> None:
+    message = r"`sql`: expected a query that ends within 0\.2 s; found one that was st"
+    with pytest.raises(RounddiagError, match=message):
+        run.query("SELECT count(*) FROM range(10000000000000)", time_limit=0.2)
+    assert run.query("SELECT 1 AS one", time_limit=0.2)["one"].tolist() == [1]
+
+
 def test_files_of_a_framework_are_to_be_converted(tmp_path: Path) -> None:
     shutil.copy("sample_data/image_window_verl.pkl", tmp_path / "step_3.pkl")
     with pytest.raises(LoadError, match=r"Convert them with `rounddiag\.ingest"):

@@ -44,7 +44,7 @@ def test_tables_follow_from_the_metrics() -> None:
 
 
 def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
-    offered = [metric for metric in METRICS.values() if metric.in_explorer]
+    offered = [metric for metric in METRICS.values() if metric.short]
     assert [m.short for m in offered] == [
         *("|diff|", "signed", "|Δp|", "k3", "unequal"),
         *("surprise", "entropy", "length", "time", "reward"),

@@ -19,7 +19,9 @@ COLUMNS = (
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-def test_no_label_of_another_pair_names_the_standard_one(column: schema.Column) -> None:
+def test_no_label_of_another_pair_names_the_standard_one(
+    column: schema.ColumnSchema,
+) -> None:
     label = Pair("x", "y").label(column)
     assert not {"old", "rollout", "{", "}"} & {*re.findall(r"\w+|[{}]", label)}
     assert "sampling" not in label

@@ -109,11 +109,6 @@ def use_theme(name: ThemeName) -> None:
     ----------
     name : {"light", "dark"}
 
-    Raises
-    ------
-    FrameError
-        If there is no theme of this name.
-
     Examples
     --------
     >>> use_theme("light")

@@ -76,15 +76,6 @@ def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:
     height : int, optional
         In pixels; the figure's own when left out.
 
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    RounddiagError
-        If kaleido, or a browser that it can start, is missing.
-
     Examples
     --------
     >>> import rounddiag as rd

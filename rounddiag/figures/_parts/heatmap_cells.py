@@ -21,7 +21,14 @@ from rounddiag.figures._parts.scales import (
     make_scale,
     without_extremes,
 )
-from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS, Column, Pair
+from rounddiag.schema import (
+    CELLS,
+    DIFFERENCE,
+    METRICS,
+    PAIRED_CELLS,
+    ColumnSchema,
+    Pair,
+)
 from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
 from rounddiag.stats.pairing import METRIC
 
@@ -131,7 +138,7 @@ class Heat:
         return self.metric == DIFFERENCE.name
 
     @property
-    def column(self) -> Column:
+    def column(self) -> ColumnSchema:
         """The column that the colour shows; a difference names its metric."""
         if not self.is_difference:
             return CELLS[self.metric]

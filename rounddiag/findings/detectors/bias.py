@@ -26,17 +26,20 @@ def constant_bias(view: View) -> Evidence | None:
 def undo_bias(view: View, tokens: Array) -> Evidence | None:
     """Return the evidence that the diff of some tokens is a constant and noise.
 
-    The constant is the median of one half of the clusters. On the other half it must
-    leave noise at likely and at unlikely tokens: a truncated distribution moves
-    unlikely ones alone.
+    The constant is the median of one half of the clusters and ids: equal texts prove
+    nothing. On the others it must leave noise at likely and at unlikely tokens: a
+    truncated distribution moves unlikely ones alone.
     """
-    noise = Noise(view=view, sound=~tokens)
+    noise = Noise(view=view, unchanged=~tokens)
     if view.is_fitted or noise.is_reached(
         view.abs_diff[tokens], view.log_prob_b[tokens]
     ):
         return None
-    fit = tokens & fitting_half(view, tokens)
-    judged = tokens & ~fit
+    fit = fitting_half(view, tokens)
+    fit, judged = tokens & fit, tokens & ~fit
+    if view.batch.response_ids is not None:
+        is_odd = np.searchsorted(np.unique(view.token_id[tokens]), view.token_id) % 2
+        fit, judged = fit & (is_odd == 0), judged & (is_odd == 1)
     if not (fit.any() and judged.any()):
         return None
     bias = float(np.median(view.diff[fit]))

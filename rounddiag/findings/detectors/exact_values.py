@@ -56,7 +56,7 @@ def filled_log_probs(view: View) -> Iterator[Evidence]:
             found = _fill_evidence(view, tokens, values, others, name)
             # The same value at other tokens of these samples may be a fill too.
             same = np.isin(view.sample, np.unique(view.sample[tokens]))
-            same &= values == values[tokens][0]
+            same &= (values == values[tokens][0]) & ~not_written(view)
             yield replace(found, tokens=tokens | same)
 
 
@@ -108,9 +108,7 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
         # Too few certain tokens to compare with: if nearly all zeros are far, they are
         # fills.
         return zero if num > max(MOST * zero.sum(), MIN_ZEROS) else None
-    if num == 0:
-        return None
-    if num < MIN_COUNT and far[below].any():
+    if num < MIN_COUNT:
         return None
     chance = float(far[below].mean()) * int(zero.sum())
     if num < MIN_RATIO * chance or num < chance + MIN_Z * chance**0.5:

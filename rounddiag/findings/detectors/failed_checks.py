@@ -74,13 +74,11 @@ def _impossible(view: View, one: Check) -> dict[str, float]:
 
 
 def _cause(view: View, one: Check) -> str:
-    """Return the cause of a failed check; one impossible value is a fill."""
+    """Return the cause of a failed check; an impossible value that recurs is a fill."""
     if one.cause != "impossible_log_probs" or one.tokens is None:
         return one.cause or "unknown"
     batch = select_scores(view.batch, view.a, view.b)
-    for column in batch.both_log_probs():
-        values = to_numpy(column)[one.tokens]
-        values = values[~(values <= 0) | np.isinf(values)]
-        if len(np.unique(values)) > 1:
-            return one.cause
-    return "filled_log_probs"
+    columns = [to_numpy(column)[one.tokens] for column in batch.both_log_probs()]
+    found = [values[~(values <= 0) | np.isinf(values)] for values in columns]
+    is_one = all(len(np.unique(values)) <= 1 for values in found)
+    return "filled_log_probs" if is_one and max(map(len, found)) > 1 else one.cause

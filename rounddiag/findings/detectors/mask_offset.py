@@ -50,7 +50,7 @@ def mask_offset(view: View) -> Evidence | None:
         return None
     away = np.abs(rounds.a[gained] - rounds.b[gained])
     tokens = np.isin(view.flat, rounds.moved(offset, growth, there)[0])
-    noise = Noise(view=view, sound=~tokens)
+    noise = Noise(view=view, unchanged=~tokens)
     before = np.abs(rounds.a[lost] - rounds.b[lost])
     if not noise.is_undone(before, away, rounds.b[gained]):
         return None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 # Consecutive exact zeros of the sampler that can be an observation, and how many such
 # runs there must be, beginning with the same token.
@@ -24,13 +20,13 @@ SAME_START = 0.5
 # Nats: the other engine's sum over a run; that of certain tokens really is 0.
 UNSURE = -1.0
 # Share of rounds that begin with the end of the prompt, or contain an end of turn.
-MIN_SHARE = 0.3
+_MIN_SHARE = 0.3
 # Tokens of padding at the end of a sample.
 MIN_PADDING = 3
 # Longest template under the mask, in tokens, and how many rounds have it.
 MAX_TEMPLATE = 8
-NEARLY_ALL = 0.9
-MANY = 0.6
+_NEARLY_ALL = 0.9
+_MANY = 0.6
 
 
 @register("mask_too_wide", kind="fact")
@@ -144,7 +140,7 @@ def observation_runs(view: View) -> Array:
     ids, counts = np.unique(view.token_id[first[long]], return_counts=True)
     if counts.max() < SAME_START * long.sum():
         return empty
-    alike = np.isin(view.token_id[first], ids[counts >= MIN_SHARE * counts.max()])
+    alike = np.isin(view.token_id[first], ids[counts >= _MIN_SHARE * counts.max()])
     flags = empty.copy()
     flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
     return flags
@@ -164,7 +160,7 @@ def _never_written(view: View, tokens: Array) -> Array:
     if not len(known):
         return np.zeros(len(tokens), dtype=bool)
     share = zero / np.bincount(code, minlength=len(known))
-    never: Array = (known[at] == view.token_id[tokens]) & (share[at] > MANY)
+    never: Array = (known[at] == view.token_id[tokens]) & (share[at] > _MANY)
     return never
 
 
@@ -195,8 +191,8 @@ def _headers(view: View) -> Array:
             break
         ids, counts = np.unique(view.token_id[part + width], return_counts=True)
         same = ids[counts.argmax()]
-        is_alike = counts.max() > NEARLY_ALL * len(part)
-        is_new = (view.token_id[at_first] == same).mean() < 1 - NEARLY_ALL
+        is_alike = counts.max() > _NEARLY_ALL * len(part)
+        is_new = (view.token_id[at_first] == same).mean() < 1 - _NEARLY_ALL
         if not (is_alike and is_new):
             break
         flags[part[view.token_id[part + width] == same] + width] = True
@@ -227,9 +223,12 @@ def _openings(view: View) -> Array:
     odd = (before != end) & (depth > 0)
     size = view.batch.num_samples
     num = np.bincount(view.sample[later], minlength=size)
-    hit = np.bincount(view.sample[later], odd, size) > MANY * num
+    hit = np.bincount(view.sample[later], odd, size) > _MANY * num
     odd &= hit[view.sample[later]]
-    if odd.sum() < MIN_RUNS or odd.sum() < MANY * ((depth > 0) | (before != end)).sum():
+    if (
+        odd.sum() < MIN_RUNS
+        or odd.sum() < _MANY * ((depth > 0) | (before != end)).sum()
+    ):
         return flags
     for k in range(MAX_TEMPLATE):
         flags[later[odd & (depth > k)] + k] = True
@@ -249,7 +248,7 @@ def _beyond_turns(view: View) -> Array:
     ids, counts = np.unique(view.token_id[last], return_counts=True)
     end = ids[counts.argmax()]
     if (
-        counts.max() < MIN_SHARE * len(last)
+        counts.max() < _MIN_SHARE * len(last)
         or (view.token_id[inner] == end).mean() > SAME_START
     ):
         return flags
@@ -258,7 +257,7 @@ def _beyond_turns(view: View) -> Array:
         ends = (view.token_id[part - back] == end) & (
             view.segment[part - back] == view.segment[part]
         )
-        if ends.mean() > MANY:
+        if ends.mean() > _MANY:
             for k in range(back):
                 flags[part[ends] - k] = True
             # Rounds that were cut off have the template without an end of turn.

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
+from rounddiag.findings.view import View
 
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings.view import View
-
-MIN_TOKENS = 30
+_MIN_TOKENS = 30
 # Difference of the mean diff of seen and fresh ids, in standard errors.
-MIN_Z = 6.0
+_MIN_Z = 6.0
 # Least part of the squares that the split explains, beyond the log-prob alone.
 MIN_PARTIAL = 0.12
-LARGE = 3.0
+_LARGE = 3.0
 _VOCABULARY = 1 << 32
 # Positions up to which ids of prompts and observations are searched.
 _MAX_SEARCHED = 4_000_000
@@ -93,7 +90,7 @@ class SeenSplit:
     def effect(self, view: View) -> Array:
         """Return the mean diff that the split gives to the tokens of a view."""
         fitted = np.zeros(len(view))
-        x, d = _log_prob(self.view), np.clip(self.view.diff, -LARGE, LARGE)
+        x, d = _log_prob(self.view), np.clip(self.view.diff, -_LARGE, _LARGE)
         mine, others = (
             (seen_in_context if self.is_context else seen_before)(one)
             for one in (self.view, view)
@@ -122,17 +119,17 @@ def best_split(view: View) -> SeenSplit | None:
 def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     chosen = view.uncertain
     old, new = seen & chosen, ~seen & chosen
-    if old.sum() < MIN_TOKENS or new.sum() < MIN_TOKENS:
+    if old.sum() < _MIN_TOKENS or new.sum() < _MIN_TOKENS:
         return None
     x = _log_prob(view)
-    d = np.clip(view.diff, -LARGE, LARGE)
+    d = np.clip(view.diff, -_LARGE, _LARGE)
     x_new = x[new]
     of_new = mean_by_bin(x_new, d[new], x_new)
     of_old = mean_by_bin(x_new, d[new], x[old])
     gap, error = clustered_mean(d[old] - of_old, view.sample[old])
     _, other = clustered_mean(d[new] - of_new, view.sample[new])
     error = float(np.hypot(error, other))
-    if gap < MIN_Z * error:
+    if gap < _MIN_Z * error:
         return None
     # What the split explains beyond the log-prob alone, on the half not fitted.
     fit = fitting_half(view, chosen)

@@ -42,7 +42,7 @@ def swapped_rows(view: View) -> Evidence | None:
     tried = lost[np.argsort(-own[lost], kind="stable")][:MAX_ROWS]
     table = _Table.from_view(view)
     sound = ~np.isin(view.sample, np.flatnonzero(own > MIN_DIFF))
-    noise = Noise(view=view, sound=sound)
+    noise = Noise(view=view, unchanged=sound)
     matches = {int(row): match for row in tried if (match := table.match(int(row)))}
     # Where a row is only better than its own, the values of both must have moved.
     matches = {row: one for row, one in matches.items() if own[one.partner] > MIN_DIFF}

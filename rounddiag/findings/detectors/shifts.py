@@ -63,7 +63,8 @@ def _shifted_ends(view: View) -> list[Evidence]:
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
     fit = fitting_half(view, tokens)
-    if not (tokens & fit).any() or not (tokens & ~fit).any():  # one round alone
+    is_one = not (tokens & fit).any() or not (tokens & ~fit).any()
+    if is_one:  # one round alone: every second token
         fit = (np.cumsum(tokens) % 2 == 0) & tokens
     known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
@@ -75,14 +76,15 @@ def _shifted_ends(view: View) -> list[Evidence]:
     rest, _ = _shifted_rest(view, tokens, lags)
     left = float(rest.mean()) if len(rest) else here
     judged = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
-    noise = Noise(view=view, sound=~np.isin(view.segment, view.segment[tokens]))
+    noise = Noise(view=view, unchanged=~np.isin(view.segment, view.segment[tokens]))
     if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
         return []
     shape = _Shape.from_starts(view, starts)
     # A fitted formula leaves no noise to compare with.
     is_undone = view.is_fitted or noise.is_reached(*judged)
     # After other ids the trainer reads another context: a lag leaves more than noise.
-    if not is_undone and not (shape.is_retokenised or shape.is_ambiguous):
+    # In one round, a single token can fit it so.
+    if not is_undone and (is_one or not (shape.is_retokenised or shape.is_ambiguous)):
         return []
     other_ids = shape.is_retokenised or not is_undone
     return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
@@ -113,7 +115,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
     here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
     sound = ~np.isin(view.sample, starts.sample[chosen])
-    noise = Noise(view=view, sound=sound)
+    noise = Noise(view=view, unchanged=sound)
     unsure = chosen & (starts.log_prob_a < -FAR)
     fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
     likely = starts.log_prob_a[chosen]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.findings.detectors.penalty import best_split
 from rounddiag.findings.detectors.truncation import lacks_mass
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import log_odds
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.findings.view import View
+from rounddiag.findings.view import View
 
 # A line is the relation if it explains more of the squares than it leaves, on the half
 # of the clusters on which it was not fitted.
@@ -26,16 +23,16 @@ MIN_EXPLAINED = 0.5
 SAME_SIGN = 0.95
 # Least share of samples whose difference follows their log-odds, and how strongly
 # relative to the typical sample.
-MIN_AGREEMENT, PART = 0.6, 0.7
-MIN_TOKENS, MIN_PER_SAMPLE, MIN_SAMPLES = 30, 8, 6
+MIN_AGREEMENT, _PART = 0.6, 0.7
+_MIN_TOKENS, MIN_PER_SAMPLE, _MIN_SAMPLES = 30, 8, 6
 # The slope in standard errors clustered by sample.
-MIN_Z = 6.0
+_MIN_Z = 6.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 # A split by ids seen before that explains more than this is a penalty.
 MAX_SEEN = 0.12
-LARGE = 5.0
+_LARGE = 5.0
 # Log-probs closer to 0 than this are dominated by rounding.
-SURE = -1e-6
+_SURE = -1e-6
 # Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33,
 # of normal logits of many sizes -0.28 to -0.05.
 GROWTH, LEAST_GROWTH, MOST_GROWTH = 0.15, -0.3, 0.33
@@ -107,12 +104,12 @@ class _Line:
         if view.is_fitted or is_penalty or lacks_mass(view):
             return None
         chosen = _measurable(view)
-        if chosen.sum() < MIN_TOKENS or view.abs_diff[chosen].mean() < MIN_LEVEL:
+        if chosen.sum() < _MIN_TOKENS or view.abs_diff[chosen].mean() < MIN_LEVEL:
             return None
         odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
         log_n = _log_n(view)
         middle = (odds + others) / 2
-        gap = np.clip(others - odds, -LARGE, LARGE)
+        gap = np.clip(others - odds, -_LARGE, _LARGE)
         agrees, agreement = _select_agreeing(view.sample, middle, gap, chosen)
         chosen &= agrees
         x, y, sample = middle[chosen], gap[chosen], view.sample[chosen]
@@ -122,7 +119,7 @@ class _Line:
             _explain(x, y, fitting_half(view, chosen)[chosen]),
             _z(x, y, sample),
         )
-        if not explained > MIN_EXPLAINED or abs(z) < MIN_Z:
+        if not explained > MIN_EXPLAINED or abs(z) < _MIN_Z:
             return None
         likely = y[np.minimum(odds, others)[chosen] > 0]
         if not (likely * np.sign(z) > 0).mean() > SAME_SIGN:
@@ -170,14 +167,17 @@ class _Line:
 def follows_log_odds(view: View) -> bool:
     """Return whether a temperature is possible: half of its relation."""
     chosen = _measurable(view)
-    if view.is_fitted or chosen.sum() < MIN_TOKENS:
+    if view.is_fitted or chosen.sum() < _MIN_TOKENS:
         return not view.is_fitted
     odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
-    x, y = ((odds + others) / 2)[chosen], np.clip(others - odds, -LARGE, LARGE)[chosen]
+    x, y = (
+        ((odds + others) / 2)[chosen],
+        np.clip(others - odds, -_LARGE, _LARGE)[chosen],
+    )
     if x.std() == 0 or y.std() == 0:
         return False
     z = _z(x, y, view.sample[chosen])
-    return bool(np.corrcoef(x, y)[0, 1] ** 2 > MIN_EXPLAINED / 2 and abs(z) > MIN_Z)
+    return bool(np.corrcoef(x, y)[0, 1] ** 2 > MIN_EXPLAINED / 2 and abs(z) > _MIN_Z)
 
 
 def _explain(x: Array, y: Array, fit: Array) -> float:
@@ -190,7 +190,7 @@ def _explain(x: Array, y: Array, fit: Array) -> float:
 
 
 def _measurable(view: View) -> Array:
-    return view.uncertain & (np.maximum(view.log_prob_a, view.log_prob_b) < SURE)
+    return view.uncertain & (np.maximum(view.log_prob_a, view.log_prob_b) < _SURE)
 
 
 def _log_n(view: View) -> Array:
@@ -222,10 +222,10 @@ def _select_agreeing(
     xy, xx, yy = (np.bincount(sample, one, size) for one in (x * y, x * x, y * y))
     own = xy / np.maximum(np.sqrt(xx * yy), 1e-300)
     there = num >= MIN_PER_SAMPLE
-    if there.sum() < MIN_SAMPLES:
+    if there.sum() < _MIN_SAMPLES:
         return np.ones(len(sample), dtype=bool), 1.0
     usual = float(np.median(own[there]))
-    agrees = own * np.sign(usual) > PART * abs(usual)
+    agrees = own * np.sign(usual) > _PART * abs(usual)
     share = float(num[agrees & there].sum() / num[there].sum())
     return (agrees | ~there)[sample], share
 

@@ -124,4 +124,8 @@ def _may_lack_context(view: View, d: Array) -> bool:
     below = -float(d.sum() / max(np.abs(d).sum(), _TINY))
     if view.has_images and below < NEARLY_ALL:
         return True
-    return any(not one.is_of_content for one in find_places(view))
+    # It is of all tokens: those outside of a place lack mass as well.
+    return any(
+        not one.is_of_content or not _is_missing(view.keep(~one.tokens))
+        for one in find_places(view)
+    )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_SAMPLE
 from rounddiag.checks.rows import find_copies
@@ -20,13 +23,6 @@ from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
 
 
 def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
@@ -187,7 +183,7 @@ def _merged_entry(parts: Sequence[Batch], name: str) -> object:
 
 
 def concatenate(batches: Iterable[Batch]) -> Batch:
-    """Join batches of one step end to end.
+    """Join batches of one step end to end; texts also of several.
 
     - A field per token that only some batches have is left out and named in
       `meta["left_out"]`; so are token ids where some have texts alone. Missing sample
@@ -216,10 +212,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         tokenizer=_tokenizer(parts),
         sample_columns=_sample_columns(parts),
         round_columns=_round_columns(parts),
-        meta={
-            **_merged_meta(all_parts, num_copies, lost),
-            **not_measurable(tokens),
-        },
+        meta={**_merged_meta(all_parts, num_copies, lost), **not_measurable(tokens)},
     )
 
 
@@ -230,7 +223,7 @@ def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
         parts.append(batch)
         if batch.step is not None:
             steps.setdefault(batch.step, batch)
-        if len(steps) > 1:
+        if len(steps) > 1 and not all(part.pieces is not None for part in parts):
             named = zip(steps, _sources(list(steps.values())), strict=True)
             steps_of_files = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
@@ -238,7 +231,15 @@ def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
                 found=" and ".join(steps_of_files),
                 advice="Pass the folder or the glob of one step.",
             )
-    return parts
+    return [*map(_with_step_column, parts)] if len(steps) > 1 else parts
+
+
+def _with_step_column(part: Batch) -> Batch:
+    """Return texts with the step of each sample, which is then not the batch's."""
+    steps = np.full(len(part), part.step)
+    return replace(
+        part, step=None, sample_columns={"step": steps, **part.sample_columns}
+    )
 
 
 def _with_common_text(parts: list[Batch]) -> list[Batch]:

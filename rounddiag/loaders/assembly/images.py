@@ -5,38 +5,33 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span
+from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.stored import StoredArray, find_tensor
 from rounddiag.vision import (
     EncodedScreenshot,
+    PatchScreenshot,
     RawScreenshot,
+    Screenshot,
     StoredScreenshot,
     patch_screenshots,
 )
 from rounddiag.vision.image_tokens import TokenRuns, find_image_token, tokens_that_fit
 from rounddiag.wording import join_names
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
-    from rounddiag.vision import PatchScreenshot, Screenshot
-
-    Images = tuple[PatchScreenshot, ...]
+Images = tuple[PatchScreenshot, ...]
 
 
 class ImagePlace(NamedTuple):

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import with_image_rounds
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.text.chat_template import decode_qwen, written_tokens
-from rounddiag.vision import PatchScreenshot
+from rounddiag.vision import PatchScreenshot, Screenshot
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
 
 
 def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fields have many types

@@ -6,25 +6,22 @@ Trainers balance their batches, so the order of the file is not the order of the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lgamma, log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.checks.rows import STEP_COLUMNS
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import by_numbers
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
-    Rows = Sequence[int]
+Rows = Sequence[int]
 
 
 # These names have other uses too, so only distinct whole numbers count as steps.
@@ -91,8 +88,7 @@ def step_order(
     if present:
         why = f"{', '.join(f'`{name}`' for name in present)} cannot be their numbers"
     return _by_content(batch, several) or StepOrder(
-        description=f"{why}, and their prompts do not prove an order",
-        is_known=False,
+        description=f"{why}, and their prompts do not prove an order", is_known=False
     )
 
 

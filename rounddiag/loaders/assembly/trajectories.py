@@ -19,39 +19,35 @@ one value per row          a column of samples where all rows of each trajectory
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.batch.layout import select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.assembly.step_order import (
+    StepOrder,
     is_absent,
     named_column,
     step_order,
 )
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.schema import ORIGINAL_SAMPLE
+from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.assembly.step_order import StepOrder
-    from rounddiag.vision import Screenshot
-
-    Named = tuple[str, Sequence[int]]
-    Rows = Sequence[int]
+Named = tuple[str, Sequence[int]]
+Rows = Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)

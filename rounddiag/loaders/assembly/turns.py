@@ -12,14 +12,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
@@ -33,17 +36,11 @@ from rounddiag.loaders.json_lines import objects_in
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import Source, inside, left_out_entry
 from rounddiag.segmentation import find_rounds
+from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from rounddiag._typing import Array
-    from rounddiag.vision import Screenshot
-
-    Message = Mapping[str, Any]
-    Tokens = dict[str, Array]
+Message = Mapping[str, Any]
+Tokens = dict[str, Array]
 
 
 GENERATED = "assistant"
@@ -554,8 +551,7 @@ def _round_columns(
 
 
 def as_batch(
-    read: Callable[[Any, Source], Iterable[Trajectory]],
-    **meta: object,
+    read: Callable[[Any, Source], Iterable[Trajectory]], **meta: object
 ) -> Callable[[Any, Source], Batch]:
     """Return the reader of a format whose files are trajectories."""
     return lambda root, source: batch_of(read(root, source), source, **meta)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns.column import MAX_INTEGER_BITS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.pickle.placeholders import Node
@@ -18,16 +21,8 @@ from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.loaders.stored import scalar_value
 from rounddiag.wording import pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
-    # Sample, round and the record itself.
-    Row = tuple[int, int, dict[str, Any]]
+# Sample, round and the record itself.
+Row = tuple[int, int, dict[str, Any]]
 
 
 _KINDS = "biufmMSU"  # dtype kinds of a column

@@ -29,11 +29,13 @@ and entries of `extra_fields`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PAIR
@@ -50,11 +52,6 @@ from rounddiag.loaders.fields.columns import (
 from rounddiag.loaders.fields.reader import FieldReader, real_positions, without_padding
 from rounddiag.loaders.source import left_out_entry
 from rounddiag.wording import join_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
 
 
 def _compare_input_ids(reader: FieldReader) -> dict[str, str]:

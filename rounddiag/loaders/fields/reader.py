@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from rounddiag.columns.sources import Ragged, as_ragged, row_list
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import join_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
-
 
 T = TypeVar("T")
 _POSITION_IDS = "position_ids"  # the only field that may have several values per token

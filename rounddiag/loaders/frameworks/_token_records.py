@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.step_order import is_absent
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.reader import divide_sequences
-from rounddiag.loaders.source import left_out_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.json_lines import Record
-    from rounddiag.loaders.source import Source
-
+from rounddiag.loaders.json_lines import Record
+from rounddiag.loaders.source import Source, left_out_entry
 
 # Fields per token that a Batch has under the same name, besides log-probabilities.
 _BATCH_FIELDS = {"entropy", "advantages", "position_ids"}

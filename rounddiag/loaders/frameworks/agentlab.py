@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
@@ -21,11 +23,6 @@ from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, inside
 from rounddiag.loaders.stored import scalar_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 _MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 

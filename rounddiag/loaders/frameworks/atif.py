@@ -6,7 +6,10 @@ error of the trial are in files beside `agent`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
@@ -21,11 +24,6 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import objects_in, read_document
 from rounddiag.loaders.source import Source, inside
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote
 
@@ -36,28 +34,35 @@ def read_atif(_: object, source: Source) -> Iterator[Trajectory]:
     - A step of the agent is a round; one that a program decided
       (`llm_call_count` 0) or that is copied from another trajectory is not.
     - Its `metrics` may have the token ids of its call and their log-probs.
+    - A file that a person wrote may lack the version.
     """
     document = read_document(source)
-    if not str(document.get("schema_version")).startswith("ATIF"):
-        raise source.error(
-            expected="`schema_version` ATIF-v1.0 to ATIF-v1.8",
-            found=f"{document.get('schema_version')!r:.40}",
-            advice="Save the trajectory with the program that wrote it.",
-        )
+    version = document.get("schema_version")
+    if not str(version).startswith("ATIF") and version is not None:
+        raise _error(source, "`schema_version` ATIF-v1.0 to ATIF-v1.8", f"{version!r}")
+    steps = objects_in(document.get("steps"))
+    if version is None and not any(isinstance(s.get("source"), str) for s in steps):
+        raise _error(source, "a `source` in the steps of ATIF", "steps without it")
     yield from _trajectories(document, source.path, _trial(source.path.parent))
+
+
+def _error(source: Source, expected: str, found: str) -> LoadError:
+    advice = "Save the trajectory with the program that wrote it."
+    return source.error(expected=expected, found=f"{found:.40}", advice=advice)
 
 
 def _trajectories(
     document: dict[str, Any], file: Path, trial: dict[str, object], parent: str = ""
 ) -> Iterator[Trajectory]:
-    ids = [document.get(key) for key in ("trajectory_id", "session_id")]
+    own = plain_values(document)
+    ids = [own.get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
     one = Trajectory(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
     agent = document.get("agent")
-    agent = agent if isinstance(agent, dict) else {}
+    agent = plain_values(agent) if isinstance(agent, dict) else {}
     facts = {"agent": agent.get("name"), "model": agent.get("model_name")}
     one.columns = {
         **{name: value for name, value in facts.items() if value},
@@ -144,4 +149,11 @@ ATIF = Format(
     trajectories=read_atif,
     verified="written by the models of harbor 0.26.0, in ATIF 1.7 and 1.8",
     in_parts=True,
+)
+UNVERSIONED = replace(
+    ATIF,
+    name="ATIF trajectories without a version",
+    framework="any",
+    keys=("agent", "steps"),
+    verified="",
 )

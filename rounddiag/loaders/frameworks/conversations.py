@@ -13,7 +13,8 @@ rLLM                   `episode_*.json`
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
@@ -27,16 +28,11 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, objects_in, read_document
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rounddiag.loaders.json_lines import JsonLines
-    from rounddiag.loaders.source import Source
-
-    Record = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 def _records(root: JsonLines | Table) -> Iterable[Record]:
@@ -252,11 +248,12 @@ MESSAGES = Format(
 VERL_ROLLOUTS = Format(
     name="decoded samples of `rollout_data_dir` and `validation_data_dir`",
     framework="verl",
-    files=("*.jsonl",),
+    files=("[0-9]*.jsonl", "*.jsonl"),
     keys=("input", "output", "score"),
     read=as_batch(read_verl, mask_source="lines of roles in the decoded text"),
     trajectories=read_verl,
     verified="written by verl 0.9.1",
+    in_parts=True,
 )
 MINI_SWE_AGENT = Format(
     name="trajectories",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
@@ -14,12 +14,8 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import column_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rounddiag.loaders.source import Source
 
 _NAMES = ("prompt_token_ids", "token_ids", "logp")
 _STEP = re.compile(r"step_(\d+)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+import zipfile
+from collections.abc import Iterator
+from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
@@ -13,14 +15,8 @@ from rounddiag.loaders.assembly.turns import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.torch_file import data_start, open_zip
-
-if TYPE_CHECKING:
-    import zipfile
-    from collections.abc import Iterator
-
-    from rounddiag.loaders.source import Source
-
 
 _ZSTD = 93  # the number of a zip's method
 _MOST_BYTES = 1 << 29  # of a sample, unpacked

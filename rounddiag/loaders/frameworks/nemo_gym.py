@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
@@ -14,14 +15,8 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import objects_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rounddiag.loaders.json_lines import JsonLines
-    from rounddiag.loaders.source import Source
-
+from rounddiag.loaders.json_lines import JsonLines, objects_in
+from rounddiag.loaders.source import Source
 
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
-from rounddiag.loaders.json_lines import Record
-from rounddiag.loaders.source import format_names
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.json_lines import JsonLines
-    from rounddiag.loaders.source import Source
-
+from rounddiag.loaders.json_lines import JsonLines, Record
+from rounddiag.loaders.source import Source, format_names
 
 _STEP = re.compile(r"train_data_step(\d{1,18})")
 _ROWS = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
@@ -16,15 +18,9 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.source import Source, inside
 from rounddiag.wording import by_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rounddiag.loaders.json_lines import JsonLines
-
 
 _FIRST = re.compile(r"(step_0([_.].*)?|initial.*)\.(png|jpe?g)")
 _RECORDING, _RESULT = "recording.mp4", "result.txt"

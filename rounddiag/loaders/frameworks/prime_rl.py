@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
-
-if TYPE_CHECKING:
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.json_lines import JsonLines, Record
-    from rounddiag.loaders.source import Source
-
+from rounddiag.loaders.json_lines import JsonLines, Record
+from rounddiag.loaders.source import Source
 
 _VERSION = 1
 _ROWS = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from torch import Tensor
+
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span, format_names, left_out_entry
+from rounddiag.loaders.source import Source, Span, format_names, left_out_entry
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -23,14 +26,6 @@ from rounddiag.loaders.stored import (
     stored_tensor,
 )
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from torch import Tensor
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,26 +9,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import Tensor
+
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import LazyFields, Table, as_table, batch_from_table
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch import Tensor
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
-
-    Fields = dict[str, list[Tensor]]
-    # From a trainer's fields and the name of their source to fields under verl's names.
-    ToVerl = Callable[[Mapping[str, Any], object], Fields]
+Fields = dict[str, list[Tensor]]
+# From a trainer's fields and the name of their source to fields under verl's names.
+ToVerl = Callable[[Mapping[str, Any], object], Fields]
 
 
 def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source], Batch]:

@@ -10,10 +10,14 @@ file: `annotations/trainer.jsonl`, with the episodes in `*.jsonl` beside that fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.turns import (
     GENERATED,
     GIVEN,
@@ -25,15 +29,9 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.source import Source
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+Node = Mapping[str, Any]
+Branches = dict[int, Mapping[str, Any]]
 
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
-    Node = Mapping[str, Any]
-    Branches = dict[int, Mapping[str, Any]]
 
 _VERSION = 1
 _META = {

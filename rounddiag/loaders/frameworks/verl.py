@@ -10,17 +10,20 @@ the same, of ARPO      whole sequences as `responses`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span
+from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -40,16 +43,6 @@ from rounddiag.loaders.tables import (
     table_of,
 )
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from torch import Tensor
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.source import Source
-
 
 OWN_PASS = {"old_log_probs_source": "a pass of its own"}
 # Fields per token in files of whole sequences.

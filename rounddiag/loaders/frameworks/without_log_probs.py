@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from rounddiag.loaders.format import Format
-
-if TYPE_CHECKING:
-    from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source
 
 
 def _refuse(_: object, source: Source) -> NoReturn:

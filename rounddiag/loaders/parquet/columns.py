@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
+from rounddiag._typing import Array
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.json_text import check_depth, parse_json
 from rounddiag.loaders.stored import DTYPES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from rounddiag._typing import Array
-
-    Columns = Mapping[str, np.ndarray[Any, Any]]
+Columns = Mapping[str, np.ndarray[Any, Any]]
 
 
 # What Arrow and numpy raise for a file that is broken or forged.
@@ -142,6 +139,7 @@ def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
 def to_json(key: str, value: object) -> str:
     """Return a value as JSON, with NaN, and numpy values as Python values."""
     try:
+        check_depth(value)
         return json.dumps(value, default=_json_value)
     except (TypeError, ValueError, RecursionError) as error:
         raise BatchError.build(
@@ -363,7 +361,9 @@ def _times(flat: Array) -> Array:
 
 def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Array:
     if mark == _JSON:
-        return _objects([json.loads(text) for text in column.to_pylist()])
+        return _objects(
+            [parse_json(text, keep_halves=True) for text in column.to_pylist()]
+        )
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
         return _objects(share(column.to_pylist()))
     return np.array(column.to_numpy())

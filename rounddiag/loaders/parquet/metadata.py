@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag._typing import Array
 from rounddiag._version import __version__
+from rounddiag.batch import Batch
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.parquet.columns import to_json
 from rounddiag.loaders.source import inside
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
 
 KEY = b"rounddiag"
 VERSION = 2  # in version 1, the struct of a picture had its round

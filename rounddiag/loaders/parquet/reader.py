@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_TOKEN
-from rounddiag.batch.turns import as_turns
+from rounddiag.batch.turns import Turns, as_turns
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
@@ -36,19 +39,10 @@ from rounddiag.loaders.parquet.columns import (
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
 from rounddiag.loaders.parquet.screenshots import COLUMN, stored_screenshots
-from rounddiag.loaders.source import format_names
+from rounddiag.loaders.source import Source, format_names
 from rounddiag.schema import ORIGINAL_SAMPLE
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Collection, Iterator
-
-    from torch import Tensor
-
-    from rounddiag.batch.turns import Turns
-    from rounddiag.loaders.source import Source
-
-    Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 # The numeric types that torch has too.
@@ -175,10 +169,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
     if not fits or column.null_count:
         nulls = f" with {column.null_count} nulls" if column.null_count else ""
         raise LoadError.build(
-            key=name,
-            expected=expected,
-            found=f"{column.type}{nulls}",
-            advice=_RESAVE,
+            key=name, expected=expected, found=f"{column.type}{nulls}", advice=_RESAVE
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,15 +12,10 @@ import pyarrow.compute as pc
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
-from rounddiag.vision import EncodedScreenshot, StoredScreenshot
+from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
     import pyarrow.parquet as pq
-
-    from rounddiag.vision import Screenshot
 
 
 COLUMN = "screenshots"

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.round_summary import summarize_parts
 from rounddiag.core.scores import has_pair
 from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
 from rounddiag.loaders.json_text import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
 
 _KEY = b"rounddiag.totals"
 _VERSION = 1  # of the entry; for any other one, the columns are read

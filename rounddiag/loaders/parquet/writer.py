@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
+from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import (
@@ -29,23 +32,11 @@ from rounddiag.loaders.parquet.columns import (
     tensor_mark,
     to_numpy,
 )
-from rounddiag.loaders.parquet.metadata import (
-    KEY,
-    Footer,
-    redact_batch,
-    tokenizer_name,
-)
+from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 from rounddiag.loaders.parquet.totals import totals_entry
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from rounddiag.batch import Batch
-
-    Column = tuple[pa.Field, pa.Array]
+Column = tuple[pa.Field, pa.Array]
 
 
 def _make_table(batch: Batch) -> pa.Table:
@@ -57,10 +48,7 @@ def _make_table(batch: Batch) -> pa.Table:
 
 
 def _sample_values(batch: Batch) -> Iterator[Column]:
-    for name, texts in (
-        ("sample_id", batch.sample_ids),
-        ("group_id", batch.group_ids),
-    ):
+    for name, texts in (("sample_id", batch.sample_ids), ("group_id", batch.group_ids)):
         if texts is not None:
             yield _column(name, pa.array(texts, pa.string()))
     if batch.rewards is not None:

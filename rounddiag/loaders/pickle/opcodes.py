@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import pickletools
 import re
+from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rounddiag._typing import Array
-    from rounddiag.loaders.source import Span, SpanReader
+from rounddiag._typing import Array
+from rounddiag.loaders.source import Span, SpanReader
 
 
 class BrokenPickleError(Exception):

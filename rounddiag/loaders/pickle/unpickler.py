@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.pickle.opcodes import (
-    OPCODES,
-    BrokenPickleError,
-    take_numbers,
-)
+from rounddiag.loaders.pickle.opcodes import OPCODES, BrokenPickleError, take_numbers
 from rounddiag.loaders.pickle.placeholders import (
     ALLOWED_CALLS,
     BUILDERS,
@@ -19,12 +16,7 @@ from rounddiag.loaders.pickle.placeholders import (
     Name,
     Node,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rounddiag.loaders.source import Span, SpanReader
-
+from rounddiag.loaders.source import Span, SpanReader
 
 MAX_KEY = 1 << 60  # smaller integers have different hashes, except -1 and -2
 

@@ -13,26 +13,20 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.batch import Batch
 from rounddiag.checks import with_check_results
 from rounddiag.errors import BatchError, LoadError, RounddiagError
-from rounddiag.vision import EncodedScreenshot
+from rounddiag.text.token_table import TokenTable
+from rounddiag.vision import EncodedScreenshot, Screenshot
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rounddiag.batch import Batch
-    from rounddiag.text.token_table import TokenTable
-    from rounddiag.vision import Screenshot
-
 
 _GB = 10**9
 _MOST = 1_000_000  # GB or seconds: a number that every system can represent

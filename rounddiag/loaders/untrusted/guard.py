@@ -19,19 +19,18 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.batch import Batch
 from rounddiag.checks import check_tokenizer
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import inside
 from rounddiag.loaders.untrusted import child
+from rounddiag.loaders.untrusted.child import Limits
+from rounddiag.text.token_table import TokenTable
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from rounddiag.batch import Batch
     from rounddiag.loaders.parquet.reader import TableReader
-    from rounddiag.loaders.untrusted.child import Limits
-    from rounddiag.text.token_table import TokenTable
-
 
 # Seconds beyond the time limit: the child starts, and ends if it does not end itself.
 _GRACE = 12

@@ -13,7 +13,8 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.errors import LoadError
 from rounddiag.proof.hypotheses.hypothesis import Need
-from rounddiag.proof.hypotheses.sampling import Processor, Seen, chosen_log_probs
+from rounddiag.proof.hypotheses.processor import Processor, Seen
+from rounddiag.proof.hypotheses.sampling import chosen_log_probs
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 ELEMENTS = 2**24  # logits that are held at once: 64 MB in float32

@@ -39,7 +39,7 @@ from rounddiag.proof.engines.prefix import (
 )
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.hypothesis import Need
-from rounddiag.proof.hypotheses.sampling import Seen
+from rounddiag.proof.hypotheses.processor import Seen
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import PatchScreenshot, Screenshot
 

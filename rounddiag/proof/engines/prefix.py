@@ -11,7 +11,7 @@ from torch import Tensor
 from rounddiag.proof.trajectory import Request, Samples
 
 LEAST = 16  # tokens in common: fewer save nothing
-MOST = 4  # passes: of two samples, and the last ones
+_MOST = 4  # passes: of two samples, and the last ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class KeptPasses:
 
     def add(self, one: Pass) -> None:
         """Keep a pass, and forget the one that was not used for longest."""
-        self.passes = [one, *self.passes[: MOST - 1]]
+        self.passes = [one, *self.passes[: _MOST - 1]]
 
 
 def first_part(known: Any, size: int) -> Any:  # noqa: ANN401 of transformers

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rounddiag.proof.hypotheses.hypothesis import Need
 
-Scope: TypeAlias = Literal["tensor", "row", "none"]
+_Scope: TypeAlias = Literal["tensor", "row", "none"]
 """What shares a scale: all of a tensor, or one row; `none` is not rounded."""
 
 _LARGEST = {"float8": 448.0, "int8": 127.0}  # float8 is e4m3, as engines have it
@@ -31,8 +31,8 @@ class EightBit:
     """
 
     kind: Literal["float8", "int8"]
-    weights: Scope
-    inputs: Scope
+    weights: _Scope
+    inputs: _Scope
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
@@ -62,7 +62,7 @@ class EightBit:
             for weight, values in kept.items():  # of a layer that failed
                 weight.data = values
 
-    def round(self, values: Tensor, scope: Scope) -> Tensor:
+    def round(self, values: Tensor, scope: _Scope) -> Tensor:
         """Round values to 8 bits and back."""
         if scope == "none":
             return values

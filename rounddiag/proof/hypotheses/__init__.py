@@ -3,6 +3,7 @@
 ==============  ==================================================================
 `hypothesis`    `Hypothesis`, and `register` for one of your own
 `family`        hypotheses that differ in one number
+`processor`     a step of a sampler, from logits to other logits
 `pictures`      images not seen, blank, grey, exchanged; the last k only
 `resolution`    images of other sizes, with other numbers of image tokens
 `positions`     positions of the rotary embedding

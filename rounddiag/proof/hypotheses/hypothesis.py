@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from rounddiag.errors import BatchError, nearest
+from rounddiag.proof.hypotheses.processor import Processor
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
-
-if TYPE_CHECKING:
-    from rounddiag.proof.hypotheses.sampling import Processor
 
 Edit: TypeAlias = Callable[[Trajectory, Samples], "Request | Sequence[Request] | None"]
 """From a sample to what scores it: a pass, several, or None where it has no place."""

@@ -54,7 +54,9 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
     node.style.setProperty("--panels", layout.meta?.panels ?? 1);
     Object.assign(layout, size() ?? { width: 600, height: 200 });
     fill(notes, ...(layout.meta?.notes ?? []).map((note) => element("li", {}, note)));
-    await plotly.react(plot, figure.data, layout, CONFIG);
+    // Without a zoom there is none to take back: two quick clicks would move the axes.
+    const doubleClick = layout.dragmode && "reset+autosize";
+    await plotly.react(plot, figure.data, layout, { ...CONFIG, doubleClick });
     if (isFirst) {
       plot.on("plotly_relayout", onRelayout);
       plot.on("plotly_hover", ({ event }) => requestAnimationFrame(() => showTip(event)));

@@ -173,18 +173,25 @@ def test_without_the_trainer_s_forward_pass(tmp_path: Path) -> None:
     assert batch.log_probs("rollout")[:2].tolist() == [-1.0, -1.125]
 
 
+DASHBOARD: dict[str, list[Any]] = {
+    "sample_index": [7, 8],
+    "response_length": [2, 3],
+    "total_length": [4, 4],
+    "tokens": [[1, 2, 3, 4], [5, 6, 7, 8]],
+    "loss_mask": [[1, 1], [1, 0, 1]],
+    "rollout_log_probs": [[-0.5, -1.0], [-0.25, 0.0, -2.0]],
+}
+
+
+def write_dashboard(folder: Path, rows: dict[str, list[Any]]) -> Path:
+    (folder / "dashboard_columns").mkdir()
+    path = folder / "dashboard_columns" / "rollout_12.parquet"
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
 def test_columns_of_the_dashboard(tmp_path: Path) -> None:
-    folder = tmp_path / "dashboard_columns"
-    folder.mkdir()
-    rows = {
-        "sample_index": [7, 8],
-        "response_length": [2, 3],
-        "total_length": [4, 4],
-        "tokens": [[1, 2, 3, 4], [5, 6, 7, 8]],
-        "loss_mask": [[1, 1], [1, 0, 1]],
-        "rollout_log_probs": [[-0.5, -1.0], [-0.25, 0.0, -2.0]],
-    }
-    pq.write_table(pa.table(rows), folder / "rollout_12.parquet")
+    write_dashboard(tmp_path, DASHBOARD)
     batch = load(tmp_path)
     assert batch.step == 12
     assert batch.sample_ids == ("7", "8")
@@ -192,3 +199,29 @@ def test_columns_of_the_dashboard(tmp_path: Path) -> None:
     assert batch.response_mask.tolist() == [1, 1, 1, 0, 1]
     assert batch.log_probs("rollout").tolist() == [-0.5, -1.0, -0.25, 0.0, -2.0]
     assert batch.old_log_probs is None
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("tokens", [1, 2], "a list of numbers per sample; found a column of another"),
+        ("loss_mask", ["a", "b"], "a list of numbers per sample; found a column of an"),
+        (
+            "response_length",
+            [[2], [3]],
+            "one number per sample; found a column of anot",
+        ),
+        ("rollout_log_probs", None, "a list of numbers per sample; found no such col"),
+    ],
+)
+def test_a_column_of_the_dashboard_of_another_kind(
+    name: str, values: list[Any] | None, expected: str, tmp_path: Path
+) -> None:
+    rows = {**DASHBOARD, name: values}
+    path = write_dashboard(
+        tmp_path, {key: row for key, row in rows.items() if row is not None}
+    )
+    with pytest.raises(
+        LoadError, match=f"rollout_12.parquet: `{name}`: exp.*{expected}"
+    ):
+        load(path)

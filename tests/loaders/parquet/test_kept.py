@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.core import round_frame, sample_frame, token_frame
 from rounddiag.export import report
+from rounddiag.findings import diagnose
 from rounddiag.loaders import load, save
 from rounddiag.wording import encodable
 
@@ -95,13 +96,15 @@ def test_what_a_batch_takes_comes_back(batch: Batch) -> None:
     assert [*again.sample_columns] == [*batch.sample_columns]
     for name, column in batch.sample_columns.items():
         assert same(again.sample_columns[name], column), name
+    diagnose(batch)
     for frame in (token_frame, round_frame, sample_frame):
         pd.testing.assert_frame_equal(frame(again), frame(batch))
     ids = batch.sample_ids or ()
     assert all(encodable(name) == name for name in (*ids, *again.scores))
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+# A report takes a second: no hour is spent on a smaller example.
+@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(batches())
 def test_what_a_batch_takes_is_in_a_report(batch: Batch) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -185,3 +185,14 @@ def test_only_the_last_folder_of_a_path_is_made(
     parent.mkdir(parents=True)
     write(batch, path)
     assert path.exists()
+
+
+def test_what_is_nested_too_deep_to_be_read_is_not_written(
+    full: Batch, tmp_path: Path
+) -> None:
+    deep: object = 1
+    for _ in range(101):
+        deep = [deep]
+    batch = replace(full, sample_columns={}, meta={"deep": deep})
+    with pytest.raises(BatchError, match="values nested in more than 100 levels"):
+        save(batch, tmp_path / "a.parquet")

@@ -116,7 +116,7 @@ def test_the_checks_run_in_the_child(
     monkeypatch.setattr("rounddiag.loaders.open.with_check_results", check)
     monkeypatch.setattr(guard, "check_tokenizer", check)
     assert load(path, untrusted=True).meta["checks"] == expected
-    assert len(expected) == 20
+    assert {one["status"] for one in expected} == {"passed", "not testable"}
 
 
 @pytest.mark.usefixtures("forked")

@@ -8,21 +8,17 @@ response follow from its total length and its own.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from rounddiag.columns.sources import row_list
 from rounddiag.loaders.frameworks.slime.samples import whole_numbers
 from rounddiag.loaders.source import Source, inside
 from rounddiag.loaders.tables import rows_of
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
 
 # Columns of a rank's slices; the others have whole samples.
 _SLICED = (
@@ -37,7 +33,7 @@ def response_positions(total: int, response: int, rank: int, size: int) -> Tenso
     Examples
     --------
     >>> [response_positions(8, 5, rank, 2).tolist() for rank in (0, 1)]
-    [[3, 4], [0, 1, 2]]
+    [[4], [0, 1, 2, 3]]
     """
     chunk = -(-total // (2 * size))
     starts = (rank * chunk, (2 * size - rank - 1) * chunk)

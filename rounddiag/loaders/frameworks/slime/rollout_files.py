@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import (
@@ -18,6 +22,7 @@ from rounddiag.loaders.fields.columns import (
     select_plain_columns,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
+    Columns,
     dictionaries,
     divide_tokens,
     whole_numbers,
@@ -32,15 +37,6 @@ from rounddiag.loaders.tables import (
     with_picture_column,
 )
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.frameworks.slime.samples import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +70,7 @@ def find_rollout_file(
         raise _mismatch(source, "other samples")
     columns, _ = collect_columns([rollouts[position] for position in positions])
     return RolloutFile(
-        columns=columns,
-        source=source,
-        positions=positions,
-        num_rollouts=len(rollouts),
+        columns=columns, source=source, positions=positions, num_rollouts=len(rollouts)
     )
 
 

@@ -14,23 +14,20 @@ a dictionary, such as `metadata`       a column per entry, such as `metadata.tas
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.stored import StoredArray, find_array
 from rounddiag.loaders.tables import LazyFields, as_list, column_values, rows_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from torch import Tensor
-
-    from rounddiag.loaders.source import Source
-
-    # One value per sample, by name.
-    Columns = dict[str, list[Any]]
+# One value per sample, by name.
+Columns = dict[str, list[Any]]
 
 
 _RENAMED = {"sample_indices": "sample_index", "partition": "rollout_position"}

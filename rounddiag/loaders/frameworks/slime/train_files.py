@@ -9,10 +9,13 @@ copies can be dropped.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
+from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.context_parallel import whole_columns
@@ -22,6 +25,7 @@ from rounddiag.loaders.frameworks.slime.rollout_files import (
     with_weight_versions,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
+    Columns,
     columns_from_rank,
     columns_from_samples,
     token_fields,
@@ -30,13 +34,6 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
 from rounddiag.loaders.torch_file import read_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rounddiag.batch import Batch
-    from rounddiag.loaders.frameworks.slime.samples import Columns
-
 
 _VERSION = 2
 
@@ -71,17 +68,38 @@ def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
     return read_columns(root, source)
 
 
+_DASHBOARD_LISTS = {
+    "tokens": "tokens",
+    "loss_mask": "loss_masks",
+    "rollout_log_probs": "rollout_log_probs",
+}
+_DASHBOARD_NUMBERS = {
+    "response_length": "response_lengths",
+    "sample_index": "sample_index",
+}
+
+
+def _kind_error(name: str, expected: str, table: Table, source: Source) -> LoadError:
+    return LoadError.build(
+        file=source.path,
+        key=name,
+        expected=f"{expected} per sample",
+        found="a column of another type" if name in table.names else "no such column",
+        advice="Pass a file of `dashboard_columns` that miles wrote.",
+    )
+
+
 def read_dashboard(table: Table, source: Source) -> Batch:
     """Build a batch from the columns of miles' dashboard: the sampler's log-probs."""
-    names = {"tokens": "tokens", "loss_mask": "loss_masks"}
-    columns: Columns = {
-        ours: [*row_list(table.fields[theirs])]
-        for theirs, ours in {**names, "rollout_log_probs": "rollout_log_probs"}.items()
-    }
-    columns["response_lengths"] = [
-        *column_values(table.columns["response_length"], source)
-    ]
-    columns["sample_index"] = [*column_values(table.columns["sample_index"], source)]
+    columns: Columns = {}
+    for theirs, ours in _DASHBOARD_LISTS.items():
+        if theirs not in table.fields:
+            raise _kind_error(theirs, "a list of numbers", table, source)
+        columns[ours] = [*row_list(table.fields[theirs])]
+    for theirs, ours in _DASHBOARD_NUMBERS.items():
+        if theirs not in table.columns:
+            raise _kind_error(theirs, "one number", table, source)
+        columns[ours] = [*column_values(table.columns[theirs], source)]
     number = source.path.stem.rpartition("_")[2]
     root = {"rollout_id": int(number) if number.isdecimal() else None}
     return _batch(root, columns, [], None, source)
