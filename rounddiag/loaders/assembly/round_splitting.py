@@ -88,7 +88,7 @@ def _merge_round_columns(
     return {k: v[rows] for k, v in merged.items()}, len(index) - len(rows)
 
 
-UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
+_UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
 
 
 def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
@@ -97,7 +97,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     Without a known template, the attention mask is used, which includes observations.
     Only image tokens are removed from it, and the rounds stay unknown.
     """
-    if batch.meta.get("rounds") != UNKNOWN or not len(batch):
+    if batch.meta.get("rounds") != _UNKNOWN or not len(batch):
         return batch
     if batch.meta.get("mask_source") != "attention_mask":
         return batch
@@ -107,7 +107,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
         flags = written_tokens(ids, decode)
     except Exception:  # noqa: BLE001 a tokenizer is foreign code; a check reports the failure
         flags = None
-    mask, source, rounds = batch.response_mask, "attention_mask", UNKNOWN
+    mask, source, rounds = batch.response_mask, "attention_mask", _UNKNOWN
     if flags is not None:
         mask, source, rounds = mask.clone(), "the chat template", FROM_TEMPLATE
         for row, written in zip(_rows(batch, mask), flags, strict=True):
