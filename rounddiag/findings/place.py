@@ -43,6 +43,7 @@ from rounddiag.findings.slices import (
 )
 from rounddiag.findings.view import View
 from rounddiag.stats.inputs import open_measured
+from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.wording import pluralize
 
 # |diff| at which two engines differ by a factor of 2.
@@ -57,7 +58,6 @@ _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 _MAD = 0.6745  # median absolute deviation of a standard normal
-MIN_CLUSTERS = 5
 MIN_HITS = 6
 # Limits of size, from the sound batches of the benches: the largest of their places
 # that chance does not explain (`python -m tests.faults.permutation --sizes`). Roles,

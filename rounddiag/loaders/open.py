@@ -73,7 +73,7 @@ def read_files(
         source = f"{path} ({len(files)} files)"
     else:
         batch = read_file(files[0], columns)[1]
-        source = batch.meta["source"]
+        source = batch.meta.get("source", str(files[0]))
         # Keep a relative path, so that a notebook does not show the folders above it.
         if source == str(files[0]) == str(Path(path).expanduser().absolute()):
             source = str(path)

@@ -13,8 +13,9 @@ from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES, Finding, View
-from rounddiag.findings.place import FACTOR_2, MIN_CLUSTERS, clusters, find_places
+from rounddiag.findings.place import FACTOR_2, clusters, find_places
 from rounddiag.schema import METRICS
+from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens

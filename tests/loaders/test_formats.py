@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
@@ -18,7 +21,10 @@ from tests.loaders.table_cases import COLUMNS, check
 
 def read_other(root: Any, source: Source) -> Batch:
     table = as_table(root, source).rename({"response_ids": "their_ids"})
-    return batch_from_table(table, source)
+    batch = batch_from_table(table, source)
+    # Theirs need not say where a batch is from.
+    meta = {name: value for name, value in batch.meta.items() if name != "source"}
+    return replace(batch, meta=meta)
 
 
 OTHER = Format(
@@ -37,12 +43,17 @@ def install(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_format_of_another_package_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_of_another_package_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     install("tests.loaders.test_formats:OTHER", monkeypatch)
     monkeypatch.setattr(detection, "ALL", detection.find_all())
     theirs = {"their_ids" if k == "response_ids" else k: v for k, v in COLUMNS.items()}
     check(load(theirs))
     assert "theirs" in detection.formats()["format"].tolist()
+    path = tmp_path / "step.theirs"
+    torch.save(theirs, path)
+    assert load(path).meta["source"] == str(path)
 
 
 def test_an_entry_point_of_something_else_is_refused(
