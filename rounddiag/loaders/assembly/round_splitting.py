@@ -147,7 +147,8 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     Two turns without an observation between them are one run of the mask; a stop token
     inside the run marks the end of the first turn.
     """
-    ids = _as_list(stop_tokens)
+    # What should be a list; an invalid id if it is none.
+    ids = [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
     if not ids:
         return batch
     if not all(
@@ -165,11 +166,6 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     num_splits = changed.num_rounds - batch.num_rounds
     note = f"{num_splits} runs divided after {', '.join(map(str, ids))}"
     return replace(changed, meta={**changed.meta, "stop_tokens": note})
-
-
-def _as_list(stop_tokens: Any) -> list[int]:  # noqa: ANN401 what should be a list
-    """Return the tokens as a list; an invalid id if they are not iterable."""
-    return [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
 
 
 def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
