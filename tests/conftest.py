@@ -49,6 +49,11 @@ LAB_FILES = tuple(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with them: they take longest, and one process runs them all."""
+    items.sort(key=lambda test: not test.nodeid.startswith(LAB_FILES))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
     """Have one process run all files that share a JupyterLab."""

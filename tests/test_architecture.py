@@ -114,7 +114,7 @@ def test_a_report_needs_no_package_of_the_extra_lab(tmp_path: Path) -> None:
     run_python(
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
         "import rounddiag as rd\n"
-        "batch = rd.load('sample_data/healthy.parquet')[:8]\n"
+        "batch = rd.load('sample_data/healthy.parquet')[:2]\n"
         f"rd.report(batch, {str(tmp_path / 'page.html')!r}, samples=[0])\n"
         "try: rd.explore(batch)\n"
         "except ModuleNotFoundError as error: found = str(error)\n"

@@ -241,7 +241,7 @@ MORE = os.environ.get("ROUNDDIAG_EXAMPLES")  # as many, at random
 
 
 @settings(
-    max_examples=int(MORE or min(6, settings().max_examples // 4)),
+    max_examples=int(MORE or min(4, settings().max_examples // 4)),
     derandomize=MORE is None,
     phases=[Phase.explicit, Phase.generate],  # a smaller case takes minutes
     deadline=None,

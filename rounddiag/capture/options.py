@@ -111,7 +111,7 @@ def absolute_folder(folder: str | os.PathLike[str]) -> str:
     return name if is_url(name) else str(Path(name).absolute())
 
 
-def make_folder(folder: str) -> None:
+def make_capture_folder(folder: str) -> None:
     """Make a folder, and those above it, where the system allows it.
 
     Later only the folder itself is made again: of a disk that is away, its files would

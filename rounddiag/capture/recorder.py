@@ -18,7 +18,7 @@ from rounddiag.capture.options import (
     Options,
     absolute_folder,
     checked_tokenizer,
-    make_folder,
+    make_capture_folder,
     remove_stale_files,
 )
 from rounddiag.capture.snapshot import (
@@ -354,7 +354,7 @@ class Recorder:
         self._parts = parts
         if self._process != os.getpid():
             self._process = os.getpid()
-            make_folder(self._options.folder)
+            make_capture_folder(self._options.folder)
             atexit.register(self._end)
         self._verdicts.start()  # at the exit, where it gets its job, no thread starts
         job = partial(save_step, tuple(parts), self._options, self._verdicts)

@@ -54,7 +54,7 @@ from rounddiag.runs.diagnosis import Event
 from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
-LAYERS = ("ci", "band", "marks", "events", "heatmap")
+_LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length", "legs")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
@@ -130,13 +130,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         change; `heatmap`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column, or a metric, round, panel, kind or layer is unknown.
-    LoadError
-        If no file has these scores.
-
     Notes
     -----
     How to read it: in a healthy run all lines stay level inside the band, rounds a
@@ -161,7 +154,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     rows, beside = _get_rows(run, metric, Pair(a, b), panels)
     legs = run.legs() if "legs" in panels and isinstance(run, Run) else None
     inputs = prepare(
-        rows, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
+        rows, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     metric, chosen, drawn = inputs.metric, inputs.theme, inputs.layers
     if rows.empty:

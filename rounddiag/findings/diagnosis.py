@@ -46,7 +46,7 @@ from rounddiag.findings.sentence import (
     write_advice,
     write_headline,
 )
-from rounddiag.findings.verdict import Verdict, judge
+from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize, printable
@@ -142,7 +142,7 @@ class Diagnosis(Sequence[Finding]):
         """
         if self.verdict in ("not_measurable", "identical"):
             return self.verdict
-        return judge(self.level, self.reference, self.findings, factor=factor)
+        return find_verdict(self.level, self.reference, self.findings, factor=factor)
 
     @property
     def updates(self) -> tuple[Finding, ...]:
@@ -359,7 +359,7 @@ def _diagnose(
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
         return replace(result, verdict="identical", findings=findings)
-    verdict = judge(level, view.usual, findings)
+    verdict = find_verdict(level, view.usual, findings)
     if level.num_samples == 1 and not any(one.is_bug for one in findings):
         mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
         reason = f"one sample cannot be compared with others; {mean}"

@@ -10,13 +10,17 @@ chance explains a place is decided by permutation.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from os import PathLike
 
 import numpy as np
+import pandas as pd
 from scipy.special import betaln, stdtrit
 
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
@@ -37,24 +41,15 @@ from rounddiag.findings.slices import (
     scan,
     select_cells,
 )
+from rounddiag.findings.view import View
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from os import PathLike
-
-    import pandas as pd
-
-    from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-    from rounddiag.findings.view import View
 
 # |diff| at which two engines differ by a factor of 2.
 FACTOR_2 = float(np.log(2))
 # A token exceeds its usual |diff| by one of these factors: many small excesses and few
 # large ones are different places.
-LEVELS = (3.0, 10.0, 40.0)
+_LEVELS = (3.0, 10.0, 40.0)
 _BINS = 24
 _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
@@ -70,12 +65,12 @@ MIN_HITS = 6
 SURE = 100.0  # gain from which a small place counts too; at most 86 in sound mixtures
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere: at least
 # twice; rounds of sound batches reach 2.07 with a gain of 38, samples 1.28.
-MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
+_MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
 # A place along samples counts too from this ratio on, the lower end of its interval. A
 # set of samples that the data choose must be as far: rounded values have one at 1.3.
 ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
-FAR, FAR_GAIN = 2.0, 20.0
+_FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
@@ -89,28 +84,20 @@ class Place:
 
     Attributes
     ----------
-    conditions : tuple of Condition
-    scopes : set of {"token", "round", "sample"}
-        What the conditions are about.
-    tokens : bool array
-        Its tokens in the view.
-    over : bool array
-        Those that exceed what is usual.
-    num_tokens, num_large : int
-        All of its tokens; those that differ by more than a factor of 2.
-    num_samples : int
-        Samples with tokens that exceed what is usual.
-    share : float
-        Of the excess of the sum of |diff| over that of equally likely tokens; the
+    scopes: What the conditions are about.
+    tokens: Its tokens in the view.
+    over: Those that exceed what is usual.
+    num_tokens, num_large: All of its tokens; those that differ by more than a factor of
+        2.
+    num_samples: Samples with tokens that exceed what is usual.
+    share: Of the excess of the sum of |diff| over that of equally likely tokens; the
         tokens of better places do not count.
-    ratio, low, high : float
-        Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
-    p : float
-        p-value by permutation, corrected for all places that were searched: see
+    ratio, low, high: Mean |diff| over that of equally likely tokens elsewhere; 95 %
+        interval.
+    p: p-value by permutation, corrected for all places that were searched: see
         `rounddiag.findings.permutation`. None for a place that is described only,
         because there are too few arrangements of its condition.
-    log_likelihood_ratio : float
-        The scan statistic, in nats.
+    log_likelihood_ratio: The scan statistic, in nats.
     """
 
     conditions: tuple[Condition, ...]
@@ -177,11 +164,6 @@ def places(
     that is constant in groups between groups, and one that varies inside samples is
     rotated along them. A place of a role, a token id or a round is listed only if it
     also differs more than such places do in sound batches.
-
-    Raises
-    ------
-    BatchError
-        If it is no Batch, or has no such score.
 
     Examples
     --------
@@ -274,11 +256,11 @@ def _excesses(view: View) -> list[Array]:
     low, middle = np.array(
         [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
     ).T
-    found = [size > level * _bound_units(middle)[code] for level in LEVELS]
+    found = [size > level * _bound_units(middle)[code] for level in _LEVELS]
     quiet = _NORMAL * low
-    if np.median(quiet) < np.median(middle) / LEVELS[0]:
+    if np.median(quiet) < np.median(middle) / _LEVELS[0]:
         unit = _bound_units(quiet)[code]
-        found += [size > level * unit for level in LEVELS[:2]]
+        found += [size > level * unit for level in _LEVELS[:2]]
     return found
 
 
@@ -478,15 +460,15 @@ def _place(
 ) -> Place | None:
     """Return the place of a slice; None if it is no larger than sound ones."""
     found = _measure(view, cells, there, one, counts, gain, p)
-    if found is None or found.ratio < max(MIN_RATIO[scope] for scope in found.scopes):
+    if found is None or found.ratio < max(_MIN_RATIO[scope] for scope in found.scopes):
         return None
     if p is None and view.abs_diff[found.tokens].mean() < view.usual.usual:
         return None
     names = {condition.column for condition in found.conditions}
     least = found.low if np.isfinite(found.low) else found.ratio
-    if least < FAR and cells.selection_penalty(one.parts) > 0:
+    if least < _FAR and cells.selection_penalty(one.parts) > 0:
         return None
-    is_far = names <= ALONG and gain > FAR_GAIN and least > FAR
+    is_far = names <= ALONG and gain > FAR_GAIN and least > _FAR
     is_small = _is_small(view, found, there) and not is_far and gain <= SURE
     return None if is_small else found
 

@@ -78,7 +78,7 @@ def hold(previous: Verdict | None, now: Verdict, strict: Verdict) -> Verdict:
     )
 
 
-def judge(
+def find_verdict(
     level: Level, usual: Range, findings: Sequence[Finding], *, factor: float = 1.0
 ) -> Verdict:
     """Return the verdict on a batch whose mismatch is not zero everywhere.

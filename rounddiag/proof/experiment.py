@@ -25,8 +25,7 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.fitting import fit_family
-from rounddiag.proof.gate import MOST as MOST_OF_USUAL
-from rounddiag.proof.gate import Gate
+from rounddiag.proof.gate import MOST_OF_USUAL, Gate
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,

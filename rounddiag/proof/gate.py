@@ -21,7 +21,7 @@ from rounddiag.findings import Diagnosis
 from rounddiag.findings.bins import bins, quantile_edges
 from rounddiag.proof.scores import ScoreTable, clip_log_probs
 
-MOST = 2.0  # times what is usual
+MOST_OF_USUAL = 2.0  # times what is usual
 _CONFIDENCE = 0.95
 _BINS = 8  # of probability
 _LEAST = 50  # tokens of the batch outside all places, from which a level is measured
@@ -124,12 +124,12 @@ class Gate:
     @property
     def passes(self) -> bool:
         """Whether the scorer is one engine, as far as noise allows."""
-        return any(one.high <= MOST for one in self.fits)
+        return any(one.high <= MOST_OF_USUAL for one in self.fits)
 
     @property
     def is_decided(self) -> bool:
         """Whether more tokens would change nothing."""
-        return self.passes or all(one.low > MOST for one in self.fits)
+        return self.passes or all(one.low > MOST_OF_USUAL for one in self.fits)
 
     @property
     def advice(self) -> str:
@@ -140,7 +140,7 @@ class Gate:
             f"It leaves {best.residual:.2g} nat of {best.engine} {where}, where"
             f" {best.usual:.2g} is usual."
         )
-        if best.low <= MOST:
+        if best.low <= MOST_OF_USUAL:
             return f"{text} These are too few tokens to tell: prove with more samples."
         if all(one.residual > one.uninformed for one in self.fits):
             return (

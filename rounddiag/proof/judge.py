@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.proof.gate import MOST as MOST_OF_USUAL
+from rounddiag.proof.gate import MOST_OF_USUAL
 from rounddiag.proof.noise import (
     LEAST_SPREAD,
     fit_scale,

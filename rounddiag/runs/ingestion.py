@@ -12,7 +12,11 @@ from typing import Any, Literal, TypeAlias
 import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
-from rounddiag.capture.options import absolute_folder, make_folder, remove_stale_files
+from rounddiag.capture.options import (
+    absolute_folder,
+    make_capture_folder,
+    remove_stale_files,
+)
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import BROKEN
@@ -109,7 +113,7 @@ def ingest(
     check_engine(engine)
     _check_images(images)
     target = absolute_folder(out)
-    make_folder(target)
+    make_capture_folder(target)
     remove_stale_files(target)
     several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
     sources = [

@@ -8,7 +8,8 @@ random weights in a temporary folder (or `--folder`, to keep it), lets it write 
 samples of 600 tokens, and proves what one engine of them read or computed otherwise,
 with nothing named. Classes: A needs the logits of plain passes only, B another pass, C
 other weights or other pixels. Seconds are the processor's; memory is the peak of the
-process.
+process. The last line of a case is what its passes cost with 7 B parameters: two FLOPs
+a parameter and token, at a third of the 989 TFLOP/s that an H100 has in bfloat16.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from rounddiag.proof.scorer import Scorer
 
 SAMPLES, ROUNDS, WRITTEN, OBSERVED, SYSTEM, PROMPT = 16, 3, 80, 80, 60, 120
 OPEN, SIZE = 1, 49_152
+PARAMETERS, FLOPS = 7e9, 989e12 / 3
 
 
 def make_model(folder: Path) -> None:
@@ -142,14 +144,16 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.num_read = 0  # tokens of all passes
         self._score = Scorer._score
 
     def __enter__(self) -> Self:
         def timed(scorer: Scorer, chain: Sequence[Any], *args: Any, **more: Any) -> Any:
-            begin = time.process_time()
+            begin, before = time.process_time(), scorer.num_read
             try:
                 return self._score(scorer, chain, *args, **more)
             finally:
+                self.num_read += scorer.num_read - before
                 name = kind_of(chain, **more)
                 spent = time.process_time() - begin
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent
@@ -183,6 +187,11 @@ def run(name: str, batch: Batch, engine: Any, **options: Any) -> None:
         f"{name}: {repr(proof).splitlines()[0]}\n  {spent:.1f} CPU s,"
         f" {time.perf_counter() - wall:.1f} s by the clock, peak {peak:.2f} GB;"
         f" {len(proof.frame)} rows, {proof.batch.num_samples} samples; {parts}"
+    )
+    flops = 2 * PARAMETERS * clock.num_read
+    print(
+        f"  {clock.num_read:,} tokens read: with 7 B parameters {flops:.1e} FLOP,"
+        f" {flops / FLOPS:.0f} s on one H100"
     )
 
 

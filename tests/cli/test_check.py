@@ -250,7 +250,7 @@ def test_a_file_with_one_engine_is_judged_by_the_model_of_its_step(
     verdict: str,
     proof: tuple[str, str] | None,
 ) -> None:
-    alone = replace(rd.load(file)[:16], rollout_log_probs=None)
+    alone = replace(rd.load(file)[:8], rollout_log_probs=None)
     path = save_batch(alone, tmp_path)
     assert main(["check", path, "--json"]) == 1
     plain = json.loads(capsys.readouterr().out)

@@ -51,16 +51,6 @@ def test_the_page_is_named_after_the_file_and_the_step(page: Page) -> None:
     assert '<html lang="en">' in page.html
 
 
-@pytest.mark.slow
-def test_without_scripts_it_has_the_verdict_and_the_findings(tmp_path: Path) -> None:
-    batch = rd.load("sample_data/image_window.parquet")
-    text = " ".join(page_of(batch, tmp_path, worst=0, samples=0).text.split())
-    found = rd.diagnose(batch)
-    said = " ".join(found.text.split())
-    place = f"place, cause not known: {found[0].location}"
-    assert f"broken: {said} {place} All else" in text
-
-
 def test_only_the_scripts_of_the_page_may_run(page: Page) -> None:
     own = [text for kind, text in page.scripts if kind == "module"]
     (digest,) = [hashlib.sha256(text.encode()).digest() for text in own]

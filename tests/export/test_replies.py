@@ -63,6 +63,15 @@ def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     assert kept == {f"trajectory {sample}" for sample in chosen}
 
 
+def test_without_scripts_it_has_the_verdict_and_the_findings(
+    batch: rd.Batch, page: Page
+) -> None:
+    found = rd.diagnose(batch)
+    said = " ".join(found.text.split())
+    place = f"place, cause not known: {found[0].location}"
+    assert f"broken: {said} {place} All else" in " ".join(page.text.split())
+
+
 def test_samples_are_named_by_number_or_id(batch: rd.Batch) -> None:
     session = Session({"": batch}, {})
     assert batch.sample_ids is not None
@@ -230,9 +239,7 @@ def test_dates_of_a_file_are_text(tmp_path: Path) -> None:
     assert offers["day"]["values"][0] == "2026-11-20 00:00:00"
 
 
-def test_a_report_shows_its_progress(
-    monkeypatch: pytest.MonkeyPatch, batch: rd.Batch
-) -> None:
+def test_a_report_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
 
     def bar(
@@ -244,6 +251,6 @@ def test_a_report_shows_its_progress(
         return done
 
     monkeypatch.setattr(replies, "tqdm", bar)
-    collect_replies(batch, {}, worst=1, samples=0)
+    collect_replies(hand_batch(), {}, worst=1, samples=0)
     done, total = shown
     assert 0.8 < done / total < 1.25

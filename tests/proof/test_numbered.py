@@ -59,7 +59,6 @@ def inject(
 @pytest.mark.parametrize(
     ("name", "number", "says"),
     [
-        ("first_prompt_tokens_removed", 5, "no first 5 tokens of the prompt"),
         ("first_prompt_tokens_removed", 21, "no first 21 tokens of the prompt"),
         ("prompt_cut_to", 37, "the last 37 tokens of the prompt only"),
         (

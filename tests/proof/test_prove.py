@@ -10,6 +10,7 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tqdm import tqdm
@@ -248,6 +249,30 @@ def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
     assert (whole.verdict, whole.side) == ("none_of_these", "old")
     assert len(asked) > 10
     assert max(Counter(asked).values()) == 1  # not even by two hypotheses
+
+
+def test_more_after_the_deadline_ends_where_one_run_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def counted(ids: list[int], images: list[Any]) -> list[float]:
+        asked.append(tuple(ids))
+        return score(ids, images)
+
+    batch = make_batch(without_system)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
+    once, number = rd.prove(batch, counted), len(asked)
+    asked.clear()
+    proof = rd.prove(batch, counted, budget_s=6)
+    assert (proof.verdict, proof.cause) == ("so_far", None)
+    whole = proof.more(budget_s=2).more()  # stops once more, and goes on
+    assert (whole.verdict, whole.side, whole.cause) == ("proved", "old", once.cause)
+    pd.testing.assert_frame_equal(
+        whole.frame.drop(columns="seconds"), once.frame.drop(columns="seconds")
+    )
+    assert len(asked) == number
+    assert max(Counter(asked).values()) == 1
 
 
 def test_an_interrupt_before_anything_is_known_is_passed_on() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import torch
 
 from rounddiag.proof.hypotheses.context import drop_first, drop_tokens
 from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Edit, Need
+from rounddiag.proof.hypotheses.hypothesis import Edit
 from rounddiag.proof.hypotheses.pictures import FEATURES, SHOWN, exchange, remove, show
 from rounddiag.proof.hypotheses.positions import shift_from
 from rounddiag.proof.hypotheses.resolution import limit_to, scale_to
@@ -70,39 +71,30 @@ _COUNTS = (*range(1, 65), *(n * 2**power for power in range(5, 13) for n in (3, 
 _FEW = tuple(range(1, 9))
 # Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
 _LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
-_SIZED: tuple[Need, ...] = ("pictures", "resolution")
+_prompt = partial(Family, cause="prompt_mismatch", grid=_COUNTS, is_ordered=True)
+_gap = partial(Family, cause="position_ids", grid=_GAPS, needs=("positions",))
+_look = partial(Family, cause="wrong_image", needs=SHOWN)
+_size = partial(Family, cause="image_expansion", needs=("pictures", "resolution"))
 NUMBERED: tuple[Family, ...] = (
-    Family(
+    _prompt(
         name="first_prompt_tokens_removed",
-        cause="prompt_mismatch",
         says="no first {} tokens of the prompt",
         make=_edit(_lose_first),
-        grid=_COUNTS,
-        is_ordered=True,
     ),
-    Family(
+    _prompt(
         name="prompt_cut_to",
-        cause="prompt_mismatch",
         says="the last {} tokens of the prompt only",
         make=_edit(_keep_last),
-        grid=_COUNTS,
-        is_ordered=True,
     ),
-    Family(
+    _gap(
         name="position_gap",
-        cause="position_ids",
         says="positions of the response that are larger by {}",
         make=_edit(_shift_response),
-        grid=_GAPS,
-        needs=("positions",),
     ),
-    Family(
+    _gap(
         name="position_gap_at_observations",
-        cause="position_ids",
         says="positions that are larger by {} from each observation on",
         make=_edit(_shift_observations),
-        grid=_GAPS,
-        needs=("positions",),
     ),
     Family(
         name="observation_masked",
@@ -128,44 +120,34 @@ NUMBERED: tuple[Family, ...] = (
         grid=_FEW[1:],
         needs=FEATURES,
     ),
-    Family(
+    _look(
         name="images_exchanged",
-        cause="wrong_image",
         says="image {}, counted from 1, exchanged with the next one",
         make=_exchange,
         grid=_FEW[:-1],
-        needs=SHOWN,
     ),
-    Family(
+    _look(
         name="blurred_by",
-        cause="wrong_image",
         says="pictures blurred by {} pixels",
         make=lambda number: show(look=f"blurred_{number}"),
         grid=_FEW,
-        needs=SHOWN,
     ),
-    Family(
+    _look(
         name="resolution_divided_by",
-        cause="wrong_image",
         says="pictures of 1/{} of the size, enlarged, with as many image tokens",
         make=lambda number: show(look=f"coarse_{number}"),
         grid=_FEW[1:],
-        needs=SHOWN,
     ),
-    Family(
+    _size(
         name="percent_of_the_pixels",
-        cause="image_expansion",
         says="pictures of {} % of the pixels, with other numbers of image tokens",
         make=scale_to,
         grid=(25, 33, 40, 50, 60, 67, 75, 80, 90, 125, 150, 200, 300, 400),
-        needs=_SIZED,
     ),
-    Family(
+    _size(
         name="at_most_pixels",
-        cause="image_expansion",
         says="pictures of at most {} pixels",
         make=limit_to,
         grid=_LARGEST,
-        needs=_SIZED,
     ),
 )

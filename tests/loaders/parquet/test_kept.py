@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.core import round_frame, sample_frame, token_frame
-from rounddiag.export import report
 from rounddiag.findings import diagnose
 from rounddiag.loaders import load, save
 from rounddiag.wording import encodable
@@ -101,18 +100,6 @@ def test_what_a_batch_takes_comes_back(batch: Batch) -> None:
         pd.testing.assert_frame_equal(frame(again), frame(batch))
     ids = batch.sample_ids or ()
     assert all(encodable(name) == name for name in (*ids, *again.scores))
-
-
-# A report takes a second: no hour is spent on a smaller example.
-@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
-@given(batches())
-def test_what_a_batch_takes_is_in_a_report(batch: Batch) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.html"
-        report(batch, file)
-        page = file.read_text(encoding="utf-8")
-    stored = ["overview", "diagnosis", *(f"trajectory {i}" for i in range(len(batch)))]
-    assert [one for one in stored if f'data-reply="{one}"' not in page] == []
 
 
 def test_a_lone_surrogate_in_an_id_loses_no_recorded_step(tmp_path: Path) -> None:
