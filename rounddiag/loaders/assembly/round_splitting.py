@@ -88,7 +88,7 @@ def _merge_round_columns(
     return {k: v[rows] for k, v in merged.items()}, len(index) - len(rows)
 
 
-UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
+_UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
 
 
 def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
@@ -97,7 +97,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     Without a known template, the attention mask is used, which includes observations.
     Only image tokens are removed from it, and the rounds stay unknown.
     """
-    if batch.meta.get("rounds") != UNKNOWN or not len(batch):
+    if batch.meta.get("rounds") != _UNKNOWN or not len(batch):
         return batch
     if batch.meta.get("mask_source") != "attention_mask":
         return batch
@@ -107,7 +107,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
         flags = written_tokens(ids, decode)
     except Exception:  # noqa: BLE001 a tokenizer is foreign code; a check reports the failure
         flags = None
-    mask, source, rounds = batch.response_mask, "attention_mask", UNKNOWN
+    mask, source, rounds = batch.response_mask, "attention_mask", _UNKNOWN
     if flags is not None:
         mask, source, rounds = mask.clone(), "the chat template", FROM_TEMPLATE
         for row, written in zip(_rows(batch, mask), flags, strict=True):
@@ -147,8 +147,7 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     Two turns without an observation between them are one run of the mask; a stop token
     inside the run marks the end of the first turn.
     """
-    # What should be a list; an invalid id if it is none.
-    ids = [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
+    ids = _as_list(stop_tokens)
     if not ids:
         return batch
     if not all(
@@ -166,6 +165,11 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     num_splits = changed.num_rounds - batch.num_rounds
     note = f"{num_splits} runs divided after {', '.join(map(str, ids))}"
     return replace(changed, meta={**changed.meta, "stop_tokens": note})
+
+
+def _as_list(stop_tokens: Any) -> list[int]:  # noqa: ANN401 what should be a list
+    """Return the tokens as a list; an invalid id if they are not iterable."""
+    return [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
 
 
 def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
