@@ -29,7 +29,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import select_plain_columns
 from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.parquet.columns import to_numpy
+from rounddiag.loaders.parquet.columns import stored_array
 
 ReadImageInputs = Callable[[Sequence[int]], Sequence[Any]]
 
@@ -136,7 +136,7 @@ def _rows(reader: FieldReader, name: str) -> Ragged | None:
 
 
 def _copy(rows: Ragged) -> Ragged:
-    values = torch.from_numpy(to_numpy(rows.values))
+    values = torch.from_numpy(stored_array(rows.values))
     # Without a transfer or a change of dtype this is still the trainer's memory.
     is_shared = values.data_ptr() == rows.values.data_ptr()
     return replace(

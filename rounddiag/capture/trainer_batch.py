@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError
-from rounddiag.loaders.parquet.columns import to_numpy
+from rounddiag.loaders.parquet.columns import stored_array
 
 _IMAGE_INPUTS = "multi_modal_inputs"
 _RECORDS, _ROLLOUT_IDS = "round_records", "rollout_ids"
@@ -118,7 +118,7 @@ def _is_rows(value: object) -> bool:
 
 def _column(value: Any) -> Any:  # noqa: ANN401 any sequence with one value per sample
     if isinstance(value, torch.Tensor):
-        return to_numpy(value)
+        return stored_array(value)
     return value if isinstance(value, np.ndarray) else list(value)
 
 

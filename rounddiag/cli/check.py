@@ -29,7 +29,6 @@ from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.cli.terminal import json_line
 from rounddiag.findings import Diagnosis, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
-from rounddiag.proof import prove, rescore
 from rounddiag.wording import printable
 
 _PROOF = ("verdict", "side", "cause", "next_step")
@@ -50,11 +49,17 @@ def run_check(
     fails is proved.
     """
     if model is not None and batch.lacks("old", "rollout"):
+        from rounddiag.proof import rescore
+
         batch = rescore(batch, model)
     diagnosis = diagnose(batch)
     checks = diagnosis.checks
     failed = is_at_least(diagnosis.verdict, fail_on) or bool(diagnosis.updates)
-    proof = prove(batch, model) if failed and model is not None else None
+    proof = None
+    if failed and model is not None:
+        from rounddiag.proof import prove
+
+        proof = prove(batch, model)
     if as_json:
         facts = {
             "file": file,

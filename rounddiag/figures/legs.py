@@ -57,7 +57,7 @@ _WHY_ONE = {
 def plot_legs(
     data: Data,
     *,
-    by: str = "round",
+    by: str | None = "round",
     behaviour: str | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -67,8 +67,8 @@ def plot_legs(
     ----------
     data : Batch, DataFrame or path-like
         A batch, or what `legs` made of one.
-    by : str
-        The column of the x axis, as in `legs`.
+    by : str, optional
+        The column of the x axis, as in `legs`; None for the step as a whole.
     behaviour : str, optional
         Of a batch: the score by the training engine with the sampler's weights.
     theme : as everywhere, see `help(rounddiag)`
@@ -91,6 +91,8 @@ def plot_legs(
     frame = inputs.frame
     if frame is None:
         frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)
+    if by is None:
+        by, frame = "tokens", frame.assign(tokens="all")
     LEGS.require(frame.columns, by, *(column.name for column in LEGS.columns))
     colors, frame = theme_of(theme), _place(frame, by)
     if frame.empty:

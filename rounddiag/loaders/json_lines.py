@@ -79,10 +79,8 @@ class Record(dict[str, Any]):
 
     Attributes
     ----------
-    line : int
-        The number of its line, from 1.
-    source : Source
-        The file.
+    line: The number of its line, from 1.
+    source: The file.
     """
 
     def __init__(self, values: dict[str, Any], *, line: int, source: Source) -> None:
@@ -114,8 +112,7 @@ class JsonLines:
 
     Attributes
     ----------
-    first : Record
-        The first record, which identifies the format; empty if there is none.
+    first: The first record, which identifies the format; empty if there is none.
 
     Examples
     --------

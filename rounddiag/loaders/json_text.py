@@ -19,8 +19,7 @@ class JsonError(ValueError):
 
     Attributes
     ----------
-    is_cut_off : bool
-        Whether the text ends within a value.
+    is_cut_off: Whether the text ends within a value.
     """
 
     def __init__(self, message: str, *, is_cut_off: bool = False) -> None:
@@ -55,15 +54,6 @@ def parse_json(
         Makes each object of its names and values; its ValueErrors are JsonErrors.
     keep_halves : bool
         Keep halves of surrogate pairs, in what `parquet.columns.to_json` wrote.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    JsonError
-        Says what is wrong, and where: the caller names the file or server.
 
     Examples
     --------

@@ -57,11 +57,11 @@ from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
-Columns = Mapping[str, str]
+_Columns = Mapping[str, str]
 
 
 def read_files(
-    files: Sequence[Path], path: str | os.PathLike[str], columns: Columns | None
+    files: Sequence[Path], path: str | os.PathLike[str], columns: _Columns | None
 ) -> Batch:
     """Return the batch of one step, its files joined end to end.
 
@@ -81,7 +81,7 @@ def read_files(
 
 
 def _read_each(
-    files: Sequence[Path], path: Path, columns: Columns | None
+    files: Sequence[Path], path: Path, columns: _Columns | None
 ) -> Iterator[Batch]:
     from tqdm.auto import tqdm
 
@@ -104,14 +104,14 @@ def _read_each(
         yield replace(batch, sample_columns={**names, **batch.sample_columns})
 
 
-def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
+def read_file(file: Path, columns: _Columns | None) -> tuple[Format, Batch]:
     """Detect the format of a file from its content; return both format and batch."""
     source = Source.of_file(file)
     with load_errors(source):
         return _read(open_container(source), source, columns or {})
 
 
-def read_table(data: object, columns: Columns | None) -> Batch:
+def read_table(data: object, columns: _Columns | None) -> Batch:
     """Return the batch of a mapping, frame or data set."""
     table, source = in_memory(data)
     with load_errors(source):
@@ -121,7 +121,7 @@ def read_table(data: object, columns: Columns | None) -> Batch:
 def _read(
     root: Any,  # noqa: ANN401 whatever a file holds
     source: Source,
-    columns: Columns,
+    columns: _Columns,
 ) -> tuple[Format, Batch]:
     _require_rows(root, source)
     table: Any = rename_columns(root, columns, source)
@@ -270,20 +270,6 @@ def load(  # noqa: PLR0913 all but the path by keyword
           tokens that occur in it.
     memory_limit, time_limit : float
         With `untrusted`: how much memory, in GB, and how many seconds reading may take.
-
-    Returns
-    -------
-    Batch
-
-    Raises
-    ------
-    LoadError
-        If the file is of another kind, is damaged, or lacks what a batch needs; if the
-        files are of several steps; if a column is missing or holds the wrong kind of
-        values; if two rows of a trajectory have the same step; or if the tokenizer's
-        path does not exist or its name cannot be found.
-    BatchError
-        If `tokenizer` is not a tokenizer.
 
     Notes
     -----

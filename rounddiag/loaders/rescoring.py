@@ -137,14 +137,6 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
         The batch with one more score; NaN at tokens without a value, such as
         observations.
 
-    Raises
-    ------
-    BatchError
-        If a token id differs, a generated token or a sample is missing or duplicated,
-        the columns do not fit, or the batch was redacted.
-    LoadError
-        The same for a file, or if it cannot be read.
-
     Examples
     --------
     >>> import torch, rounddiag as rd
@@ -295,12 +287,6 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
         All of a batch, or a selection such as `batch[:8]`.
     folder : path-like
         A new or empty folder.
-
-    Raises
-    ------
-    BatchError
-        If the folder is not empty, the batch was redacted, or its samples were joined
-        from rows, each of which had a context of its own.
 
     See Also
     --------

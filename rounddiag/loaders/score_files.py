@@ -11,7 +11,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns.sources import as_ragged
 from rounddiag.errors import BatchError
-from rounddiag.loaders.parquet.columns import to_numpy
+from rounddiag.loaders.parquet.columns import stored_array
 from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tables import Table
 
@@ -43,7 +43,7 @@ def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
         found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
         raise _misfit(name, f"{num_rows} lists of numbers", found)
     convert = _whole if name == "token_ids" else _floats
-    return convert(name, to_numpy(rows.values)), rows.lengths.numpy()
+    return convert(name, stored_array(rows.values)), rows.lengths.numpy()
 
 
 def _column(table: Table, name: str, size: int | None) -> Array:

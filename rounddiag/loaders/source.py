@@ -206,11 +206,6 @@ def inside(
     most_bytes : int, optional
         The largest file.
 
-    Raises
-    ------
-    LoadError
-        If the file is outside the folder, missing, no regular file, or larger.
-
     Examples
     --------
     >>> from pathlib import Path

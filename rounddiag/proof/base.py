@@ -12,13 +12,13 @@ from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.samples import MOST, interleave
+from rounddiag.proof.samples import MAX_SAMPLES, interleave
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
 
-SIZES = (2, 5)  # samples: more only where the first do not decide
-GIVEN = "the model given"
+_SIZES = (2, 5)  # samples: more only where the first do not decide
+_GIVEN = "the model given"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,8 @@ def find_base(
         About other weights.
     """
     if len(scorer.engines) == 1:
-        pair = _pair_of_one(scorer, order[:MOST])
-        scorer.reference = _places_of_one(pair, order[:MOST])
+        pair = _pair_of_one(scorer, order[:MAX_SAMPLES])
+        scorer.reference = _places_of_one(pair, order[:MAX_SAMPLES])
         order = list(dict.fromkeys([*interleave(pair), *order]))
     gate = _try(scorer, order, ())
     if gate.passes:
@@ -74,11 +74,11 @@ def find_base(
     worst, best_fit = gate.fits[0], tried[name].fits[0]
     note = (
         f"Base: {label}, which leave {best_fit.residual:.2g} nat of {best_fit.engine};"
-        f" {GIVEN} leaves {worst.residual:.2g} nat of {worst.engine}."
+        f" {_GIVEN} leaves {worst.residual:.2g} nat of {worst.engine}."
     )
     base = weight_hypotheses_of(name.removeprefix(WEIGHTS))
     kept = [one for one in others if one.name not in {each.name for each in base}]
-    given, *_ = weight_hypotheses_of(GIVEN)
+    given, *_ = weight_hypotheses_of(_GIVEN)
     return Base(
         _exchange(scorer, name, given.weights),
         replace(tried[name], note=note),
@@ -116,7 +116,7 @@ def _places_of_one(pair: Batch, samples: Sequence[int]) -> Reference | None:
 
 def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) -> Gate:
     outside = _with_tokens_outside(scorer, order) or order
-    for size in SIZES:
+    for size in _SIZES:
         samples = outside[:size]
         table = scorer.table(samples)
         if chain:

@@ -37,7 +37,7 @@ from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.plan import Plan, announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED, Proof
-from rounddiag.proof.samples import MOST, choose_samples
+from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import MATTERS
 from rounddiag.proof.search import (
@@ -164,7 +164,7 @@ class Experiment:
     def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
         """Judge the best on whole samples, more of them until it is decided."""
         limits, self.scorer.limits = self.scorer.limits, {}
-        for size in (FIRST, SECOND, 8, 12, MOST):
+        for size in (FIRST, SECOND, 8, 12, MAX_SAMPLES):
             samples = self.order[: min(size, self.most)]
             tested = {one.engine: self._finalists(one) for one in results}
             self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
@@ -410,19 +410,6 @@ def prove(  # noqa: PLR0913 keywords only
         then is judged.
     trust_remote_code : bool
         Whether code of the model's repository may run.
-
-    Returns
-    -------
-    Proof
-
-    Raises
-    ------
-    BatchError
-        If the batch has no token ids, or no sample can be scored; the message has the
-        reason.
-    LoadError
-        If the model or an adapter cannot be opened, or the server fails before anything
-        is known, reads other ids than those sent, or changes meanwhile.
     """
     require_contexts(batch)
     if not batch.scores and batch.lacks("old"):
@@ -484,7 +471,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     likely = _rank_causes(scorer)
     tried = [*known, *others]
     older = tuple(one for one in others if one.cause == "stale_weights")
-    most = MOST if samples is None else len(order)
+    most = MAX_SAMPLES if samples is None else len(order)
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
         experiment = Experiment(

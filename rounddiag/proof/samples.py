@@ -12,7 +12,7 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.scorer import STANDARD, Scorer
 
-MOST = 16
+MAX_SAMPLES = 16
 _EVERY = 3  # one sample in three is a control
 _LEAST_TOKENS = 4
 
@@ -25,7 +25,7 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     before it is scored: the samples of different groups come first.
     """
     if samples is None or isinstance(samples, int | np.integer):
-        most = MOST if samples is None else int(samples)
+        most = MAX_SAMPLES if samples is None else int(samples)
         wanted = _wanted(scorer)
     else:
         wanted = _require_samples(scorer.batch, samples)

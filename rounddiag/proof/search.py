@@ -43,7 +43,7 @@ FEW = 2  # samples to which a number is fitted
 KEPT = 5  # hypotheses of each engine that are scored on more samples
 ALIKE = 2  # and those that change the tokens as the engine does, beside another fault
 BEAM = 3  # hypotheses on top of which others are tried
-EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
+_EXACT = 1.0  # times the noise: an engine that is reproduced so needs no hypothesis
 _FAR = 0.003  # share of tokens that may be far off even so
 
 
@@ -296,7 +296,7 @@ class _Trial:
 
 def is_exact(base: Opinion) -> bool:
     """Return whether an engine is reproduced so well that it needs no hypothesis."""
-    return base.residual_to_noise <= EXACT and base.harmed <= _FAR
+    return base.residual_to_noise <= _EXACT and base.harmed <= _FAR
 
 
 def sort_ranking(found: Iterable[tuple[Hypothesis, Opinion]]) -> Ranking:

@@ -21,7 +21,7 @@ from rounddiag.core.legs import legs
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
-from rounddiag.loaders.parquet.columns import BROKEN, SCORE
+from rounddiag.loaders.parquet.columns import BROKEN, SCORE_PREFIX
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
 from rounddiag.runs.folder import RunFolder, StepFiles
@@ -80,7 +80,7 @@ def measure_step(
     """
     if (metric, by) == ("abs_diff", None) and pair.is_standard:
         return _stored_tables(folder, step) or _computed_tables(folder, step)
-    more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
+    more = frozenset({f"{SCORE_PREFIX}{pair.a}", f"{SCORE_PREFIX}{pair.b}"})
     # Metrics of rounds, such as their rewards, are columns too.
     has_columns = by is not None or METRICS[metric].of != "pair"
     if has_columns:
@@ -93,7 +93,7 @@ def measure_step(
 
 def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
     """Return the legs of the ratio of a step, a row each."""
-    more = frozenset({f"{SCORE}current"})
+    more = frozenset({f"{SCORE_PREFIX}current"})
     batch = load_log_probs(folder, step, more=more, open_columns=True)
     rows = legs(replace(batch, step=step.step), by=None)
     rows.insert(0, "step", np.int64(step.step))

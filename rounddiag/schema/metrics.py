@@ -36,7 +36,7 @@ class Metric(ColumnSchema):
     meaning_in_cells: What a heatmap calls the mean, if not `meaning`: options have
         their defaults.
     color_range: The means between which the explorer's colours differ, the same in
-        every batch.
+        every batch; None if nothing is sound in every batch: the range of its cells.
     short, hint: Label and tooltip of its button in the explorer, if that offers it.
     """
 
@@ -49,7 +49,7 @@ class Metric(ColumnSchema):
     round_column: str = ""
     in_summary: bool = False
     meaning_in_cells: str = ""
-    color_range: tuple[float, float] = (0.003, 3.0)
+    color_range: tuple[float, float] | None = (0.003, 3.0)
     short: str = ""
     hint: str = ""
 
@@ -158,6 +158,7 @@ METRICS = {
             unit="nat",
             source_column="surprise",
             of="engine",
+            color_range=None,
             short="surprise",
             hint="mean −log-prob by the one engine that the batch has, in nats",
         ),
@@ -167,6 +168,7 @@ METRICS = {
             unit="nat",
             source_column="entropy",
             of="engine",
+            color_range=None,
             short="entropy",
             hint="mean entropy of the training engine, in nats",
         ),
@@ -177,7 +179,7 @@ METRICS = {
             source_column="round_length",
             of="round",
             weight="sample",
-            color_range=(1.0, 10_000.0),
+            color_range=None,
             short="length",
             hint="generated tokens of a round",
         ),
@@ -188,7 +190,7 @@ METRICS = {
             source_column="round_seconds",
             of="round",
             weight="sample",
-            color_range=(0.1, 1_000.0),
+            color_range=None,
             short="time",
             hint="seconds that a round took",
         ),
@@ -199,7 +201,7 @@ METRICS = {
             of="round",
             weight="sample",
             is_signed=True,
-            color_range=(0.01, 1.0),
+            color_range=None,
             short="reward",
             hint="reward of the step that a round took",
         ),

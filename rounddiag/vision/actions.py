@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
 from rounddiag.action_grammar import Call
 
-Fields = dict[str, Any]
+_Fields = dict[str, Any]
 
 
 ActionKind: TypeAlias = Literal[
@@ -256,7 +256,7 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
     )
 
 
-def _click(call: Call) -> Fields | None:
+def _click(call: Call) -> _Fields | None:
     points = read_points(call)
     # Without arguments it is at the mouse pointer; with other arguments it is not a
     # click.
@@ -270,7 +270,7 @@ def _click(call: Call) -> Fields | None:
     return fields
 
 
-def _drag(call: Call) -> Fields | None:
+def _drag(call: Call) -> _Fields | None:
     points = read_points(call)
     direction = as_direction(argument(call, "direction"))
     if len(points) > 1:
@@ -280,12 +280,12 @@ def _drag(call: Call) -> Fields | None:
     return {"end_point": points[0]} if points else None
 
 
-def _type(call: Call) -> Fields | None:
+def _type(call: Call) -> _Fields | None:
     text = as_text(argument(call, "content", "text", "message", "app_name", at=0))
     return None if text is None else {"text": text}
 
 
-def _scroll(call: Call) -> Fields | None:
+def _scroll(call: Call) -> _Fields | None:
     numbers = read_numbers(call)
     distance = argument(call, "pixels", "clicks", "amount")
     if distance is None and len(numbers) % 2:  # pyautogui: distance, then position
@@ -301,7 +301,7 @@ def _scroll(call: Call) -> Fields | None:
     return {**fields, "direction": direction} if direction else None
 
 
-def _key(call: Call) -> Fields | None:
+def _key(call: Call) -> _Fields | None:
     value = argument(call, "key", "keys", "button", "text")
     if value is None and call.args:
         value = call.args if len(call.args) > 1 else call.args[0]
@@ -311,18 +311,18 @@ def _key(call: Call) -> Fields | None:
     return {"keys": keys} if keys else None
 
 
-def _wait(call: Call) -> Fields | None:
+def _wait(call: Call) -> _Fields | None:
     seconds = argument(call, "time", "seconds", at=0)
     return {"amount": seconds} if is_number(seconds) else {}
 
 
-def _finished(call: Call) -> Fields | None:
-    fields: Fields = {"text": as_text(argument(call, "content", "text", at=0))}
+def _finished(call: Call) -> _Fields | None:
+    fields: _Fields = {"text": as_text(argument(call, "content", "text", at=0))}
     status = as_text(argument(call, "status"))
     return {**fields, "variant": status} if status else fields
 
 
-_READERS: dict[ActionKind, Callable[[Call], Fields | None]] = {
+_READERS: dict[ActionKind, Callable[[Call], _Fields | None]] = {
     **dict.fromkeys(("click", "double_click", "move"), _click),
     "drag": _drag,
     **dict.fromkeys(("type", "open"), _type),
@@ -333,5 +333,5 @@ _READERS: dict[ActionKind, Callable[[Call], Fields | None]] = {
 }
 
 
-def _first(points: list[Point]) -> Fields:
+def _first(points: list[Point]) -> _Fields:
     return {"point": points[0]} if points else {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
@@ -20,10 +21,6 @@ from rounddiag.errors import FrameError
 from rounddiag.text import roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names, with_minus
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Numbers of tokens, where the batch has them.
 _NUMBERS_OF_TOKENS = ("entropy", "advantage", "loss_mask", "importance_weight")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from weakref import WeakSet
+
+import pandas as pd
+import plotly.graph_objects as go
+from typing_extensions import Self
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.errors import FrameError
+from rounddiag.findings import Diagnosis
 from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run, run_in
 from rounddiag.stats.inputs import open_measured
@@ -21,16 +26,6 @@ from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
 from rounddiag.widgets.steps import StepLine, session_at
 from rounddiag.widgets.view import PageWidget, Preview, error_payload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pandas as pd
-    import plotly.graph_objects as go
-    from typing_extensions import Self
-
-    from rounddiag.findings import Diagnosis
-
 
 BatchLike: TypeAlias = Batch | str | os.PathLike[str]
 Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
@@ -16,7 +18,7 @@ from rounddiag.figures import (
     plot_rounds,
     plot_trajectory,
 )
-from rounddiag.figures._parts.canvas import empty_figure, theme_of
+from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import BESIDE_TICKS, hover_text, shorten_name
@@ -25,18 +27,10 @@ from rounddiag.figures.rounds import RoundOptions
 from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 from rounddiag.widgets.corrections import DROPPED, mark_dropped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import plotly.graph_objects as go
-
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.widgets.filters import FilteredBatch
-    from rounddiag.widgets.pair import FilteredPair
-    from rounddiag.widgets.session import Session
-    from rounddiag.widgets.state import State
-
+from rounddiag.widgets.filters import FilteredBatch
+from rounddiag.widgets.pair import FilteredPair
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import State
 
 # Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
@@ -360,9 +354,8 @@ def _heatmap_of_pair(
             own.batch if own.is_all else own.rounds,
             order=order,
             metric=column,
-            color_range=metric.color_range
-            if state.colors == "fixed"
-            else choose_color_range(pair.values(column), column),
+            color_range=(state.colors == "fixed" and metric.color_range)
+            or choose_color_range(pair.values(column), column),
             layers=_NO_MARGINALS,
             theme=theme,
         )

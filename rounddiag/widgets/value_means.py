@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,7 @@ from rounddiag.widgets.columns import (
     range_text,
     value_text,
 )
-
-if TYPE_CHECKING:
-    from rounddiag.widgets.session import Session
-
+from rounddiag.widgets.session import Session
 
 # The values with the largest means; more do not help to choose one.
 _MOST = 40

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import logging
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from html import escape
 from threading import Thread
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 
@@ -18,14 +19,10 @@ from rounddiag.batch.html import table
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.requests import batch_name
 from rounddiag.widgets.serialization import serialize
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import State
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rounddiag.widgets.session import Session
-    from rounddiag.widgets.state import State
-
-    Handler = Callable[[str, dict[str, Any], list[bytes]], object]
+Handler = Callable[[str, dict[str, Any], list[bytes]], object]
 
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, ROOT, find_browser
-from tests.browser.explorers import IMPORTS, explorer, write_notebook
+from tests.browser.explorers import IMPORTS, explorer, go_to_evidence, write_notebook
 from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
 
@@ -25,7 +25,7 @@ def main() -> None:
             executable_path=find_browser(), args=ARGUMENTS
         )
         home = Path(folder)
-        cells = (IMPORTS.format(root=str(ROOT)), "rd.explore(batch)")
+        cells = (IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex")
         write_notebook(home / "explorer.ipynb", *cells)
         with jupyterlab(home, home) as address:
             lab = LabNotebook(browser, address, home)
@@ -50,8 +50,8 @@ def save_small(path: Path) -> None:
 
 def photograph(lab: LabNotebook, path: Path) -> None:
     node = explorer(lab)
-    # It opens at a first guess, and goes to the evidence once the diagnosis is there.
-    expect(node.get_by_text("diagnosing…")).to_have_count(0)
+    go_to_evidence(lab, node)
+    lab.page.mouse.move(0, 0)
     lab.page.wait_for_load_state("networkidle")
     expect(node.locator(".rdx-card-picture:not(:has(img))")).to_have_count(0)
     node.get_by_role("region", name="Screenshot").locator("img").first.wait_for()

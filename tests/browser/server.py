@@ -29,7 +29,7 @@ def open_without_delay(self, kernel_id):
 KernelWebsocketHandler.open = open_without_delay
 """
 # For every wait, on a machine that other work shares: a fault ends it earlier, mostly.
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 60
 
 
 def free_port() -> int:

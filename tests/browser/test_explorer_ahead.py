@@ -15,7 +15,7 @@ from tests.browser.conftest import ROOT
 from tests.browser.explored import Explored, at, worst
 from tests.browser.explorers import IMPORTS, waits_until
 from tests.browser.hard_batches import with_rounds
-from tests.browser.lab import LabNotebook
+from tests.browser.lab import LabNotebook, ask
 
 NUM = 1000
 POOL = 3  # samples that share a row
@@ -98,7 +98,7 @@ def test_after_a_rest_the_place_is_shown_before_python_answers(
     assert explored.lab.value("asked")[-1] == 5 * POOL
     explored.node.evaluate(_WATCH)
     click(explored, 5, 1)
-    assert explored.page.evaluate("globalThis.said") == ""
+    assert ask(explored.page, "globalThis.said") == ""
     explored.is_at(*place_of(tokens, 5, 1))
     explored.knows("cells", {"samples": [15, 16, 17], "rounds": [1, 1]})
     expect(explored.find(".rdx-chosen")).to_contain_text("2 rounds, 6 tokens")
@@ -109,7 +109,7 @@ def test_without_a_rest_python_says_where_it_leads(
 ) -> None:
     explored.node.evaluate(_WATCH)
     click(explored, 7, 1)
-    assert "selected" in explored.page.evaluate("globalThis.said")
+    assert "selected" in ask(explored.page, "globalThis.said")
     explored.rest()
     explored.is_at(*place_of(tokens, 7, 1))
 

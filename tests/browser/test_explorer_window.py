@@ -43,13 +43,13 @@ def lab(
 
 def resize(lab: LabNotebook, width: int, height: int) -> None:
     lab.page.set_viewport_size({"width": width, "height": height})
-    lab.page.wait_for_timeout(150)
+    lab.settle()
 
 
 def press(lab: LabNotebook, key: str) -> None:
     explorer(lab).focus()
     lab.page.keyboard.press(key)
-    lab.page.wait_for_timeout(150)
+    lab.settle()
 
 
 def lost_panes(found: Locator) -> list[str]:
@@ -74,7 +74,7 @@ def test_full_window_after_two_sizes_has_all_panes(lab: LabNotebook) -> None:
         press(lab, "Escape")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_sequence_of_actions_loses_a_pane(lab: LabNotebook, seed: int) -> None:
     found, chosen = explorer(lab), random.Random(seed)  # noqa: S311 - not a secret
     flip = "() => { const { dataset } = document.body;"

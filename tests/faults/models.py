@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TOKENIZER = Path("sample_data/tokenizer.json")
-SEEDS = {"tune": 100, "test": 200, "vllm": 300, "fresh": 700}
+SEEDS = {"tune": 100, "test": 200, "vllm": 300, "fresh": 710}
 LAGS = (5, 20, 60)  # training steps before the end whose weights are kept
 STEPS = {"dense": 150, "moe": 80}
 ROWS = 8
@@ -55,7 +55,7 @@ SHAPE: dict[str, Any] = {
 }
 OTHER_SHAPES: dict[str, dict[str, Any]] = {
     "vllm": {"head_dim": 32},
-    "fresh": {"hidden_size": 128, "num_hidden_layers": 4, "head_dim": 32},
+    "fresh": {"hidden_size": 112, "num_hidden_layers": 5, "head_dim": 28},
 }
 
 

@@ -220,3 +220,11 @@ def test_unknown_rounds_are_the_first_line(name: str) -> None:
 
     assert lines[1].endswith(note)
     assert not any(note in line for line in captions(plot(name, hand_batch())))
+
+
+def test_legs_of_the_whole_step_are_one_bar() -> None:
+    figure = plot("plot_legs", hand_batch(), by=None)
+    bar, size, whole = figure.data
+    assert [list(one.x) for one in (bar, size, whole)] == [[0], [0], [0]]
+    assert figure.layout.xaxis.ticktext == ("all",)
+    assert bar.y[0] == whole.y[0]

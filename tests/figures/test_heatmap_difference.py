@@ -116,6 +116,13 @@ def test_a_range_of_colours_is_kept_and_printed(metric: str, ends: Any) -> None:
     assert texts[-1] == "5"
 
 
+def test_outliers_of_one_engine_leave_the_others_their_colours() -> None:
+    # The 2nd percentile is 0.1; the 98th 0.1 + 0.02 * 2.9 = 0.158.
+    values = np.array([1e-5, *[0.1] * 97, 3.0, 5.0, NAN])
+    assert choose_color_range(values, "surprise") == (0.1, 0.2)
+    assert choose_color_range(values, "mean_abs_diff") == (0.0005, 5.0)
+
+
 def test_arrows_mark_what_lies_beyond_a_range() -> None:
     figure = plot_heatmap(hand_batch(), color_range=(0.5, 1.0))
     texts = figure.data[-1].marker.colorbar.ticktext

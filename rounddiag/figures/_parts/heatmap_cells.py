@@ -19,6 +19,7 @@ from rounddiag.figures._parts.scales import (
     change_scale,
     choose_scale,
     make_scale,
+    without_extremes,
 )
 from rounddiag.schema import (
     CELLS,
@@ -77,6 +78,10 @@ _SIGNED = (
     *(m.mean_column.name for m in METRICS.values() if m.is_signed),
     DIFFERENCE.name,
 )
+# Of one engine or of rounds: some outliers would leave the others one colour.
+_WITHOUT_RANGE = [
+    one.mean_column.name for one in METRICS.values() if one.color_range is None
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +125,7 @@ class Heat:
             return make_scale(*self.color_range, is_signed=self.is_signed)
         if self.is_difference:
             return change_scale(self.cell_values)
-        return choose_scale(self.cell_values, is_signed=self.is_signed)
+        return _fit_scale(self.cell_values, self.metric)
 
     @property
     def is_signed(self) -> bool:
@@ -177,9 +182,15 @@ class Heat:
 
 def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
     """Choose the range of colours that heatmaps of all these values can share."""
-    scale = choose_scale(values, is_signed=metric in _SIGNED)
+    scale = _fit_scale(values, metric)
     size = scale if isinstance(scale, LogScale) else scale.size
     return size.low, size.high
+
+
+def _fit_scale(values: Array, metric: str) -> ColorScale:
+    if metric in _WITHOUT_RANGE:
+        values = without_extremes(values)
+    return choose_scale(values, is_signed=metric in _SIGNED)
 
 
 def _name_row(row: Mapping[Any, Any]) -> str:

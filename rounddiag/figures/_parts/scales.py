@@ -237,6 +237,25 @@ def choose_scale(values: Array, *, is_signed: bool) -> ColorScale:
     return (SignedScale if is_signed else LogScale).around(values)
 
 
+_ROBUST = 2, 98
+
+
+def without_extremes(values: Array) -> Array:
+    """Clip sizes to their 2nd and 98th percentile, the range of seaborn's `robust`.
+
+    Examples
+    --------
+    >>> without_extremes(np.array([*range(1, 102), np.nan]))[[0, 1, 49, -2]]
+    array([ 3.,  3., 50., 99.])
+    """
+    sizes = np.abs(values)
+    known = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if not len(known):
+        return values
+    kept: Array = np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
+    return kept
+
+
 def change_scale(values: Array) -> SignedScale:
     """Choose the scale of how much larger values are than before."""
     return replace(SignedScale.around(values), is_change=True)

@@ -21,7 +21,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import by_numbers
 
-Rows = Sequence[int]
+_Rows = Sequence[int]
 
 
 # These names have other uses too, so only distinct whole numbers count as steps.
@@ -49,7 +49,7 @@ class StepOrder:
     keys: Sequence[Any] = ()
     is_known: bool = True
 
-    def sort(self, rows: Rows) -> Rows:
+    def sort(self, rows: _Rows) -> _Rows:
         """Return the rows of one trajectory in order."""
         return sorted(rows, key=self.keys.__getitem__) if self.keys else rows
 
@@ -58,7 +58,7 @@ _FILE_ORDER = "row"  # for `order_by`: the order of the file
 
 
 def step_order(
-    batch: Batch, order_by: str | None, trajectories: Collection[Rows]
+    batch: Batch, order_by: str | None, trajectories: Collection[_Rows]
 ) -> StepOrder:
     """Find the order of the steps: by the requested column, a known one, or content.
 
@@ -92,7 +92,7 @@ def step_order(
     )
 
 
-def _by_content(batch: Batch, several: Sequence[Rows]) -> StepOrder | None:
+def _by_content(batch: Batch, several: Sequence[_Rows]) -> StepOrder | None:
     """Return the order that prompts and screenshots prove, if they prove one."""
     if not several:
         return StepOrder(description="one row each")
@@ -114,7 +114,7 @@ _MIN_QUOTE = 4  # tokens; a shorter response occurs in other prompts by chance
 _MAX_STEPS = 128  # per trajectory, because all pairs of steps are compared
 
 
-def _numbers_by_prompts(batch: Batch, several: Sequence[Rows]) -> list[int] | None:
+def _numbers_by_prompts(batch: Batch, several: Sequence[_Rows]) -> list[int] | None:
     """Return the number of each step, if the prompts prove it for all trajectories."""
     if batch.prompt_ids is None or max(map(len, several)) > _MAX_STEPS:
         return None
@@ -128,7 +128,7 @@ def _numbers_by_prompts(batch: Batch, several: Sequence[Rows]) -> list[int] | No
     return numbers
 
 
-def _earlier_steps(batch: Batch, rows: Rows) -> dict[int, set[int]]:
+def _earlier_steps(batch: Batch, rows: _Rows) -> dict[int, set[int]]:
     """Return for each row the rows that its prompt continues or quotes."""
     prompts = {row: _prompt(batch, row) for row in rows}
     quotable = {row: _response(batch, row) for row in rows}
@@ -199,7 +199,7 @@ def _response(batch: Batch, row: int) -> bytes:
 _CHANCE = 1e-3  # probability that random orders grow
 
 
-def _grows(batch: Batch, several: Sequence[Rows]) -> bool:
+def _grows(batch: Batch, several: Sequence[_Rows]) -> bool:
     """Return whether prompts grow in the order of the file, and not by chance."""
     if batch.prompt_offsets is None:
         return False
@@ -241,7 +241,7 @@ def _requested_keys(batch: Batch, name: str) -> list[Any]:
     return keys
 
 
-def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
+def _changes(keys: Sequence[Any], trajectories: Collection[_Rows]) -> bool:
     """Return whether keys differ within a trajectory, unlike the trainer's step."""
     several = [rows for rows in trajectories if len(rows) > 1]
     return not several or any(
@@ -255,7 +255,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
+def _is_distinct(keys: Sequence[Any], trajectories: Collection[_Rows]) -> bool:
     return all(len({keys[i] for i in rows}) == len(rows) for rows in trajectories)
 
 

@@ -46,8 +46,8 @@ from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
-Named = tuple[str, Sequence[int]]
-Rows = Sequence[int]
+_Named = tuple[str, Sequence[int]]
+_Rows = Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def find_trajectories(
     )
 
 
-def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None:
+def _check_steps(batch: Batch, order: StepOrder, named: Iterable[_Named]) -> None:
     """Raise a LoadError for the first two rows with the same step of a trajectory."""
     for name, rows in named:
         for one, other in pairwise(rows):
@@ -252,14 +252,10 @@ class StepInterleaver:
 
     Attributes
     ----------
-    first, last : array of int, one per sample
-        Its first and its last row.
-    sample : array of int, one per row
-        The sample of the row.
-    rounds_before : array of int, one per row
-        Number of rounds of the sample in earlier rows.
-    breaks : Tensor of int
-        Where later rows start in the flat fields.
+    first, last: Its first and its last row.
+    sample: The sample of the row.
+    rounds_before: Number of rounds of the sample in earlier rows.
+    breaks: Where later rows start in the flat fields.
     """
 
     def __init__(self, rows: Batch, sizes: Array) -> None:

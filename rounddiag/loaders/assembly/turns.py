@@ -24,6 +24,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
 from rounddiag.loaders.fields.columns import (
@@ -43,7 +44,6 @@ Message = Mapping[str, Any]
 Tokens = dict[str, Array]
 
 
-GENERATED = "assistant"
 GIVEN = "assistant (given)"  # of a prompt: the model did not write it in this episode
 _MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow decodes
 

@@ -57,11 +57,8 @@ class FieldReader:
 
     Attributes
     ----------
-    names : tuple of str
-        The names of all fields.
-    tokens : Ragged
-        The token ids.
-    num_samples : int
+    names: The names of all fields.
+    tokens: The token ids.
     """
 
     def __init__(

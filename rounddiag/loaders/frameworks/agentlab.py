@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     as_batch,
     plain_values,

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     as_batch,
     call_of,

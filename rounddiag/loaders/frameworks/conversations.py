@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     Turn,
     as_batch,
@@ -33,10 +33,10 @@ from rounddiag.loaders.json_lines import JsonLines, objects_in, read_document
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table
 
-Record = Mapping[str, Any]
+_Record = Mapping[str, Any]
 
 
-def _records(root: JsonLines | Table) -> Iterable[Record]:
+def _records(root: JsonLines | Table) -> Iterable[_Record]:
     """Return the rows of JSON lines or of a table."""
     if not isinstance(root, Table):
         return root
@@ -76,7 +76,7 @@ def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Trajec
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
-def _add_calls(one: Trajectory, steps: Sequence[Record]) -> None:
+def _add_calls(one: Trajectory, steps: Sequence[_Record]) -> None:
     known: list[Any] = []
     for step in steps:
         prompt = messages_in(step.get("prompt"))
@@ -112,7 +112,7 @@ def _usage(response: object) -> dict[str, object]:
     return {**({"finish_reason": reason} if isinstance(reason, str) else {}), **counts}
 
 
-def _columns(record: Record) -> dict[str, object]:
+def _columns(record: _Record) -> dict[str, object]:
     columns = plain_values(record, "prompt", "completion", "reward", "trajectory_id")
     columns = {**_entries(record, "metrics"), **columns}
     if isinstance(reward := record.get("reward"), int | float):
@@ -125,7 +125,7 @@ def _columns(record: Record) -> dict[str, object]:
     return columns
 
 
-def _entries(record: Record, name: str) -> dict[str, object]:
+def _entries(record: _Record, name: str) -> dict[str, object]:
     value = record.get(name)
     return plain_values(value) if isinstance(value, dict) else {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     Turn,
     as_batch,

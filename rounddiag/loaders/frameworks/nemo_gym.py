@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     as_batch,
     call_of,
@@ -21,7 +21,7 @@ from rounddiag.loaders.source import Source
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
-def read_rollouts(lines: JsonLines, _: Source) -> Iterator[Trajectory]:
+def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Trajectory]:
     """Read the rollouts of a file.
 
     A round is the reasoning, the text and the calls that the model wrote between two
@@ -84,8 +84,8 @@ NEMO_GYM = Format(
     framework="NeMo Gym",
     files=("*rollouts.jsonl",),
     keys=("responses_create_params", "response"),
-    read=as_batch(read_rollouts),
-    trajectories=read_rollouts,
+    read=as_batch(_read_rollouts),
+    trajectories=_read_rollouts,
     verified="the example rollouts of nemo-gym 0.4.0, written by its agents",
     in_parts=True,
 )

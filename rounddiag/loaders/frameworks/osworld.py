@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     Trajectory,
     Turn,
     as_batch,

@@ -23,9 +23,9 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import LazyFields, Table, as_table, batch_from_table
 
-Fields = dict[str, list[Tensor]]
+_Fields = dict[str, list[Tensor]]
 # From a trainer's fields and the name of their source to fields under verl's names.
-ToVerl = Callable[[Mapping[str, Any], object], Fields]
+ToVerl = Callable[[Mapping[str, Any], object], _Fields]
 
 
 def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source], Batch]:

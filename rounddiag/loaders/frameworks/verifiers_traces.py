@@ -19,8 +19,8 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    GENERATED,
     GIVEN,
     Trajectory,
     batch_of,
@@ -30,7 +30,7 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.source import Source
 
-Node = Mapping[str, Any]
+_Node = Mapping[str, Any]
 Branches = dict[int, Mapping[str, Any]]
 
 
@@ -72,9 +72,9 @@ def _read_episodes(lines: JsonLines, source: Source) -> Batch:
 
 
 def _trajectory(
-    path: Sequence[Node],
+    path: Sequence[_Node],
     rows: dict[str, Array] | None,
-    trace: Node,
+    trace: _Node,
     source: Source,
     known: Collection[int] = (),
 ) -> Trajectory:
@@ -230,7 +230,7 @@ def _parent(node: Mapping[str, Any], size: int) -> int | None:
 
 
 def _rows(
-    nodes: Sequence[Node], branch: Mapping[str, Any] | None, source: Source
+    nodes: Sequence[_Node], branch: Mapping[str, Any] | None, source: Source
 ) -> dict[str, Array] | None:
     """Return the values per token of a branch, as far as the trainer annotated it.
 
@@ -254,13 +254,13 @@ def _rows(
     return rows if branch is None else _annotated_rows(rows, branch, source)
 
 
-def _num(node: Node, name: str) -> int:
+def _num(node: _Node, name: str) -> int:
     """Return how many values a list of a node has."""
     values = node.get(name)
     return len(values) if isinstance(values, np.ndarray | list) else 0
 
 
-def _spread(nodes: Iterable[Node], name: str, source: Source) -> Array:
+def _spread(nodes: Iterable[_Node], name: str, source: Source) -> Array:
     """Return values of generated tokens at their places, NaN where there is none."""
     rows = []
     for node in nodes:

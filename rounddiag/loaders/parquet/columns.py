@@ -21,7 +21,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.json_text import check_depth, parse_json
 from rounddiag.loaders.stored import DTYPES
 
-Columns = Mapping[str, np.ndarray[Any, Any]]
+_Columns = Mapping[str, np.ndarray[Any, Any]]
 
 
 # What Arrow and numpy raise for a file that is broken or forged.
@@ -37,7 +37,7 @@ BROKEN = (
     ValueError,
 )
 # Prefixes of the names of open columns.
-SCORE, SAMPLE = "score:", "sample:"
+SCORE_PREFIX, SAMPLE_PREFIX = "score:", "sample:"
 TURNS = "turns"
 TURNS_TYPE = pa.list_(
     pa.struct({"role": pa.string(), "text": pa.string(), "num_images": pa.int32()})
@@ -81,12 +81,12 @@ def open_parquet(
             yield source
 
 
-def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
+def stored_array(values: Tensor) -> np.ndarray[Any, Any]:
     """Copy to numpy: floats have at least 32 bits, int64 becomes int32 if it fits.
 
     Examples
     --------
-    >>> to_numpy(torch.tensor([1, 2])).dtype
+    >>> stored_array(torch.tensor([1, 2])).dtype
     dtype('int32')
     """
     values = values.detach().cpu()
@@ -98,9 +98,9 @@ def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
 
 
 def mask_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return a mask as bool if it holds only 0 and 1, else as `to_numpy` does."""
+    """Return a mask as bool if it holds only 0 and 1, else as `stored_array` does."""
     flags = values != 0
-    return to_numpy(flags if bool((values == flags).all()) else values)
+    return stored_array(flags if bool((values == flags).all()) else values)
 
 
 def list_array(values: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.Array:
@@ -166,7 +166,7 @@ def _fits_int32(values: Tensor) -> bool:
     return bool((low >= _INT32.min) & (high <= _INT32.max))
 
 
-KEY = b"rounddiag.dtype"
+_KEY = b"rounddiag.dtype"
 _KINDS = "biufmMUS"  # dtype kinds that a mark may name
 _MAX_TEXT = 1 << 26  # bytes of an array of fixed-width text
 
@@ -180,12 +180,12 @@ def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
     {b'rounddiag.dtype': b'bfloat16'}
     """
     name = str(dtype).removeprefix("torch.")
-    return {KEY: name.encode()} if name in DTYPES else {}
+    return {_KEY: name.encode()} if name in DTYPES else {}
 
 
 def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
     """Return a tensor in the dtype that it was saved with."""
-    mark = (field.metadata or {}).get(KEY)
+    mark = (field.metadata or {}).get(_KEY)
     if mark is None:
         return values
     dtype = DTYPES.get(mark.decode(errors="replace"))
@@ -202,7 +202,7 @@ def _array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
     >>> _array_mark(np.dtype("datetime64[s]"))
     {b'rounddiag.dtype': b'<M8[s]'}
     """
-    return {KEY: dtype.str.encode()} if dtype.kind in _KINDS else {}
+    return {_KEY: dtype.str.encode()} if dtype.kind in _KINDS else {}
 
 
 def _marked_array(values: Array, field: pa.Field) -> Array:
@@ -210,7 +210,7 @@ def _marked_array(values: Array, field: pa.Field) -> Array:
 
     Texts stay objects if fixed width would need far more memory.
     """
-    mark = (field.metadata or {}).get(KEY)
+    mark = (field.metadata or {}).get(_KEY)
     if mark is None:
         return values
     try:
@@ -392,7 +392,7 @@ def _dtype_error(name: str, values: Array) -> BatchError:
     )
 
 
-def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
+def rounds_column(columns: _Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
     """Return the columns as a list of structs per sample, in their order."""
     sample = columns["sample"]
     sizes = _rows_per_sample(sample, num_samples)

@@ -25,8 +25,8 @@ from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
-    SAMPLE,
-    SCORE,
+    SAMPLE_PREFIX,
+    SCORE_PREFIX,
     SHAPE,
     TURNS,
     TURNS_TYPE,
@@ -179,12 +179,12 @@ def read_fields(table: TableReader) -> dict[str, Any]:
     flags, lengths = table.stored_numbers(mask)
     if not table.skips("response_ids"):
         flags = marked_tensor(flags, table.field(mask))
-    stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
+    stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE_PREFIX)]
     tokens = {n: _tokens(table, n, lengths) for n in stored if n != mask}
     tokens[mask] = flags
     return {
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
-        "scores": _select_prefix(tokens, SCORE),
+        "scores": _select_prefix(tokens, SCORE_PREFIX),
         "lengths": lengths,
         "offsets": build_offsets(lengths),
         **_samples(table),
@@ -267,10 +267,10 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
 
 
 def _sample_columns(table: TableReader) -> Arrays:
-    names = [name for name in table.names if name.startswith(SAMPLE)]
+    names = [name for name in table.names if name.startswith(SAMPLE_PREFIX)]
     fields = [table.field(name) for name in names]
     parts = ([part.column(name) for name in names] for part in table.parts(names))
-    return _select_prefix(read_columns(fields, parts), SAMPLE)
+    return _select_prefix(read_columns(fields, parts), SAMPLE_PREFIX)
 
 
 def _rounds(table: TableReader) -> Arrays:
@@ -335,7 +335,7 @@ def load_columns(
             selected |= {
                 name
                 for name in source.schema_arrow.names
-                if name.startswith(SAMPLE) or name == "round_columns"
+                if name.startswith(SAMPLE_PREFIX) or name == "round_columns"
             }
         return _read_batch(source, file, names=selected)
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
 
 COLUMN = "screenshots"
 BYTES = f"{COLUMN}.list.element.bytes"

@@ -20,8 +20,8 @@ from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import (
-    SAMPLE,
-    SCORE,
+    SAMPLE_PREFIX,
+    SCORE_PREFIX,
     SHAPE,
     TURNS,
     TURNS_TYPE,
@@ -29,14 +29,14 @@ from rounddiag.loaders.parquet.columns import (
     mask_array,
     open_column,
     rounds_column,
+    stored_array,
     tensor_mark,
-    to_numpy,
 )
 from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 from rounddiag.loaders.parquet.totals import totals_entry
 
-Column = tuple[pa.Field, pa.Array]
+_Column = tuple[pa.Field, pa.Array]
 
 
 def _make_table(batch: Batch) -> pa.Table:
@@ -47,39 +47,39 @@ def _make_table(batch: Batch) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), schema=pa.schema(fields))
 
 
-def _sample_values(batch: Batch) -> Iterator[Column]:
+def _sample_values(batch: Batch) -> Iterator[_Column]:
     for name, texts in (("sample_id", batch.sample_ids), ("group_id", batch.group_ids)):
         if texts is not None:
             yield _column(name, pa.array(texts, pa.string()))
     if batch.rewards is not None:
-        array = pa.array(to_numpy(batch.rewards))
+        array = pa.array(stored_array(batch.rewards))
         yield _column("reward", array, batch.rewards)
 
 
-def _tokens(batch: Batch) -> Iterator[Column]:
+def _tokens(batch: Batch) -> Iterator[_Column]:
     lengths = batch.lengths.cpu()
-    scores = {f"{SCORE}{name}": value for name, value in batch.scores.items()}
+    scores = {f"{SCORE_PREFIX}{name}": value for name, value in batch.scores.items()}
     for name, flat in {**batch.per_token, **scores}.items():
         real = _without_padding(flat, batch.offsets.cpu(), lengths)
         match name:
             case "response_mask":  # of 0 and 1, as every batch's
-                values = to_numpy(real != 0)
+                values = stored_array(real != 0)
             case "loss_mask":
                 values = mask_array(real)
             case _:
-                values = to_numpy(real)
+                values = stored_array(real)
         yield _column(name, list_array(values, lengths.numpy()), flat)
 
 
-def _prompts(batch: Batch) -> Iterator[Column]:
+def _prompts(batch: Batch) -> Iterator[_Column]:
     ids, offsets = batch.prompt_ids, batch.prompt_offsets
     if ids is not None and offsets is not None:
         limits = offsets.cpu()
-        values = to_numpy(ids[limits[0] :])
+        values = stored_array(ids[limits[0] :])
         yield _column("prompt_ids", list_array(values, limits.diff().numpy()), ids)
 
 
-def _others(batch: Batch) -> Iterator[Column]:
+def _others(batch: Batch) -> Iterator[_Column]:
     for name in ("position_ids", "rollout_ids"):
         rows = getattr(batch, name)
         if rows is not None:
@@ -92,15 +92,15 @@ def _others(batch: Batch) -> Iterator[Column]:
     if batch.round_columns:
         yield rounds_column(batch.round_columns, batch.num_samples)
     for name, values in batch.sample_columns.items():
-        yield open_column(f"{SAMPLE}{name}", values)
+        yield open_column(f"{SAMPLE_PREFIX}{name}", values)
 
 
-def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[Column]:
+def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:
     """Yield one tensor per sample, and their shapes unless all are 1-D."""
     flat = [row.reshape(-1) for row in rows]
     values = torch.cat(flat) if flat else torch.empty(0, dtype=torch.int64)
     sizes = np.array([len(row) for row in flat], dtype=np.int64)
-    yield _column(name, list_array(to_numpy(values), sizes), values)
+    yield _column(name, list_array(stored_array(values), sizes), values)
     if any(row.dim() != 1 for row in rows):
         shapes = [list(row.shape) for row in rows]
         yield _column(f"{name}{SHAPE}", pa.array(shapes, pa.list_(pa.int32())))
@@ -113,7 +113,7 @@ def _without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
     return torch.cat([flat[start : start + length] for start, length in spans])
 
 
-def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> Column:
+def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> _Column:
     """Return a column whose metadata names the dtype of its tensor."""
     mark = None if tensor is None else tensor_mark(tensor.dtype)
     return pa.field(name, array.type, metadata=mark), array
@@ -155,12 +155,6 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
         ==========  ================================================================
 
         When the file is loaded, `meta["redacted"]` is True.
-
-    Raises
-    ------
-    BatchError
-        If it is no Batch, or an open column or `meta` holds objects that a file cannot
-        hold.
 
     Notes
     -----

@@ -41,11 +41,6 @@ class Limits:
     ----------
     memory: Address space in GB, in addition to that of the libraries.
     time: Seconds, of wall-clock and of processor time each.
-
-    Raises
-    ------
-    LoadError
-        If one is not a number above 0 and up to a million.
     """
 
     memory: float
@@ -122,7 +117,7 @@ MEMORY_WORDS = re.compile(
 )
 
 
-def main(read_batch: Callable[..., Batch]) -> None:
+def read_in_child(read_batch: Callable[..., Batch]) -> None:
     """Read the file of the request in the working directory, under limits."""
     sys.path[:] = [entry for entry in sys.path if entry]
     folder = Path.cwd()

@@ -37,7 +37,8 @@ _GRACE = 12
 _PAUSE = 0.2  # seconds between two checks of the child's memory, on macOS
 _CODE = (
     "from rounddiag.loaders.open import read_batch;"
-    "from rounddiag.loaders.untrusted.child import main; main(read_batch)"
+    "from rounddiag.loaders.untrusted.child import read_in_child;"
+    "read_in_child(read_batch)"
 )
 _MAX_TEXT = 1 << 16  # bytes of an answer without its batch, and of standard error
 # One thread, because each reserves address space. Arrow's own allocators reserve 1 GB.
@@ -123,7 +124,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
 
 
 def run_child(folder: Path, limits: Limits) -> tuple[int | None, str]:
-    """Run `child.main` in a new process, in the folder with its request.
+    """Run `child.read_in_child` in a new process, in the folder with its request.
 
     Returns its exit code, None at the time limit, and the end of its standard error.
     """

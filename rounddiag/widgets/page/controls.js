@@ -289,6 +289,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     axis.set(labelsFor("axis", options.axis), state.axis);
     axis.node.parentNode.hidden = options.axis.length < 2;
     colors.set(CONTROL_LABELS.colors, state.colors);
+    colors.node.parentNode.hidden = Boolean(facts.lacks); // without a pair no range is the same
     drawn = state.layers;
     const known = CONTROL_LABELS[pair ? "layersOfTwo" : "layers"];
     layers.set(known.filter(([name]) => name in options.layers), { ...options.layers, ...drawn });

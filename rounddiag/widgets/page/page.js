@@ -239,6 +239,7 @@ class ExplorerPage {
     this.names = result.pair?.names ?? [];
     this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
+    this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
     const isEmpty = !result.head.num_samples;
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];

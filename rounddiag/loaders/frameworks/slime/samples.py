@@ -76,7 +76,7 @@ def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]
     count = len(stored.get("response_lengths", ()))
     columns = {name: rows for name, rows in stored.items() if len(rows) == count}
     unused = [name for name in stored if name not in columns]
-    for name in sorted({*unused} & {"tokens", *MASK, *NAMES}):
+    for name in sorted({*unused} & {"tokens", *MASK, *_NAMES}):
         raise source.damage_error(
             found=f"{len(stored[name])} rows of `{name}`, {count} of `response_lengths`"
         )
@@ -161,7 +161,7 @@ def _micro_batches(
 
 MASK = ("loss_masks",)
 # Fields per token of the response, and verl's names for them.
-NAMES = {
+_NAMES = {
     "rollout_log_probs": "rollout_log_probs",
     "log_probs": "old_log_probs",
     "ref_log_probs": "ref_log_probs",
@@ -183,14 +183,16 @@ _MASK_AGAIN = (
 def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
     """Take the fields per token out of the columns, under verl's names."""
     taken = {
-        name: columns.pop(name) for name in ("tokens", *MASK, *NAMES) if name in columns
+        name: columns.pop(name)
+        for name in ("tokens", *MASK, *_NAMES)
+        if name in columns
     }
     saved = LazyFields(taken, lambda name: rows_of(taken[name], source))
     lengths = columns.pop("response_lengths", [])
     prompts, responses = divide_tokens(saved, lengths, source)
     fields = ChainMap[str, Any]({"responses": responses}, saved)  # type: ignore[arg-type]
     reader = FieldReader(fields, source.path, "responses", advice=_AGAIN)
-    rows = {ours: reader.token_rows(theirs) for theirs, ours in NAMES.items()}
+    rows = {ours: reader.token_rows(theirs) for theirs, ours in _NAMES.items()}
     masks = FieldReader(fields, source.path, "responses", advice=_MASK_AGAIN)
     return {
         "prompts": prompts,

@@ -50,7 +50,7 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
     return _batch(root, columns, left_out, root.get("raw_reward"), source)
 
 
-def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
+def _read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns that one rank trained on."""
     columns, left_out = columns_from_rank(root["rollout_data"], source)
     columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
@@ -65,7 +65,7 @@ def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
         raise source.damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
     if size > 1 and isinstance(rank, int):
         root = {**root, "rollout_data": whole_columns(root, source)}
-    return read_columns(root, source)
+    return _read_columns(root, source)
 
 
 _DASHBOARD_LISTS = {
@@ -105,7 +105,7 @@ def read_dashboard(table: Table, source: Source) -> Batch:
     return _batch(root, columns, [], None, source)
 
 
-def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
+def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     """Open the train file of a rollout file, which alone is not a batch."""
     path = sibling_file(source.path, "train_data", root["rollout_id"])
     if path is not None:
@@ -195,7 +195,7 @@ RANK_COLUMNS = Format(
     framework="slime before version 2",
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data"),
-    read=read_columns,
+    read=_read_columns,
     in_parts=True,
 )
 RANK = Format(
@@ -219,6 +219,6 @@ ROLLOUTS = Format(
     framework="slime, vime",
     files=("rollout_data/*.pt",),
     keys=("rollout_id", "samples"),
-    read=read_rollouts,
+    read=_read_rollouts,
     verified=SAMPLES.verified,
 )
