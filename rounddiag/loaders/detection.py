@@ -14,6 +14,7 @@ package adds its own by an entry point of the group `rounddiag.formats`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -97,17 +98,14 @@ def _is_floating_point(value: object) -> bool:
 
 def columns_in_one_line(lines: JsonLines) -> UnknownContent | None:
     """Describe a line that holds all rows, column by column; None for other lines."""
-    columns = [name for name, value in lines.first.items() if _is_column(value)]
+    lists = (value for value in lines.first.values() if isinstance(value, list))
+    columns = [rows for rows in lists if any(isinstance(r, np.ndarray) for r in rows)]
     if len(columns) < _MIN_LISTS:
         return None
     names = tuple(lines.first)
     return UnknownContent(
         f"one JSON object of {format_names(names)}", names, JSON_LINES
     )
-
-
-def _is_column(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(row, np.ndarray) for row in value)
 
 
 def read_tensors(
@@ -131,13 +129,10 @@ OWN = Format(
     read=_read_own,
     verified="written by rounddiag",
 )
-OWN_RANKS = Format(
+OWN_RANKS = replace(
+    OWN,
     name="rounddiag's Parquet, one file per rank",
-    framework="rounddiag",
     files=("*_rank_*.parquet",),
-    keys=OWN.keys,
-    read=_read_own,
-    verified="written by rounddiag",
     in_parts=True,
 )
 

@@ -208,7 +208,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         scores=scores,
-        step=_step(all_parts),
+        step=next((part.step for part in all_parts if part.step is not None), None),
         tokenizer=_tokenizer(parts),
         sample_columns=_sample_columns(parts),
         round_columns=_round_columns(parts),
@@ -277,10 +277,6 @@ def _with_common_round_ids(parts: list[Batch]) -> list[Batch]:
         else part
         for part in parts
     ]
-
-
-def _step(parts: Sequence[Batch]) -> int | None:
-    return next((part.step for part in parts if part.step is not None), None)
 
 
 def _tokenizer(parts: Sequence[Batch]) -> object | None:

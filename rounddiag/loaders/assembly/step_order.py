@@ -139,16 +139,15 @@ def _earlier_steps(batch: Batch, rows: _Rows) -> dict[int, set[int]]:
             for other in rows
             if other != row
             and (
-                _continues(prompt, prompts[other])
+                (
+                    len(prompt) > len(prompts[other]) > 0
+                    and prompt.startswith(prompts[other])
+                )
                 or (times[quotable[other]] == 1 and _quotes(prompt, quotable[other]))
             )
         }
         for row, prompt in prompts.items()
     }
-
-
-def _continues(prompt: bytes, other: bytes) -> bool:
-    return len(prompt) > len(other) > 0 and prompt.startswith(other)
 
 
 def _quotes(prompt: bytes, response: bytes) -> bool:

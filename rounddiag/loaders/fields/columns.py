@@ -62,7 +62,8 @@ def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
         items
     ):
         return None
-    if kinds in ({bool}, {float}) or (kinds == {int} and _fit_int64(items)):
+    fit = kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in items)
+    if kinds in ({bool}, {float}) or fit:
         return np.array(items)
     column = np.empty(len(items), dtype=object)
     column[:] = items
@@ -87,10 +88,6 @@ _PLAIN = (int, float, str, NoneType)
 def _can_be_written(values: Sequence[object]) -> bool:
     """Return whether all integers are short enough to be written as digits."""
     return all(v.bit_length() <= MAX_INTEGER_BITS for v in values if isinstance(v, int))
-
-
-def _fit_int64(values: list[int]) -> bool:
-    return all(-(1 << 63) <= value < 1 << 63 for value in values)
 
 
 _MAX_CELLS_PER_VALUE = 64  # beyond which columns are left out

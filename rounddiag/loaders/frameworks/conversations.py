@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch.turns import GENERATED
@@ -237,13 +238,12 @@ COMPLETIONS = Format(
     read=as_batch(read_completions),
     trajectories=read_completions,
 )
-MESSAGES = Format(
+MESSAGES = replace(
+    COMPLETIONS,
     name="conversations",
     framework="any",
     files=("*.jsonl",),
     keys=("messages",),
-    read=as_batch(read_completions),
-    trajectories=read_completions,
 )
 VERL_ROLLOUTS = Format(
     name="decoded samples of `rollout_data_dir` and `validation_data_dir`",

@@ -342,11 +342,9 @@ SKYRL = Format(
     read=read_skyrl,
     verified="written by SkyRL 0.3.0",
 )
-SKYRL_0_1 = Format(
+SKYRL_0_1 = replace(
+    SKYRL,
     name="training input, older layout",
-    framework="SkyRL",
-    files=("*_training_input.pkl",),
     keys=("TrainingInputBatch",),
-    read=read_skyrl,
     verified="written by SkyRL 0.1.0",
 )

@@ -11,6 +11,7 @@ file: `annotations/trainer.jsonl`, with the episodes in `*.jsonl` beside that fo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ Branches = dict[int, Mapping[str, Any]]
 
 
 _VERSION = 1
+_OTHERS = "The annotations belong to other episodes: copy the folder again."
 _META = {
     "mask_source": "mask",
     "prompt_source": "the tokens before the first 1 of `mask`",
@@ -141,7 +143,11 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                 paths = _branches(objects_in(trace.get("nodes"))) if branches else []
                 for index, branch in branches.items():
                     if index >= len(paths):
-                        raise _no_such_branch(source, trace, index)
+                        raise source.error(
+                            expected=f"branch {index} in trace {trace.get('id')!s:.80}",
+                            found="fewer branches",
+                            advice=_OTHERS,
+                        )
                     rows = _rows(paths[index], branch, episodes.source)
                     one = _trajectory(paths[index], rows, trace, source)
                     one.columns |= _columns(episode, trace, index, steps)
@@ -276,7 +282,7 @@ def _annotated_rows(
         raise source.error(
             expected=f"at most {most} annotations, one per token of a branch",
             found=f"{size}",
-            advice="The annotations belong to other episodes: copy the folder again.",
+            advice=_OTHERS,
         )
     trained = ~np.isnan(old)
     rows = {name: row[:size] for name, row in rows.items()}
@@ -354,14 +360,6 @@ def _columns(
     return columns
 
 
-def _no_such_branch(source: Source, trace: Mapping[str, Any], index: int) -> Exception:
-    return source.error(
-        expected=f"branch {index} in trace {trace.get('id')!s:.80}",
-        found="fewer branches",
-        advice="The annotations belong to other episodes: copy the folder again.",
-    )
-
-
 EPISODES = Format(
     name="episodes",
     framework="verifiers",
@@ -371,13 +369,12 @@ EPISODES = Format(
     trajectories=read_traces,
     verified="written by verifiers 0.4.0: its Episode, made by hand",
 )
-WIRE_TRACES = Format(
+WIRE_TRACES = replace(
+    EPISODES,
     name="rollouts of a step, one trace per line",
     framework="prime-rl",
     files=("train_rollouts.jsonl", "eval_rollouts.jsonl"),
     keys=("id", "nodes", "task"),
-    read=_read_episodes,
-    trajectories=read_traces,
     verified="written by verifiers 0.4.0: its Trace, made by hand",
     in_parts=True,
 )
