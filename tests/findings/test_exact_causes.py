@@ -13,7 +13,7 @@ from rounddiag.findings.detectors.exact_values import filled_tokens
 from rounddiag.findings.detectors.masks import mask_too_wide, observation_runs
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.detectors.shifts import shifted_log_probs
-from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
+from tests.findings.small import GAP, LENGTH, ROUNDS, TOKENS, arrays, literal, made
 
 
 def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:
@@ -57,6 +57,19 @@ def test_a_lag_of_one_in_a_row() -> None:
     assert found.cause == "shifted_log_probs"
     assert found.measures[0].value == 1  # o_i fits r_(i + 1)
     assert set(view.sample[found.tokens]) == {0}
+
+
+def test_a_lag_of_the_first_tokens_of_each_round() -> None:
+    parts = arrays(16)
+    for k in range(ROUNDS):
+        begin = k * (TOKENS + GAP)
+        late = parts["rollout"][:6, begin + 1 : begin + 5]
+        parts["old"][:6, begin : begin + 4] = late
+    first = rd.diagnose(made(parts))[0]
+    assert (first.cause, first.kind) == ("shifted_log_probs", "reversal")
+    assert first.samples.tolist() == [0, 1, 2, 3, 4, 5]
+    assert first.num_tokens == 6 * ROUNDS * 4
+    assert "at 96 tokens, the first 4 of rounds" in first.shown
 
 
 def test_a_lag_that_begins_in_a_round_and_ends_with_it_comes_from_other_ids() -> None:
