@@ -14,12 +14,13 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
+
+    from rounddiag.batch import Batch
 
 
 MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number
