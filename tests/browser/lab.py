@@ -23,6 +23,8 @@ _OPEN = """([path, kernel]) => jupyterapp.commands.execute(
 _IS_OPEN = f"""path => jupyterapp.shell.currentWidget?.context?.path === path
   && {KERNEL}?.status === 'idle'"""
 _HIDE_SIDE_BAR = "() => jupyterapp.shell.collapseLeft()"  # the notebook has the width
+# None after a test that lost its kernel: the next notebook starts one.
+_LAST_KERNEL = f"() => {KERNEL} ? {{ id: {KERNEL}.id }} : null"
 _CLOSE = "() => jupyterapp.shell.currentWidget.dispose()"
 _FORGET = (
     "[__import__('ipywidgets').Widget.close_all(),"
@@ -103,7 +105,7 @@ class LabNotebook:
         """Open another notebook here, on the kernel of the last one or its own."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
         ask(self.page, _HIDE_SIDE_BAR)
-        kernel = None if own_kernel else ask(self.page, f"({{ id: {KERNEL}.id }})")
+        kernel = None if own_kernel else ask(self.page, _LAST_KERNEL)
         ask(self.page, _OPEN, [notebook, kernel])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)
         self.requests.clear()
@@ -111,11 +113,13 @@ class LabNotebook:
 
     def close_notebook(self, *, own_kernel: bool = False) -> None:
         """Close the notebook in front; its kernel ends, or forgets what it did."""
-        if own_kernel:
-            self._shut_down()
-        else:
-            self.value(_FORGET)
-        ask(self.page, _CLOSE)
+        try:
+            if own_kernel:
+                self._shut_down()
+            else:
+                self.value(_FORGET)
+        finally:  # else the next one would open beside it
+            ask(self.page, _CLOSE)
 
     def wait_for_kernel(self) -> None:
         self.page.wait_for_function(
