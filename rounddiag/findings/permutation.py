@@ -14,8 +14,9 @@ The null of a condition changes nothing but which tokens have it:
 
 Each draw gives the maximum of the scan statistic over all conditions of its kind, so
 that the search has no other price. A slice is significant if none of 199 draws reaches
-it; the draws end with the first that does. Of few arrangements more are drawn, or the
-samples that have the condition are compared as a set that the data chose.
+it; the draws end with the first that does. Of few arrangements, and for a set that the
+data chose, 9 of 1,999 draws may reach it. Where that is not enough, the samples that
+have the condition are compared as a set that the data chose.
 """
 
 from __future__ import annotations

@@ -477,14 +477,16 @@ def prove_with(  # noqa: PLR0913 keywords only
         experiment = Experiment(
             scorer, tried, order, bar, most, search, base.gate, numbered, likely
         )
-        gate, results = base.gate, search.judge_base(order[: min(SECOND, most)])
-        if len(scorer.engines) == 1 and not gate.passes:
+        gate = base.gate
+        if gate.passes and not experiment.is_sound():
+            results = experiment.run()
+        else:
+            results = search.judge_base(order[: min(SECOND, most)])
+        if not gate.passes and len(scorer.engines) == 1:
             found = experiment.run()
             with suppress(StoppedError):
                 gate = experiment.gate_with(found[0]) or gate
             results = found if gate.passes else results
-        elif gate.passes and not experiment.is_sound():
-            results = experiment.run()
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(

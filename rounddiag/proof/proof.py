@@ -89,7 +89,8 @@ class Proof:
     scorer: What scored.
     refuted: Variants that were tested and reproduce nothing. Others of the same cause
         may.
-    note: Which checkpoint is the base, where it is not the model that was given.
+    note: Which checkpoint is the base, where it is not the model that was given; of one
+        engine that nothing else reproduces, what the proved hypothesis leaves.
     num_sent: How many pictures were sent to a server.
     plan: What was expected before it started: passes, seconds, memory.
     tried: With `so_far`: how many hypotheses were scored, of how many.

@@ -219,20 +219,28 @@ def shuffled(ids: list[int], sample: int) -> list[float]:
     return list(np.array(score(ids, [])) + rng.standard_normal(len(ids)))
 
 
-def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
+def counted_passes(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A pass takes a second here; then it goes on with what is not known yet."""
+) -> tuple[Callable[[list[int], list[Any]], list[float]], list[tuple[int, ...]]]:
+    """Return a scorer, a pass of which takes a second, and the ids it was asked for."""
     asked: list[tuple[int, ...]] = []
 
     def counted(ids: list[int], images: list[Any]) -> list[float]:
         asked.append(tuple(ids))
         return score(ids, images)
 
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
+    return counted, asked
+
+
+def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pass takes a second here; then it goes on with what is not known yet."""
+    counted, asked = counted_passes(monkeypatch)
     batch = make_batch(shuffled)
     # Numbers of tokens are fitted where nothing reproduces: leave them out.
     monkeypatch.setattr("rounddiag.proof.experiment.NUMBERED", ())
-    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
     proof = rd.prove(batch, counted, budget_s=9)
     assert len(asked) == 10  # the pass at 9 s is the last that begins
     assert (proof.verdict, proof.side, proof.cause) == ("so_far", "old", None)
@@ -254,14 +262,8 @@ def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
 def test_more_after_the_deadline_ends_where_one_run_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[tuple[int, ...]] = []
-
-    def counted(ids: list[int], images: list[Any]) -> list[float]:
-        asked.append(tuple(ids))
-        return score(ids, images)
-
+    counted, asked = counted_passes(monkeypatch)
     batch = make_batch(without_system)
-    monkeypatch.setattr(time, "perf_counter", lambda: float(len(asked)))
     once, number = rd.prove(batch, counted), len(asked)
     asked.clear()
     proof = rd.prove(batch, counted, budget_s=6)
