@@ -296,7 +296,7 @@ def _frame(
 
 
 def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Array]:
-    """Return the summary, without the means that these columns of tokens do not give."""
+    """Return the columns, without the means that these columns of tokens lack."""
     absent = [
         one.mean_column.name
         for one in _SUMMARY_MEASURES
