@@ -259,8 +259,12 @@ def prove(  # noqa: PLR0913 keywords only
     numbered = [
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
     ]
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened, open_low_precision(opened))
+    if isinstance(engine, Scorer):  # of the same ids
+        scorer = engine.about(batch)
+    else:
+        given = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+        scorer = Scorer(batch, given)
+    scorer.low_precision = open_low_precision(scorer.engine)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
