@@ -57,6 +57,9 @@ _LABEL_ABOVE = {
     "y": 1,
     "yanchor": "bottom",
 }
+# The margins above have room for each label: measuring them takes as long as to draw all
+# else of an axis.
+_FITS = {"automargin": False, "ticklabeloverflow": "allow"}
 _SHORT = 7
 _DECADE = 10
 _NO_MARGINALS = {"marginals": False}
@@ -197,7 +200,8 @@ def fit_pane(
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     layout.shapes = [one for one in layout.shapes if not one.showlegend]
     figure.update_layout(title=None, showlegend=False, meta=meta, margin=margin)
-    figure.update_xaxes(title=None)
+    figure.update_xaxes(title=None, **_FITS)
+    figure.update_yaxes(**_FITS)
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:
         figure.add_annotation(text=name, **BESIDE_TICKS)
