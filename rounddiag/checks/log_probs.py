@@ -15,6 +15,7 @@ from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
+    UntestableError,
     blocks_where,
     fault_at,
     find_samples,
@@ -155,22 +156,39 @@ def _is_zero_alone(own: Tensor, other: Tensor) -> Tensor:
 
 
 def _not_finite(batch: Batch) -> Fault | None:
-    return merge_faults(
-        fault_at(batch, indices[test(values[indices])], f"whose {name} log-prob {what}")
-        for name, values in _log_probs(batch).items()
-        for indices in (_nonfinite(batch, name, values),)
-        for test, what in ((torch.isnan, "is NaN"), (torch.isinf, "is infinite"))
-    )
+    """Find values that are not finite; a round that is NaN throughout is unknown."""
+    faults: list[Fault | None] = []
+    unknown = {}
+    for name, values in _log_probs(batch).items():
+        # x - x is NaN where x is not finite; faster than `isfinite`.
+        indices = generated_where(batch, lambda own: own - own != 0, values)
+        is_lost, num_lost = _in_lost_rounds(batch, indices, values)
+        if num_lost and name not in batch.scores:  # a score may cover some samples only
+            unknown[name] = num_lost
+        indices = indices[~is_lost]
+        faults += [
+            fault_at(
+                batch, indices[test(values[indices])], f"whose {name} log-prob {what}"
+            )
+            for test, what in ((torch.isnan, "is NaN"), (torch.isinf, "is infinite"))
+        ]
+    fault = merge_faults(faults)
+    if fault is None and unknown:
+        name, num = next(iter(unknown.items()))
+        why = f"{name} log-probs are NaN at all tokens of {pluralize(num, 'round')}"
+        raise UntestableError(field=f"{name}_log_probs", why=f"{why}: they are unknown")
+    return fault
 
 
-def _nonfinite(batch: Batch, name: str, values: Tensor) -> Tensor:
-    # x - x is NaN where x is not finite; faster than `isfinite`.
-    indices = generated_where(batch, lambda own: own - own != 0, values)
-    if name not in batch.scores or len(indices) == 0:
-        return indices
-    # A score may cover only some of the samples.
-    known = find_samples(batch, generated_where(batch, torch.isfinite, values))
-    return indices[torch.isin(find_samples(batch, indices), known)]
+def _in_lost_rounds(
+    batch: Batch, indices: Tensor, values: Tensor
+) -> tuple[Tensor, int]:
+    """Return which tokens are in rounds of NaN alone, and how many such rounds."""
+    rounds = batch.rounds
+    owner = torch.searchsorted(rounds.start, indices, right=True) - 1
+    num_nan = owner[values[indices].isnan()].bincount(minlength=len(rounds))
+    is_lost = num_nan == rounds.num_tokens
+    return is_lost[owner], int(is_lost.sum())
 
 
 MEASURABLE = Contract("the mismatch can be measured", _FIELDS, _not_measurable)

@@ -462,6 +462,7 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
         usual,
         usual=1.5 * high,
         limit=3 * high,
+        kl=max(usual.kl, 9 * level.kl),  # it goes with the square of the diff
         source="the batch passed as `healthy`",
         basis=", from the batch passed as `healthy`",
         by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),

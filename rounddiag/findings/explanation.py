@@ -22,7 +22,6 @@ from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.situation import Situation, list_candidates
-from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -350,7 +349,8 @@ def _say_versions(place: Place) -> str:
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:
     """Return the level of a batch above its range as a finding."""
     level = Level.from_view(view)
-    if not (level.mean_abs_diff > view.usual.usual or level.kl > BROKEN_KL):
+    usual = view.usual
+    if level.mean_abs_diff <= usual.usual and level.kl <= usual.limit_kl:
         return []
     everything = np.ones(len(view), dtype=bool)
     possible = list_candidates(Situation.of(view, everything, None, refuted))

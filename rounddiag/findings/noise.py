@@ -87,17 +87,35 @@ class Noise:
             return max(float(near.mean()), _LEAST)
         return max(float(usual.of_tokens(log_probs).mean()), _LEAST)
 
-    def is_undone(self, before: Array, after: Array, log_probs: Array) -> bool:
-        """Return whether |diff| falls to the noise, and loses most of its excess."""
-        if not self.is_reached(after, log_probs) or not len(before):
+    def is_undone(self, tokens: Array, rest: Array, log_probs: Array) -> bool:
+        """Return whether |diff| of some tokens falls from above the noise to it.
+
+        Nor may a place keep half of its excess there. `tokens` are indices, `rest` is
+        what is left of their |diff|.
+        """
+        if not self.is_reached(rest, log_probs):
             return False
-        here, left = (float(np.minimum(one, LARGE).mean()) for one in (before, after))
+        places = [one.tokens[tokens] for one in find_places(self.view) if one.is_tested]
+        every = np.ones(len(tokens), dtype=bool)
+        kept = [
+            self._kept_excess(self.view.abs_diff[tokens[part]], rest[part], likely)
+            for part in (every, *filter(np.any, places))
+            for likely in (log_probs[part],)
+        ]
+        return kept[0] is not None and not any(kept)
+
+    def _kept_excess(self, before: Array, rest: Array, log_probs: Array) -> bool | None:
+        """Return whether half of the excess is left; None if there is no excess."""
         noise = self.of(log_probs)
-        return here > MOST * noise and left - noise <= (here - noise) / 2
+        here, left = _mean(before), _mean(rest)
+        return left - noise > (here - noise) / 2 if here > MOST * noise else None
 
     def is_reached(self, rest: Array, log_probs: Array) -> bool:
         """Return whether |diff| that is left is noise at tokens that are so likely."""
         if not len(rest):
             return False
-        left = float(np.minimum(rest, LARGE).mean())
-        return left <= MOST * self.of(log_probs)
+        return _mean(rest) <= MOST * self.of(log_probs)
+
+
+def _mean(sizes: Array) -> float:
+    return float(np.minimum(sizes, LARGE).mean())

@@ -21,6 +21,8 @@ SHAPE = (0.043, 0.018, 0.002)
 # nearly certain and 20 % uncertain tokens. arXiv 2506.01939 reports over half with an
 # entropy below 0.01 and 20 % above 0.672, in RL of a reasoning model.
 MIX = (0.2, 0.2, 0.6)
+# A k3 estimate of KL(rollout | old) of this size ends runs (threads.md section 4).
+_BROKEN_KL = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,7 @@ class Range:
     ----------
     usual: Mean |diff| up to which a batch is healthy, in nats.
     limit: Mean |diff| above which noise alone does not explain it, in nats.
+    kl: k3 estimate of KL above which it does not either; see `limit_kl`.
     source: Where the numbers come from.
     is_routed: Whether a router chooses experts: single tokens that are far off are then
         consistent with different routes.
@@ -48,11 +51,26 @@ class Range:
     usual: float
     limit: float
     source: str
+    kl: float = _BROKEN_KL
     is_routed: bool = False
     is_drift: bool = False
     by_probability: tuple[float, float, float] | None = None
     basis: str = ""
     of_mix: float | None = None
+
+    @property
+    def limit_kl(self) -> float:
+        """`kl`, or what tokens that all differ by `limit`, half of them up, amount to.
+
+        Examples
+        --------
+        >>> REFERENCE["moe"].limit_kl
+        0.1
+        >>> round(Range(meaning="mine", usual=0.5, limit=1.0, source="").limit_kl, 3)
+        0.543
+        """
+        with np.errstate(over="ignore"):
+            return max(self.kl, float(np.cosh(self.limit)) - 1)
 
     def for_tokens(self, log_probs: Array) -> Range:
         """Return the range of tokens that are this likely.

@@ -13,7 +13,6 @@ from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import FACTOR_2, Place
-from rounddiag.findings.verdict import BROKEN_KL
 from rounddiag.findings.view import View
 from rounddiag.wording import join_names, pluralize
 
@@ -136,8 +135,8 @@ def _describe_level(diagnosis: Diagnosis) -> str:
             level.num_samples, f"{level.num_samples} samples"
         )
         return f"{opening}: {mean}, and {number} cannot be compared with others."
-    if level.kl > BROKEN_KL:
-        mean += f", and the k3 estimate of KL {level.kl:.3g}, above {BROKEN_KL:g}"
+    if level.kl > (most := diagnosis.reference.limit_kl):
+        mean += f", and the k3 estimate of KL {level.kl:.3g}, above {most:.3g}"
     if diagnosis.verdict == "healthy":
         return f"{opening}: {mean}, and no place stands out."
     return f"{opening}: {mean}; no place stands out."

@@ -32,8 +32,6 @@ _SEVERITY: dict[Verdict, int] = {
 STALE = frozenset({"stale_weights", "mixed_weights"})
 # Facts that make noise and no bug.
 NOISE = frozenset({"low_precision"})
-# A k3 estimate of KL(rollout | old) of this size ends runs (threads.md section 4).
-BROKEN_KL = 0.1
 _BROKEN_SHARE = 0.3
 
 
@@ -88,7 +86,7 @@ def find_verdict(
     `factor`.
     """
     is_large = level.mean_abs_diff > factor * usual.limit
-    is_far = is_large or level.kl > factor * BROKEN_KL
+    is_far = is_large or level.kl > factor * usual.limit_kl
     bugs = [
         one
         for one in findings

@@ -78,6 +78,23 @@ def test_what_is_not_finite_is_counted() -> None:
     )
 
 
+def test_a_round_of_nan_alone_is_unknown_and_has_not_failed() -> None:
+    rollout = [[NAN, NAN, 0.0, -1.0, -2.0], [-1.0, -1.0, 0.0, NAN, NAN]]
+    old = [[-1.5] * 5] * 2
+    masks = [[1, 1, 0, 1, 1]] * 2
+    assert came_to(FINITE, scored(rollout, old, masks=masks)) == (
+        "not testable",
+        "rollout log-probs are NaN at all tokens of 2 rounds: they are unknown",
+        (),
+    )
+    old = [[-1.5] * 4 + [NAN], [-1.5] * 5]  # one token of a known round is a bug
+    assert came_to(FINITE, scored(rollout, old, masks=masks)) == (
+        "failed",
+        "1 token whose old log-prob is NaN, in 1 sample: sample 0 round 1 position 4",
+        (0,),
+    )
+
+
 def test_a_0_alone_is_a_fill() -> None:
     batch = scored([[0.0, -1.0, 0.0]], [[-1.5, 0.0, -1.0]])
     assert came_to(ZERO_IN_BOTH, batch) == (

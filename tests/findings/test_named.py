@@ -9,11 +9,28 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.findings import CAUSES, DETECTORS, Cause, Evidence, View, register
+from rounddiag.findings import (
+    CAUSES,
+    DETECTORS,
+    REFERENCE,
+    Cause,
+    Evidence,
+    Range,
+    View,
+    register,
+)
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.noise import Noise
 from tests.batches import redacted
-from tests.findings.small import TOKENS, Array, arrays, made, rounds_of, shaken
+from tests.findings.small import (
+    TOKENS,
+    Array,
+    arrays,
+    literal,
+    made,
+    rounds_of,
+    shaken,
+)
 
 
 def names(diagnosis: rd.findings.Diagnosis) -> list[tuple[str, str]]:
@@ -252,6 +269,22 @@ def test_a_large_k3_without_a_place_is_no_noise() -> None:
     assert found.level.kl == pytest.approx(1.405, abs=0.01)
     assert found.verdict == "suspicious"
     assert "k3 estimate of KL 1.41, above 0.1" in found.text
+    # A range that allows as much for the mean does not forbid it for k3.
+    batch = made(parts)
+    assert rd.diagnose(batch, healthy=batch).verdict == "healthy"
+
+
+def test_a_mean_that_a_range_calls_usual_is_not_suspicious_for_its_k3(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # All tokens differ by 1 nat, half of them up: (e + 1/e) / 2 - 1 = 0.54.
+    rows = [[-2.13, -3.13] * 8] * 8
+    batch = literal(rows, [[-3.13, -2.13] * 8] * 8)
+    mine = Range(meaning="run of mine", usual=1.1, limit=1.5, source="measured")
+    monkeypatch.setitem(REFERENCE, "mine", mine)
+    found = rd.diagnose(batch, kind="mine")
+    assert found.level.kl == pytest.approx(0.543, abs=1e-3)
+    assert found.verdict == "healthy"
 
 
 def disagreeing(rows: tuple[int, ...]) -> dict[str, Array]:

@@ -182,3 +182,27 @@ def test_what_is_left_of_swapped_rows_is_no_lag(known: set[str]) -> None:
     view = View.from_batch(made(parts))
     best = _best(view, known, formulas=False, only_facts=False)
     assert (best is None) == bool(known)
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [(0.0, ("reversal", "retokenised")), (0.3, ("place", "unknown"))],
+)
+def test_other_ids_are_named_only_if_a_lag_leaves_noise(
+    size: float, found: tuple[str, str]
+) -> None:
+    # From token 8 of each round to its end. What the other context adds is undone by no
+    # lag: 0.7 nat become 0.2, where the noise is 0.005.
+    parts = arrays()
+    rng = np.random.default_rng(0)
+    for k in range(ROUNDS):
+        begin, stop = k * (TOKENS + 3) + 8, k * (TOKENS + 3) + TOKENS
+        late = parts["rollout"][:12, begin : stop - 1].copy()
+        parts["rollout"][:12, begin + 1 : stop] = late
+        added = np.abs(rng.normal(0, size, (12, stop - begin)))
+        parts["old"][:12, begin:stop] -= added
+    (only,) = rd.diagnose(made(parts))
+    assert (only.kind, only.cause) == found
+    assert only.samples.tolist() == list(range(12))
+    if only.kind == "place":
+        assert "retokenised" in map(str, only.candidates)

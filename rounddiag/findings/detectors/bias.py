@@ -45,13 +45,13 @@ def undo_bias(view: View, tokens: Array) -> Evidence | None:
     bias = float(np.median(view.diff[fit]))
     # The side that is too low is too low at certain tokens as well.
     likely = np.minimum(np.maximum(view.log_prob_a, view.log_prob_b), 0.0)[judged]
-    before, after = view.abs_diff[judged], np.abs(view.diff[judged] - bias)
+    index, after = np.flatnonzero(judged), np.abs(view.diff[judged] - bias)
     code = code_probability(likely)
     parts = [code == one for one in np.unique(code)]
-    if not all(noise.is_undone(before[i], after[i], likely[i]) for i in parts):
+    if not all(noise.is_undone(index[i], after[i], likely[i]) for i in parts):
         return None
     is_whole = bool(tokens.all())
-    here, left = float(before.mean()), float(after.mean())
+    here, left = float(view.abs_diff[judged].mean()), float(after.mean())
     return Evidence(
         cause="constant_bias",
         tokens=tokens,

@@ -52,7 +52,7 @@ def mask_offset(view: View) -> Evidence | None:
     tokens = np.isin(view.flat, rounds.moved(offset, growth, there)[0])
     noise = Noise(view=view, unchanged=~tokens)
     before = np.abs(rounds.a[lost] - rounds.b[lost])
-    if not noise.is_undone(before, away, rounds.b[gained]):
+    if not noise.is_reached(away, rounds.b[gained]):
         return None
     more = f", and by {growth:+d} more with each round" if growth else ""
     return Evidence(

@@ -20,8 +20,8 @@ LAGS = (1, -1, 2, -2, 3, -3)
 # Lags that no fault causes: they show how well a lag fits by chance.
 CONTROLS = (5, -5, 7, -7, 9, -9)
 MIN_TIMES_CHANCE = 3
-# A stretch is shifted where the lag leaves less than this part of mean |diff| ...
-REST = 0.35
+# A stretch is shifted where the lag leaves less than half of mean |diff| ...
+REST = 0.5
 # ... and mean |diff| is above this, in nats, over so many tokens.
 MIN_DIFF = 0.1
 MIN_TOKENS = 4
@@ -31,16 +31,12 @@ MIN_GAIN = 4.0
 # Once a lag is established, shorter stretches with the same lag need less.
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
-# All stretches together: the part of |diff| that the lag leaves at most, and their
-# tokens. By chance a lag leaves a fifth or more of a large mismatch.
-MAX_LEFT = 0.25
-MIN_ALL = 8
+MIN_ALL = 8  # tokens of all stretches together
 _ROUNDING = 1e-9  # of sums in another order
 # Tokens at the start of a stretch that may fit without the shift by chance.
 SLACK = 3
-# Most tokens at the start of rounds that can be shifted alone, and nats below which the
-# lag must fit: at certain tokens any lag does.
-MAX_START, FAR = 8, 0.5
+# Most tokens at the start of rounds that can be shifted alone.
+MAX_START = 8
 
 
 @register("shifted_log_probs", kind="reversal")
@@ -63,8 +59,8 @@ def _shifted_ends(view: View) -> list[Evidence]:
     if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
     fit = fitting_half(view, tokens)
-    is_one = not (tokens & fit).any() or not (tokens & ~fit).any()
-    if is_one:  # one round alone: every second token
+    if not ((tokens & fit).any() and (tokens & ~fit).any()):
+        # One round alone: every second token.
         fit = (np.cumsum(tokens) % 2 == 0) & tokens
     known, num = np.unique(lags[tokens & fit], return_counts=True)
     lag = int(known[num.argmax()])
@@ -73,21 +69,19 @@ def _shifted_ends(view: View) -> list[Evidence]:
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs_diff[tokens].mean())
-    rest, _ = _shifted_rest(view, tokens, lags)
+    _, rest, _ = _shifted_rest(view, tokens, lags)
     left = float(rest.mean()) if len(rest) else here
-    judged = _shifted_rest(view, tokens & ~fit & (lags == lag), lags)
     noise = Noise(view=view, unchanged=~np.isin(view.segment, view.segment[tokens]))
-    if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
+    # The token at which a lag begins is the one that has another id, or none.
+    segments = np.flatnonzero(_begins(view))
+    border = np.zeros(len(view), dtype=bool)
+    border[(segments + starts)[starts > 0]] = True
+    judged = _shifted_rest(view, tokens & ~fit & ~border & (lags == lag), lags)
+    if tokens.sum() < MIN_ALL or not noise.is_undone(*judged):
         return []
-    shape = _Shape.from_starts(view, starts)
-    # A fitted formula leaves no noise to compare with.
-    is_undone = view.is_fitted or noise.is_reached(*judged)
-    # After other ids the trainer reads another context: a lag leaves more than noise.
-    # In one round, a single token can fit it so.
-    if not is_undone and (is_one or not (shape.is_retokenised or shape.is_ambiguous)):
-        return []
-    other_ids = shape.is_retokenised or not is_undone
-    return [_evidence(view, tokens, lags, shape, (here, left), other_ids=other_ids)]
+    return [
+        _evidence(view, tokens, lags, _Shape.from_starts(view, starts), (here, left))
+    ]
 
 
 def _shifted_starts(view: View) -> list[Evidence]:
@@ -116,13 +110,9 @@ def _shifted_starts(view: View) -> list[Evidence]:
     left = float(rests[lag][chosen].mean())
     sound = ~np.isin(view.sample, starts.sample[chosen])
     noise = Noise(view=view, unchanged=sound)
-    unsure = chosen & (starts.log_prob_a < -FAR)
-    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.log_prob_a[unsure]).sum()
-    likely = starts.log_prob_a[chosen]
-    is_undone = noise.is_reached(rests[lag][chosen], likely)
-    # A fitted formula leaves no noise to compare with.
-    is_undone |= view.is_fitted and left <= MAX_LEFT * here
-    if gain < MIN_TIMES_CHANCE * by_chance or not fits or not is_undone:
+    index = np.flatnonzero(view.token < MAX_START)[chosen]
+    is_undone = noise.is_undone(index, rests[lag][chosen], starts.log_prob_a[chosen])
+    if gain < MIN_TIMES_CHANCE * by_chance or not is_undone:
         return []
     # The lag is established: other samples need less, and the edges have no partner.
     chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
@@ -321,15 +311,13 @@ def _evidence(
     lags: Array,
     shape: _Shape,
     means: tuple[float, float],
-    *,
-    other_ids: bool,
 ) -> Evidence:
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
     most, num = int(lag[num_lag.argmax()]), int(tokens.sum())
     here, left = means
     names = ("shifted_log_probs", "retokenised")
-    cause, other = reversed(names) if other_ids else names
-    is_open = shape.is_ambiguous or other_ids
+    cause, other = reversed(names) if shape.is_retokenised else names
+    is_open = shape.is_ambiguous or shape.is_retokenised
     return Evidence(
         cause=cause,
         tokens=tokens,
@@ -352,11 +340,12 @@ def _measures(lag: int, num: int, here: float, left: float) -> tuple[Measure, ..
     )
 
 
-def _shifted_rest(view: View, tokens: Array, lags: Array) -> tuple[Array, Array]:
+def _shifted_rest(view: View, tokens: Array, lags: Array) -> tuple[Array, Array, Array]:
+    """Return the indices of tokens, what the lag leaves of |diff|, and log-probs."""
     index = np.flatnonzero(tokens)
     other = index + lags[index]
     fits = (other >= 0) & (other < len(view))
     index, other = index[fits], other[fits]
     near = view.segment[index] == view.segment[other]
-    likely = view.log_prob_b[other[near]]
-    return np.abs(view.log_prob_a[index[near]] - likely), likely
+    index, likely = index[near], view.log_prob_b[other[near]]
+    return index, np.abs(view.log_prob_a[index] - likely), likely
