@@ -7,6 +7,7 @@ import math
 from typing import Any, TypeGuard
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.wording import encodable
 
@@ -33,6 +34,9 @@ def _plain(value: object, buffers: list[bytes]) -> object:
             return [_plain(inner, buffers) for inner in value]
         case bytes():
             return _append(value, "bytes", buffers)
+        case pd.Categorical():
+            names = [encodable(str(name)) for name in value.categories]
+            return {**_append(value.codes.tobytes(), "codes", buffers), "names": names}
         case np.ndarray():
             name = _NARROWED.get(value.dtype.name, value.dtype.name)
             data = value.astype(name, copy=False).tobytes()

@@ -82,6 +82,8 @@ def _filled(value: Any, buffers: list[bytes]) -> Any:
             return buffers[index]
         case {"$": index, "dtype": "texts"}:
             return json.loads(buffers[index])
+        case {"$": index, "dtype": "codes", "names": names}:
+            return [names[code] for code in np.frombuffer(buffers[index], np.int8)]
         case {"$": index, "dtype": dtype}:
             return np.frombuffer(buffers[index], dtype).tolist()
         case dict():
