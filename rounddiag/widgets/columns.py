@@ -177,7 +177,7 @@ class BatchColumns:
         if "role" not in self._codes:
             return None
         codes, names = self._codes["role"]
-        kinds: pd.Index[str] = pd.Index(names)
+        kinds = pd.Index(map(str, names))
         return pd.Categorical.from_codes(codes[self.tokens_of(sample)], kinds)
 
     @cached_property

@@ -54,8 +54,7 @@ _LABEL_ABOVE = {
     "y": 1,
     "yanchor": "bottom",
 }
-# The margins above have room for each label: measuring them takes as long as to draw all
-# else of an axis.
+# The margins have room for each label: to measure them takes longer than to draw them.
 _FITS = {"automargin": False, "ticklabeloverflow": "allow"}
 _SHORT = 7
 _DECADE = 10
