@@ -292,7 +292,6 @@ def _verdict(batch: Batch, diff: np.ndarray[Any, Any]) -> dict[str, Any]:
     """
     if missing := batch.lacks("old", "rollout"):
         return {"value": missing, "tone": "plain"}
-    result = overall(diff)
-    if result is None:
-        return {"value": "no token has both log-probs", "tone": "warn"}
-    return {"value": str(result), "tone": "plain"}
+    if mismatch := overall(diff):
+        return {"value": mismatch, "tone": "plain"}
+    return {"value": "no token has both log-probs", "tone": "warn"}
