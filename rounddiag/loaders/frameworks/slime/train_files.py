@@ -80,8 +80,7 @@ _DASHBOARD_NUMBERS = {
 
 
 def _kind_error(name: str, expected: str, table: Table, source: Source) -> LoadError:
-    return LoadError.build(
-        file=source.path,
+    return source.error(
         key=name,
         expected=f"{expected} per sample",
         found="a column of another type" if name in table.names else "no such column",
