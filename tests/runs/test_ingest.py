@@ -127,7 +127,7 @@ def test_of_two_files_of_one_step_at_the_same_moment_one_is_written(
 
 @pytest.mark.parametrize("images", ["thumbnails", "none", "full"])
 def test_screenshots_are_small_absent_or_exact(
-    tmp_path: Path, images: ingestion.Images
+    tmp_path: Path, images: ingestion.ImageOption
 ) -> None:
     rd.ingest(VERL, tmp_path, images=images)
     batch, original = rd.open_run(tmp_path).batch(1584), rd.load(VERL)
