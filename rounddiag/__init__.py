@@ -105,12 +105,13 @@ Public names are imported on first use. `import rounddiag` itself imports nothin
 that a trainer can import `rounddiag.capture` without pandas and plotly.
 """
 
+import ast
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rounddiag._version import __version__ as __version__
 
-# For type checkers and editors; a test compares it with `_NAMES`.
+# The one list of public names: type checkers and editors read it, and so does `_homes`.
 if TYPE_CHECKING:
     from rounddiag import capture as capture
     from rounddiag import errors as errors
@@ -128,21 +129,21 @@ if TYPE_CHECKING:
     from rounddiag.core.corrections import corrections as corrections
     from rounddiag.core.legs import legs as legs
     from rounddiag.export import report as report
-    from rounddiag.figures import plot_compare as plot_compare
-    from rounddiag.figures import plot_conditional as plot_conditional
-    from rounddiag.figures import plot_corrections as plot_corrections
-    from rounddiag.figures import plot_finding as plot_finding
-    from rounddiag.figures import plot_heatmap as plot_heatmap
-    from rounddiag.figures import plot_legs as plot_legs
-    from rounddiag.figures import plot_positions as plot_positions
-    from rounddiag.figures import plot_probabilities as plot_probabilities
-    from rounddiag.figures import plot_proof as plot_proof
-    from rounddiag.figures import plot_roles as plot_roles
-    from rounddiag.figures import plot_rounds as plot_rounds
-    from rounddiag.figures import plot_run as plot_run
-    from rounddiag.figures import plot_tail as plot_tail
-    from rounddiag.figures import plot_trajectory as plot_trajectory
-    from rounddiag.figures import token_text as token_text
+    from rounddiag.figures.colored_text import token_text as token_text
+    from rounddiag.figures.compare import plot_compare as plot_compare
+    from rounddiag.figures.conditional import plot_conditional as plot_conditional
+    from rounddiag.figures.corrections import plot_corrections as plot_corrections
+    from rounddiag.figures.finding import plot_finding as plot_finding
+    from rounddiag.figures.heatmap import plot_heatmap as plot_heatmap
+    from rounddiag.figures.legs import plot_legs as plot_legs
+    from rounddiag.figures.positions import plot_positions as plot_positions
+    from rounddiag.figures.probabilities import plot_probabilities as plot_probabilities
+    from rounddiag.figures.proof import plot_proof as plot_proof
+    from rounddiag.figures.roles import plot_roles as plot_roles
+    from rounddiag.figures.rounds import plot_rounds as plot_rounds
+    from rounddiag.figures.run import plot_run as plot_run
+    from rounddiag.figures.tail import plot_tail as plot_tail
+    from rounddiag.figures.trajectory import plot_trajectory as plot_trajectory
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
@@ -160,31 +161,15 @@ if TYPE_CHECKING:
     from rounddiag.stats import round_summary as round_summary
     from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
+else:
 
-# The public names of each module; a package that is public itself lists its own name.
-_NAMES = {
-    "batch": "Batch",
-    "capture": "capture",
-    "checks": "check",
-    "core": "metrics reconcile round_frame sample_frame token_frame",
-    "core.corrections": "corrections",
-    "core.legs": "legs",
-    "errors": "errors",
-    "export": "report",
-    "figures": "figures plot_compare plot_conditional plot_corrections plot_finding"
-    " plot_heatmap plot_legs plot_positions plot_probabilities plot_proof plot_roles"
-    " plot_rounds plot_run plot_tail plot_trajectory token_text",
-    "findings": "diagnose findings places",
-    "loaders": "attach demo export_rescore formats load save",
-    "proof": "load_proof prove rescore",
-    "runs": "Run ingest open_run",
-    "stats": "round_summary stats",
-    "vision": "vision",
-    "widgets": "Explorer explore",
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+    def _homes() -> dict[str, str]:
+        """Return the module of each public name, from the imports above."""
+        tree = ast.parse(__spec__.loader.get_source(__name__))
+        (block,) = (one for one in tree.body if isinstance(one, ast.If))
+        return {one.names[0].name: one.module for one in block.body}
 
-if not TYPE_CHECKING:  # a type checker would let any name through
+    _HOMES = _homes()
     __all__ = sorted(_HOMES)  # noqa: PLE0605 they are strings
 
     def __getattr__(name: str) -> object:
@@ -192,8 +177,11 @@ if not TYPE_CHECKING:  # a type checker would let any name through
         if name not in _HOMES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        package = import_module(f"{__name__}.{_HOMES[name]}")
-        value = package if name == _HOMES[name] else getattr(package, name)
+        home = _HOMES[name]
+        if home == __name__:  # a package that is public itself
+            value = import_module(f"{home}.{name}")
+        else:
+            value = getattr(import_module(home), name)
         globals()[name] = value
         return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import types
@@ -14,28 +13,11 @@ import rounddiag
 from tests.batches import hand_batch
 
 PUBLIC = dir(rounddiag)
-HOMES = rounddiag._HOMES
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(rounddiag, name))
-
-
-def test_type_checkers_see_every_public_name_where_it_is() -> None:
-    tree = ast.parse(inspect.getsource(rounddiag))
-    imported = {
-        alias.asname: (node.module, alias.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname and alias.asname != "__version__"
-    }
-    assert imported == {
-        name: ("rounddiag" if name == home else f"rounddiag.{home}", name)
-        for name, home in HOMES.items()
-    }
-    assert sorted(HOMES) == PUBLIC
 
 
 def test_the_help_lists_every_public_name() -> None:

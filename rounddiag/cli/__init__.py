@@ -178,7 +178,7 @@ def _add_demo(commands: Commands) -> None:
 
 def _demo(_: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe
-    from rounddiag.loaders.sample import demo, sample_path
+    from rounddiag.loaders.open import demo, sample_path
 
     file = sample_path()
     print_text(f"{describe(demo())}\n\nNext: `rounddiag lab {file}`, or in Python:")

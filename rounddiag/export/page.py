@@ -24,7 +24,9 @@ from rounddiag.export.html import (
     table_html,
 )
 from rounddiag.export.replies import collect_replies
-from rounddiag.figures import plot_compare, plot_finding, plot_run
+from rounddiag.figures.compare import plot_compare
+from rounddiag.figures.finding import plot_finding
+from rounddiag.figures.run import plot_run
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.runs import Run

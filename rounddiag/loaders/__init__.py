@@ -1,7 +1,7 @@
 """Files become batches: `load` detects the format, `save` writes rounddiag's own.
 
 ==================  =================================================================
-`open`              `load`: files, or a table in memory, as one batch
+`open`              `load`: files, or a table in memory, as one batch; `demo`
 `paths`             the files of a path, folder or glob; a file inside a folder
 `json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
@@ -16,7 +16,6 @@
 `pickle`            a pickle interpreter that builds plain data and calls nothing
 `arrow`             tables of Arrow: foreign Parquet, and Arrow files
 `json_lines`        JSON text with one record per line
-`in_memory`         mappings, lists of rows, frames and data sets as a table
 `tables`            rows of any of these, and of memory, as columns; to a Batch
 `fields`            columns under verl's names become the fields of a Batch
 `frameworks`        the files of each framework, and their `Format`
@@ -25,7 +24,6 @@
 `rescoring`         scores of another engine: samples written for it, `attach`
 `score_files`       the scores in a file or table, one entry per token
 `trajectory_files`  screenshots and actions in files of agent frameworks
-`sample`            the sample batch that is installed with rounddiag
 ==================  =================================================================
 """
 
@@ -34,17 +32,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rounddiag.loaders.detection import formats
-    from rounddiag.loaders.open import load
+    from rounddiag.loaders.open import demo, load
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.rescoring import attach, export_rescore
-    from rounddiag.loaders.sample import demo
 
 __all__ = ["attach", "demo", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import torch, pyarrow or pandas.
 _LAZY = {
     "attach": "rescoring",
-    "demo": "sample",
+    "demo": "open",
     "export_rescore": "rescoring",
     "formats": "detection",
     "load": "open",

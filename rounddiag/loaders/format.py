@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rounddiag.batch import Batch
-from rounddiag.loaders.assembly.turns import Trajectory
+from rounddiag.loaders.assembly.turns import Trajectory, batch_of
 from rounddiag.loaders.source import Source
 
 
@@ -22,24 +22,37 @@ class Format:
     files: patterns of file names, for `PurePath.match`.
     keys: names that identify it, all required: keys of a dictionary or of a JSON
         line, columns of a table, the class of an object.
-    read: builds a Batch from the content of a file and its source.
+    read: builds a Batch from the content of a file and its source; left out where
+        `trajectories` does.
     verified: which writer wrote the file that this was tested on; empty if the test
         file was made from the writer's source code.
     in_parts: whether one step may be split over several files.
-    trajectories: reads the same as `Trajectory` objects, for `attach`.
-    reason: what a file of it lacks, if it cannot be opened; `read` raises that
-        error.
+    trajectories: reads the content as `Trajectory` objects, also for `attach`.
+    reason: what a file of it lacks, if it cannot be opened.
     """
 
     name: str
     framework: str
     files: tuple[str, ...]
     keys: tuple[str, ...]
-    read: Callable[[Any, Source], Batch]
+    read: Callable[[Any, Source], Batch] | None = None
     verified: str = ""
     in_parts: bool = False
     trajectories: Callable[[Any, Source], Iterable[Trajectory]] | None = None
     reason: str = ""
+
+    def batch(self, root: Any, source: Source) -> Batch:  # noqa: ANN401 of any file
+        """Build a Batch from the content of a file; a LoadError with its `reason`."""
+        if self.read is not None:
+            return self.read(root, source)
+        if self.trajectories is not None:
+            return batch_of(self.trajectories(root, source), source)
+        raise source.error(
+            expected="a saved batch",
+            found=f"{self.name}: {self.reason}",
+            advice=f"Add the lines to the trainer that `rounddiag recipe"
+            f" {self.framework.lower()}` prints.",
+        )
 
     def missing_keys(self, names: Collection[str]) -> list[str]:
         """Return the keys that are not among `names`."""

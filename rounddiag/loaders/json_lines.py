@@ -197,6 +197,11 @@ def read_document(source: Source) -> dict[str, Any]:
     return document
 
 
+def object_in(value: object) -> dict[Any, Any]:
+    """Return a value if it is an object; an empty one for any other."""
+    return value if isinstance(value, dict) else {}
+
+
 def objects_in(value: object) -> list[dict[str, Any]]:
     """Return the objects in a list; none in any other value."""
     items = value if isinstance(value, list) else []

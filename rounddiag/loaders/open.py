@@ -48,12 +48,11 @@ from rounddiag.loaders.detection import (
     read_tensors,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source, load_errors
-from rounddiag.loaders.tables import Table, as_table
+from rounddiag.loaders.tables import Table, as_table, in_memory
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
@@ -138,7 +137,7 @@ def _read(
     if mapping:
         check_kinds(as_table(table, source), mapping, source)
     try:
-        batch = form.read(table, source)
+        batch = form.batch(table, source)
     except (AttributeError, TypeError) as error:
         # For example, an `.npz` with the keys of a JSON lines format.
         raise source.error(
@@ -356,3 +355,37 @@ def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
             " its folder; pass it as `tokenizer=`"
         )
     return _with_meta(batch, meta)
+
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def sample_path() -> Path:
+    """Return the file of the sample batch; its tokenizer lies beside it.
+
+    The wheel has it inside the package, a checkout beside the package.
+    """
+    installed = _PACKAGE / "sample_data" / "image_window.parquet"
+    checkout = _PACKAGE.parent / "sample_data" / "image_window.parquet"
+    return installed if installed.exists() else checkout
+
+
+def demo() -> Batch:
+    """Open the sample batch that is installed with rounddiag.
+
+    64 trajectories of a small vision-language agent, sampled by vLLM and scored by
+    transformers, which sees the last two screenshots of each round only.
+
+    Returns
+    -------
+    Batch
+        As `load` returns it, with text and screenshots.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.demo()
+    >>> (batch.num_samples, rd.diagnose(batch).verdict)
+    (64, 'broken')
+    """
+    return load(sample_path())

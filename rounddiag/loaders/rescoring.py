@@ -19,13 +19,12 @@ from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import describe_content
-from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import Entries, read_entries
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tables import Table, as_table
+from rounddiag.loaders.tables import Table, as_table, in_memory
 from rounddiag.loaders.trajectory_files import attach_trajectories
 from rounddiag.vision import Screenshot
 

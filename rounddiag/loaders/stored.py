@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.columns.sources import Ragged, array_tensor, close_gaps
+from rounddiag.core.columns import to_numpy
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
 from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.torch_file import Storage, read_torch
@@ -100,11 +101,7 @@ class StoredArray:
         """Copy it out of the file as an array of numpy."""
         if isinstance(self.dtype, np.dtype):
             return self._view(self.dtype)
-        tensor = self.read()
-        whole: np.ndarray[Any, Any] = (
-            tensor.float() if self.dtype == torch.bfloat16 else tensor
-        ).numpy()
-        return whole
+        return to_numpy(self.read())
 
     def read(self) -> Tensor:
         """Copy numbers out of the file."""

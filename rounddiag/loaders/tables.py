@@ -4,6 +4,7 @@
 `Table`               columns by the number of their values; read when looked up
 `table_of`            any mapping: of tensors, arrays and lists, in memory or a file
 `as_table`            the content of any file
+`in_memory`           mappings, lists of rows, frames and data sets
 `batch_from_table`    columns under verl's names or ours; every table ends here
 ====================  ============================================================
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,14 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.columns.sources import Ragged, array_tensor, row_list, row_tensors
+from rounddiag.columns.sources import (
+    Ragged,
+    array_tensor,
+    describe_kind,
+    row_list,
+    row_tensors,
+)
+from rounddiag.core.columns import to_numpy
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import (
     read_picture,
@@ -260,8 +269,7 @@ def column_values(value: Any, source: Source) -> Any:  # noqa: ANN401 array or l
     if isinstance(value, StoredArray):
         return value.array()
     if isinstance(value, torch.Tensor):
-        host = value.detach().cpu()
-        return (host.float() if host.dtype == torch.bfloat16 else host).numpy()
+        return to_numpy(value.detach())
     if isinstance(value, list):
         return [
             _single_value(item, source) if _is_scalar(item) else item for item in value
@@ -313,6 +321,35 @@ def columns_from_records(root: object) -> object:
     columns, left_out = collect_columns(root)
     # The note becomes a value for all, which `meta["left_out"]` will name.
     return {**columns, **dict.fromkeys(left_out)}
+
+
+def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
+    """Return data as a table, and a source that names it in messages."""
+    source = Source(path=Path(type(data).__name__), size=0, data=b"")
+    if isinstance(data, list | tuple) and are_rows(data):
+        columns, left_out = collect_columns(data)
+        return replace(table_of(columns, source), left_out=left_out), source
+    if isinstance(data, Mapping):
+        return table_of(data, source), source
+    if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
+        named = list(data.items())
+        require_unique_names([name for name, _ in named], source)
+        return table_of(dict(named), source), source
+    if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
+        data = data.with_format("arrow")[:]
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise LoadError.build(
+            expected="a path, a mapping of columns, a list of rows, a frame or a data"
+            " set",
+            found=describe_kind(data),
+            advice="Pass the path of a saved batch, or its columns by name:"
+            ' {"response_ids": ..., "response_mask": ..., ...}.',
+        )
+    import pyarrow as pa
+
+    from rounddiag.loaders.arrow import table_from_arrow
+
+    return table_from_arrow(pa.table(data), source), source
 
 
 _PICTURES = ("multi_modal_data", "images")

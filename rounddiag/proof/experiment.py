@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -24,7 +25,7 @@ from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
-from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.fitting import Compute, fit_family, shortlist
 from rounddiag.proof.gate import MOST_OF_USUAL, Gate
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
@@ -39,7 +40,7 @@ from rounddiag.proof.plan import Plan, announce, plan_proof
 from rounddiag.proof.proof import NOTHING_CHANGED, Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.scores import MATTERS
+from rounddiag.proof.scores import MATTERS, ScoreTable
 from rounddiag.proof.search import (
     ALIKE,
     FEW,
@@ -58,6 +59,7 @@ MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
 MOST_FAILURES = 3  # of a server, one after the other
 STOPPED = (KeyboardInterrupt, ServerError, StoppedError)
 FURTHER = "further samples"
+_Fitted = TypeVar("_Fitted")
 
 
 @dataclass(eq=False)
@@ -113,6 +115,9 @@ class Experiment:
                 if cost == Cost.PASS and not _is_found(results, Cost.DEAR):
                     self._screen(self._fit_numbered(first), first)
                     results = self._judge_screened(first)
+            else:
+                self._screen(self._fit_numbered(first, further=True), first)
+                results = self._judge_screened(first)
             self.is_complete = not self.scorer.is_stopped
             self.bar.total = len(self.known)
             self.bar.update(self.bar.total - self.bar.n)
@@ -279,35 +284,58 @@ class Experiment:
                 else:
                     self.screened[one] = scores
 
-    def _fit_numbered(self, samples: Sequence[int]) -> list[Hypothesis]:
-        """Fit whole numbers to engines that nothing reproduces, on one sample."""
-        few, limits = samples[:1], self.scorer.limits
-        self.scorer.limits = self._limits(few, MANY, by_round=False)
-        table = self.scorer.table(few)
+    def _fit_numbered(
+        self, samples: Sequence[int], *, further: bool = False
+    ) -> list[Hypothesis]:
+        """Fit whole numbers to engines that nothing reproduces, on one sample.
 
-        def compute(one: Hypothesis) -> Array:
-            scores = self.scorer.column((one,), few)
-            return np.where(np.isnan(scores), table.base, scores)
-
-        found = {}
-        for result in self.search.judge_base(samples):
-            if is_exact(result.base):
+        The `further` ones of a family are tried on few of its tokens before.
+        """
+        few, found = samples[:1], {}
+        results = self.search.judge_base(samples)
+        odd = [one.engine for one in results if not is_exact(one.base)]
+        for engine, family in product(odd, self.numbered):
+            if self.scorer.lacks(family.at(1)) or (further and not family.further):
                 continue
-            for family in self.numbered:
-                if self.scorer.lacks(family.at(family.grid[0])):
-                    continue
-                try:
-                    one = fit_family(family, table, result.engine, compute)
-                except (RounddiagError, StoppedError) as error:
-                    self.not_tested[family.name] = _reason(error)
-                    continue
-                if one is not None:
-                    found[one.name] = one
-        self.scorer.limits = limits
+            name, each = family.name, family
+            try:
+                if further:
+                    name += f" above {family.grid[-1]}"
+                    each = self._fit(shortlist, family, engine, few, LEAST_TOKENS)
+                one = self._fit(fit_family, each, engine, few, MANY)
+            except (RounddiagError, StoppedError) as error:
+                self.not_tested[name] = _reason(error)
+                continue
+            if one is not None:
+                found[one.name] = one
         tried = {one.name for one in self.known}
         new = [one for name, one in found.items() if name not in tried]
         self.known += new
         return new
+
+    def _fit(
+        self,
+        fit: Callable[[Family, ScoreTable, str, Compute], _Fitted],
+        family: Family,
+        engine: str,
+        few: Sequence[int],
+        number: int,
+    ) -> _Fitted:
+        """Fit on samples that end where so many tokens before are far off."""
+        limits, self.scorer.limits = self.scorer.limits, {}
+        self.scorer.limits = self._limits(few, number, by_round=False)
+        table = self.scorer.table(few)
+
+        def compute(ones: Sequence[Hypothesis]) -> Array:
+            for sample in few:
+                self.scorer.read_ahead(ones, sample)
+            scores = np.stack([self.scorer.column((one,), few) for one in ones])
+            return np.where(np.isnan(scores), table.base, scores)
+
+        try:
+            return fit(family, table, engine, compute)
+        finally:
+            self.scorer.limits = limits
 
     def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,14 +19,16 @@ _EQUAL = 8.0  # nats before tempering: one after it
 _STEPS = 12  # of the golden section
 REFINED = _STEPS + 6  # tries: two before, the middle, and three that are short
 _GOLDEN = 0.6180339887
+_SHORT = 16  # numbers that are tried on more tokens
 _FAR = 50.0  # nats: in place of a token that is impossible
 
 
+Compute: TypeAlias = Callable[[Sequence[Hypothesis]], Array]
+"""From hypotheses to their log-probs, a row for each."""
+
+
 def fit_family(
-    family: Family,
-    table: ScoreTable,
-    engine: str,
-    compute: Callable[[Hypothesis], Array],
+    family: Family, table: ScoreTable, engine: str, compute: Compute
 ) -> Hypothesis | None:
     """Return the hypothesis of the number under which the engine is likeliest.
 
@@ -32,19 +36,44 @@ def fit_family(
     """
 
     def fitness(value: float) -> float:
-        scores = compute(family.at(value))
-        residual = table.residual(engine, np.maximum(scores, -_FAR))
-        return _fitness(table, residual)
+        return float(_fitness(family, (value,), table, engine, compute)[0])
 
-    values = [fitness(value) for value in family.grid]
+    values = _fitness(family, family.grid, table, engine, compute)
     best = int(np.argmax(values))
-    value, found = family.grid[best], values[best]
-    before = _fitness(table, table.residual(engine, table.base))
+    value, found = family.grid[best], float(values[best])
+    before = float(_likelihood(table, table.residual(engine, table.base)))
     if family.is_continuous and found > before - WORSE:
         value, found = _refine(family.grid, best, found, fitness)
     elif family.is_ordered and found > before - WORSE:
         value, found = _climb(family.grid, best, found, fitness)
     return family.at(value) if found > before else None
+
+
+def shortlist(
+    family: Family, table: ScoreTable, engine: str, compute: Compute
+) -> Family:
+    """Return the family with those of its further numbers as grid that fit best."""
+    values = _fitness(family, family.further, table, engine, compute)
+    best = np.argsort(-values, kind="stable")[:_SHORT]
+    return replace(family, grid=[family.further[at] for at in best])
+
+
+def _fitness(
+    family: Family,
+    values: Sequence[float],
+    table: ScoreTable,
+    engine: str,
+    compute: Compute,
+) -> Array:
+    """Return the log-likelihood of an engine under each of some numbers."""
+    scores = compute([family.at(value) for value in values])
+    return _likelihood(table, table.residual(engine, np.maximum(scores, -_FAR)))
+
+
+def _likelihood(table: ScoreTable, residual: Array) -> Array:
+    density = log_density(residual, table.scale(residual, 0.1 * table.floor))
+    found: Array = np.nansum(density[..., table.is_informative], -1)
+    return found
 
 
 def _climb(
@@ -65,11 +94,6 @@ def _climb(
                 value, found = each, worth
         step //= 2
     return value, found
-
-
-def _fitness(table: ScoreTable, residual: Array) -> float:
-    density = log_density(residual, table.scale(residual, 0.1 * table.floor))
-    return float(np.nansum(density[table.is_informative]))
 
 
 def _refine(

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
@@ -33,6 +34,7 @@ from rounddiag.proof.trajectory import (
 )
 
 STANDARD = ("old", "rollout")
+_TOGETHER = 16  # passes of a batch: more are no faster
 LATE_S = 10.0  # seconds after the deadline at which a pass may end
 # Scores of other weights, and those of a scorer: no engines of this step.
 _NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
@@ -354,6 +356,31 @@ class Scorer:
             )
         return np.concatenate(parts)
 
+    def read_ahead(self, ones: Sequence[Hypothesis], sample: int) -> None:
+        """Score hypotheses about positions in batches of passes.
+
+        A StoppedError if the first batch shows that no time is left for all.
+        """
+        limit = self.limits.get(sample)
+        for begin in range(0, len(ones), _TOGETHER):
+            now = time.perf_counter()
+            some = ones[begin : begin + _TOGETHER]
+            found = [self.requests((one,), sample) or () for one in some]
+            requests = [one for each in found for one in each]
+            if len(requests) < len(some) or not _are_alike(requests):
+                return
+            self.go_on(sum(len(one.ids) for one in requests))
+            readouts = self.engine.read_places(requests, self.samples)  # type: ignore[attr-defined]
+            one = self.samples[sample]
+            for each, request, readout in zip(some, requests, readouts, strict=True):
+                scores = collect_scores(one, [request], [readout.log_probs()])
+                self._scores[_key(each), sample, False, limit] = scores
+            spent = time.perf_counter() - now
+            self.spent += spent
+            self.num_read += sum(len(one.ids) for one in requests)
+            if not begin and now + spent * len(ones) / len(some) > self.deadline:
+                raise StoppedError
+
     def is_inside(self, sample: int) -> Array:
         """Return which targets of a sample are before its limit."""
         one = self.samples[sample]
@@ -399,6 +426,18 @@ class Scorer:
                 for one in map(self.samples.__getitem__, samples)
             ]
         )
+
+
+def _are_alike(requests: Sequence[Request]) -> bool:
+    """Return whether only the positions of requests differ."""
+    first = requests[0]
+    return all(
+        one.places is not None
+        and torch.equal(one.ids, first.ids)
+        and torch.equal(one.is_scored, first.is_scored)
+        and one.pictures == first.pictures
+        for one in requests
+    )
 
 
 _USUAL_NOISE = 0.01  # nats of logits

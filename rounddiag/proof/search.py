@@ -266,8 +266,8 @@ class _Trial:
         small = table.take(np.isin(table.sample, few))
         known = self.search.fitted
 
-        def compute(one: Hypothesis) -> Array:
-            return self.scorer.column((*chain, one), few)
+        def compute(ones: Sequence[Hypothesis]) -> Array:
+            return np.stack([self.scorer.column((*chain, one), few) for one in ones])
 
         for family in self._families(chain, table):
             key = (self.engine, part, chain, family.name)

@@ -14,25 +14,30 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import get_ident
+from typing import TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rounddiag._typing import Array
 from rounddiag._version import __version__
 from rounddiag.errors import LoadError
 from rounddiag.runs.engines import RunEngine, map_items
 from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
 
-Computed = dict[str, pd.DataFrame] | Exception
+# Rows of a step: a frame, or plain columns, of which a run can have thousands.
+Rows: TypeAlias = pd.DataFrame | Mapping[str, Array]
+Computed: TypeAlias = Mapping[str, Rows] | Exception
 _Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
 
 
@@ -75,7 +80,7 @@ class Index:
         self,
         names: Mapping[str, str],
         steps: Sequence[StepFiles],
-        compute: Callable[[StepFiles], dict[str, pd.DataFrame]],
+        compute: Callable[[StepFiles], Mapping[str, Rows]],
         *,
         label: str,
         num_threads: int = 1,
@@ -86,7 +91,7 @@ class Index:
         """
         lacking = chain.from_iterable(self._find_lacking(name, steps) for name in names)
         failed: dict[int, str] = {}
-        rows: dict[str, dict[StepFiles, pd.DataFrame]] = {name: {} for name in names}
+        rows: dict[str, dict[StepFiles, Rows]] = {name: {} for name in names}
         saved = time.monotonic()
         try:
             for one, computed in map_items(
@@ -149,13 +154,14 @@ class Index:
                 stacklevel=4,
             )
 
-    def _add(self, rows: Mapping[str, Mapping[StepFiles, pd.DataFrame]]) -> None:
+    def _add(self, rows: Mapping[str, Mapping[StepFiles, Rows]]) -> None:
         """Put the rows of some steps in the place of their old ones, and save them."""
         for name, computed in rows.items():
             if computed:
                 new = {one.step: one.content for one in computed}
-                frame = pd.concat(computed.values(), ignore_index=True)
-                self._tables[name] = _join(self._table(name), (new, frame))
+                self._tables[name] = _join(
+                    self._table(name), (new, _frame(computed.values()))
+                )
                 self._save(name)
 
     def _table(self, name: str) -> _Table:
@@ -232,6 +238,15 @@ class Index:
         if not S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             msg = "it is a link, or of another user"
             raise OSError(msg)
+
+
+def _frame(rows: Collection[Rows]) -> pd.DataFrame:
+    """Return the rows of steps as one frame; plain columns are the same of each."""
+    frames = [one for one in rows if isinstance(one, pd.DataFrame)]
+    plain = [one for one in rows if not isinstance(one, pd.DataFrame)]
+    names = plain[0] if plain else ()
+    joined = {name: np.concatenate([one[name] for one in plain]) for name in names}
+    return pd.concat([pd.DataFrame(joined), *frames], ignore_index=True)
 
 
 def _join(old: _Table, new: _Table) -> _Table:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.legs import legs
 from rounddiag.errors import LoadError, RounddiagError
@@ -25,6 +26,7 @@ from rounddiag.loaders.parquet.columns import BROKEN, SCORE_PREFIX
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
 from rounddiag.runs.folder import RunFolder, StepFiles
+from rounddiag.runs.index import Rows
 from rounddiag.schema import METRICS, STEPS, Pair
 from rounddiag.stats import round_summary
 from rounddiag.stats.summary import summary_from_totals
@@ -73,7 +75,7 @@ def load_log_probs(
 
 def measure_step(
     folder: RunFolder, step: StepFiles, *, metric: str, by: str | None, pair: Pair
-) -> dict[str, pd.DataFrame]:
+) -> dict[str, Rows]:
     """Return the rows of `RUN` of a step; of the usual ones, its row of `STEPS` too.
 
     That row lacks the means over tokens, which the rows of rounds have.
@@ -91,7 +93,7 @@ def measure_step(
     return {"rounds": rounds}
 
 
-def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
+def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     """Return the legs of the ratio of a step, a row each."""
     more = frozenset({f"{SCORE_PREFIX}current"})
     batch = load_log_probs(folder, step, more=more, open_columns=True)
@@ -100,10 +102,10 @@ def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
     return {"legs": rows}
 
 
-def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
+def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     """Compute both tables from the columns."""
     batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
-    rounds = round_summary(batch)
+    rounds = {str(name): of.to_numpy() for name, of in round_summary(batch).items()}
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
@@ -113,9 +115,7 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     return _tables(step, rounds, means, batch.meta)
 
 
-def _stored_tables(
-    folder: RunFolder, step: StepFiles
-) -> dict[str, pd.DataFrame] | None:
+def _stored_tables(folder: RunFolder, step: StepFiles) -> dict[str, Rows] | None:
     """Return both tables from the footer of the file, if it has its totals."""
     if folder.is_raw or len(step.files) > 1:
         return None
@@ -135,7 +135,7 @@ def check_totals(folder: RunFolder, step: StepFiles, batch: Batch) -> None:
     if stored is None:
         return
     names = ["num_samples", "num_tokens", "num_nonfinite", "mean"]
-    said, found = stored["rounds"][names], round_summary(batch)[names]
+    said, found = pd.DataFrame(stored["rounds"])[names], round_summary(batch)[names]
     is_same = said.shape == found.shape
     # Sums of float64 in another order differ by less.
     if not (is_same and np.allclose(said, found, rtol=1e-6, atol=0, equal_nan=True)):
@@ -150,20 +150,23 @@ def check_totals(folder: RunFolder, step: StepFiles, batch: Batch) -> None:
 
 def _tables(
     step: StepFiles,
-    rounds: pd.DataFrame,
+    rounds: Mapping[str, Array],
     means: Mapping[str, Any],
     meta: Mapping[str, Any],
-) -> dict[str, pd.DataFrame]:
-    rounds.insert(0, "step", np.int64(step.step))
+) -> dict[str, Rows]:
+    num_rounds = len(rounds["round"])
     names = ("facts", "sampling", "rounds")
     facts = {name: meta[name] for name in names if meta.get(name)}
-    row = {
-        "step": step.step,
-        **{name: means[name] for name in _MEANS},
-        "weight_version": means.get("weight_version", ""),
-        "facts": json.dumps(facts, sort_keys=True),
+    texts = [means.get("weight_version", ""), json.dumps(facts, sort_keys=True)]
+    return {
+        "rounds": {"step": np.full(num_rounds, step.step, np.int64), **rounds},
+        "steps": {
+            "step": np.array([step.step]),
+            **{name: np.array([means[name]]) for name in _MEANS},
+            "weight_version": np.array(texts[:1], dtype=object),
+            "facts": np.array(texts[1:], dtype=object),
+        },
     }
-    return {"rounds": rounds, "steps": pd.DataFrame([row])}
 
 
 def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from rounddiag.wording import join_names
 
 Pooling: TypeAlias = Literal["max", "mean"]
 
-MAX_ROWS = 400
+_MAX_ROWS = 400
 # Cells of a figure whose JSON stays under 500 kB.
 _MAX_CELLS = 14_400
 _FACTS = ("sample_id", "group_id", "reward")
@@ -55,7 +55,7 @@ def samples_per_row(num_samples: int, num_rounds: int) -> int:
     >>> samples_per_row(400, 60), samples_per_row(5000, 100)
     (2, 35)
     """
-    most = min(MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
+    most = min(_MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
     return max(1, -(-num_samples // most))
 
 

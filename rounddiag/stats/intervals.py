@@ -117,7 +117,7 @@ def standard_error(totals: Array, counts: Array) -> float:
     return float(np.sqrt(scale * squares) / counts.sum())
 
 
-NUM_DRAWS = 999
+_NUM_DRAWS = 999
 # With fewer clusters draws cover as well, but can span orders of magnitude.
 MIN_DRAWN = 10
 # Where one cluster dominates the mean, draws without it would reach to infinity.
@@ -226,7 +226,7 @@ def _draw_clusters(num_clusters: int, seed: int) -> Array:
     """Return how often each cluster occurs in each draw; not to be written to."""
     generator = np.random.default_rng(seed)
     shares = np.full(max(num_clusters, 1), 1 / max(num_clusters, 1))
-    drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS).astype(np.float64)
+    drawn = generator.multinomial(num_clusters, shares, _NUM_DRAWS).astype(np.float64)
     drawn.flags.writeable = False
     return drawn
 

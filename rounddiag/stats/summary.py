@@ -235,9 +235,12 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     return data.tag(_frame(rows, columns, tokens=tokens))
 
 
-def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return what `round_summary` gives, from totals in the footer of a step file."""
-    return _frame(_rows_from_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
+def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
+    """Return the columns of `round_summary`, from totals in the footer of a step file.
+
+    Not as a frame: a run has thousands of them, which become one.
+    """
+    return _columns(_rows_from_totals(rounds, 0.95), tokens=("diff", "prob_diff"))
 
 
 def _rows(
@@ -287,18 +290,23 @@ def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
 def _frame(
     rows: Mapping[str, Any], first: list[str], *, tokens: Container[str]
 ) -> pd.DataFrame:
-    """Build the summary, without the means that these columns of tokens do not give."""
+    """Build the summary, after the values that it is split by."""
+    split = {name: [*rows[name]] for name in first}
+    return pd.DataFrame({**split, **_columns(rows, tokens=tokens)}, copy=False)
+
+
+def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Array]:
+    """Return the columns, without the means that these columns of tokens lack."""
     absent = [
         one.mean_column.name
         for one in _SUMMARY_MEASURES
         if one.source_column not in tokens
     ]
-    names = [column.name for column in schema.SUMMARY.columns]
-    known = {**dict.fromkeys([*first, *names], ()), **rows}  # without rounds: no rows
+    known = {**dict.fromkeys((c.name for c in schema.SUMMARY.columns), ()), **rows}
     counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))
     known["share_nonfinite"] = means_of_sums(*counts)
-    columns: dict[str, Any] = {name: [*known[name]] for name in first}
-    for column in schema.SUMMARY.columns:
-        if column.name not in absent:
-            columns[column.name] = np.asarray(known[column.name], dtype=column.dtype)
-    return pd.DataFrame(columns, copy=False)
+    return {
+        column.name: np.asarray(known[column.name], dtype=column.dtype)
+        for column in schema.SUMMARY.columns
+        if column.name not in absent
+    }

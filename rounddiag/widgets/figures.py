@@ -11,19 +11,16 @@ import plotly.graph_objects as go
 
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
-from rounddiag.figures import (
-    plot_compare,
-    plot_heatmap,
-    plot_positions,
-    plot_rounds,
-    plot_trajectory,
-)
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import BESIDE_TICKS, hover_text, shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
-from rounddiag.figures.rounds import RoundOptions
+from rounddiag.figures.compare import plot_compare
+from rounddiag.figures.heatmap import plot_heatmap
+from rounddiag.figures.positions import plot_positions
+from rounddiag.figures.rounds import RoundOptions, plot_rounds
+from rounddiag.figures.trajectory import plot_trajectory
 from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 from rounddiag.widgets.corrections import DROPPED, mark_dropped
@@ -238,7 +235,7 @@ def named_figure(session: Session, name: str) -> go.Figure:
         key="figure",
         expected="'rounds', 'heatmap' or 'trajectory'",
         found=repr(name),
-        advice="`rounddiag.figures` has all other figures.",
+        advice="`help(rounddiag)` lists all other figures.",
     )
 
 

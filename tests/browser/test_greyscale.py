@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+import rounddiag
 import rounddiag as rd
-from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from tests.batches import padded
 from tests.browser.text_boxes import FigurePage
@@ -65,7 +65,7 @@ def picture(page: FigurePage, figure: go.Figure) -> Array:
 @cache
 def draw(page: FigurePage, name: str, theme: str) -> tuple[go.Figure, Array]:
     data, options = FIGURES[name]
-    plot = getattr(figures, f"plot_{name.partition(',')[0]}")
+    plot = getattr(rounddiag, f"plot_{name.partition(',')[0]}")
     figure = plot(data, **options, theme=theme)
     return figure, picture(page, figure)
 
@@ -134,7 +134,7 @@ def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(
     mask = torch.tensor([[1, 0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0]])
     zeros = padded(mask, torch.zeros(2, 7), torch.zeros(2, 7))
     layers = {"marginals": False}
-    figure = figures.plot_heatmap(zeros, layers=layers, theme=theme.name)
+    figure = rounddiag.plot_heatmap(zeros, layers=layers, theme=theme.name)
     image = picture(figure_page, figure)
     bare = (
         picture(figure_page, without(figure, place(figure, trace)))

@@ -9,19 +9,19 @@ import plotly.graph_objects as go
 import pytest
 
 import rounddiag as rd
-from rounddiag import figures
 from rounddiag.figures._parts.canvas import LIGHT, new_figure
 from tests.browser.hard_batches import NAMES, hard_batches, with_rounds
 from tests.browser.text_boxes import EVERY, FigurePage, clashes
 
 
 def takes_a_batch_alone(name: str) -> bool:
-    parameters = inspect.signature(getattr(figures, name)).parameters.values()
-    required = [one.name for one in parameters if one.default is one.empty]
-    return name.startswith("plot_") and required == ["data"]
+    if not name.startswith("plot_"):
+        return False
+    parameters = inspect.signature(getattr(rd, name)).parameters.values()
+    return [one.name for one in parameters if one.default is one.empty] == ["data"]
 
 
-PLOTS = [name for name in figures.__all__ if takes_a_batch_alone(name)]
+PLOTS = [name for name in dir(rd) if takes_a_batch_alone(name)]
 HARD = hard_batches()
 
 

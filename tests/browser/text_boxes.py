@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from playwright.sync_api import Browser, Page
 from plotly.offline import get_plotlyjs
 
-from rounddiag import figures
+import rounddiag as rd
 
 Theme = Literal["light", "dark"]
 EVERY: list[tuple[Theme, int]] = [
@@ -78,7 +78,7 @@ def clashes(
     **options: Any,
 ) -> list[str]:
     """Draw a figure of this name in each look, and tell what clashes in which."""
-    draw = getattr(figures, name)
+    draw = getattr(rd, name)
     themes = {theme for theme, _ in looks}
     specs = {theme: draw(data, theme=theme, **options).to_json() for theme in themes}
     return [
@@ -92,8 +92,8 @@ def plots_with(option: str) -> list[str]:
     """Name the figures of a batch that have an option."""
     return [
         name
-        for name in figures.__all__
+        for name in dir(rd)
         if name.startswith("plot_")
         and name != "plot_run"
-        and option in inspect.signature(getattr(figures, name)).parameters
+        and option in inspect.signature(getattr(rd, name)).parameters
     ]

@@ -13,7 +13,7 @@ import torch
 import rounddiag
 from rounddiag.batch import Batch
 from rounddiag.cli import main
-from rounddiag.loaders.sample import sample_path
+from rounddiag.loaders.open import sample_path
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from rounddiag import Batch, figures
+import rounddiag
+from rounddiag import Batch
 from rounddiag.figures._parts.display import caption, plain_text
 
 # Those of a batch.
 PLOTS = [
     name
-    for name in figures.__all__
+    for name in dir(rounddiag)
     if name.startswith("plot_")
     and name not in ("plot_finding", "plot_proof", "plot_run")
 ]
@@ -27,7 +28,7 @@ def plot(name: str, data: Any, **options: Any) -> go.Figure:
         options = {"sample": 0, **options}
     if name == "plot_compare":
         data = [data, data]
-    return getattr(figures, name)(data, **options)
+    return getattr(rounddiag, name)(data, **options)
 
 
 def decode(ids: list[int]) -> str:

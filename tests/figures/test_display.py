@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
-from rounddiag import figures
+import rounddiag
 from rounddiag.figures._parts.canvas import LIGHT, new_figure
 from rounddiag.figures._parts.display import (
     page_style,
@@ -32,7 +32,7 @@ def displays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_figure_is_followed_by_the_style_of_the_other_theme(
     displays: list[dict[str, Any]],
 ) -> None:
-    figures.plot_rounds(hand_batch())._ipython_display_()
+    rounddiag.plot_rounds(hand_batch())._ipython_display_()
     (figure, style) = displays
     assert {PLOTLY, "text/html"} == set(figure)
     assert '[data-jp-theme-light="false"]' in style["text/html"]
@@ -40,12 +40,12 @@ def test_a_figure_is_followed_by_the_style_of_the_other_theme(
 
 
 def test_a_copy_follows_the_page_too(displays: list[dict[str, Any]]) -> None:
-    deepcopy(figures.plot_rounds(hand_batch())).show()
+    deepcopy(rounddiag.plot_rounds(hand_batch())).show()
     assert len(displays) == 2
 
 
 def test_a_theme_that_was_chosen_has_no_style(displays: list[dict[str, Any]]) -> None:
-    figures.plot_rounds(hand_batch(), theme="light").show()
+    rounddiag.plot_rounds(hand_batch(), theme="light").show()
     assert [set(one) for one in displays] == [{PLOTLY, "text/html"}]
 
 
@@ -55,7 +55,7 @@ def test_another_renderer_draws_as_it_does(
     drawn: list[go.Figure] = []
     monkeypatch.setattr(pio, "show", drawn.append)
     monkeypatch.setattr(pio.renderers, "default", "json")
-    figure = figures.plot_rounds(hand_batch())
+    figure = rounddiag.plot_rounds(hand_batch())
     figure._ipython_display_()
     assert drawn == [figure]
     assert displays == []

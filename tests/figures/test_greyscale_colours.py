@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import rounddiag
 import rounddiag as rd
-from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, scale_colors
 from rounddiag.figures._parts.lines import MAX_LINES
 from tests.figures.pictures import (
@@ -33,7 +33,7 @@ RANKED = replace(WINDOW, sample_columns={"rank": np.arange(64) % MAX_LINES})
 
 @THEMES
 def test_a_scale_grows_lighter_or_darker_throughout(theme: Theme) -> None:
-    figure = figures.plot_heatmap(WINDOW, theme=theme.name)
+    figure = rounddiag.plot_heatmap(WINDOW, theme=theme.name)
     scale = list_colors([color for _, color in figure.data[0].colorscale])
     for seen in (scale, seen_by_deuteranopes(scale)):
         steps = np.diff(lightness(seen))
@@ -43,7 +43,7 @@ def test_a_scale_grows_lighter_or_darker_throughout(theme: Theme) -> None:
 
 @THEMES
 def test_zero_is_the_paper_and_both_signs_are_equally_loud(theme: Theme) -> None:
-    figure = figures.plot_heatmap(WINDOW, metric="mean_diff", theme=theme.name)
+    figure = rounddiag.plot_heatmap(WINDOW, metric="mean_diff", theme=theme.name)
     scale = [color for _, color in figure.data[0].colorscale]
     parts = [
         [float(one) for one in color[5:-1].split(",")]  # of "rgba(r, g, b, opacity)"
@@ -84,7 +84,7 @@ def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
 
 def test_the_points_of_both_signs_have_two_symbols() -> None:
     for axes in ("probability", "log_ppl"):
-        figure = figures.plot_probabilities(HEALTHY, axes=axes)
+        figure = rounddiag.plot_probabilities(HEALTHY, axes=axes)
         points = [one for one in figure.data if one.customdata is not None]
         assert len(points) == 2
         for trace in points:
@@ -99,8 +99,8 @@ def test_the_points_of_both_signs_have_two_symbols() -> None:
 
 def test_no_two_lines_have_one_symbol() -> None:
     batches = [HEALTHY] * MAX_LINES
-    rounds = figures.plot_rounds(RANKED, by="rank").data
-    compared = figures.plot_compare(batches, layers={"difference": False}).data
+    rounds = rounddiag.plot_rounds(RANKED, by="rank").data
+    compared = rounddiag.plot_compare(batches, layers={"difference": False}).data
     for traces in (rounds, compared):
         lines = [one for one in traces if one.type == "scatter" and len(one.x)]
         drawn = [one for one in lines if one.mode == "lines+markers"]
@@ -111,7 +111,7 @@ def test_no_two_lines_have_one_symbol() -> None:
 def test_counts_of_all_lines_of_a_stack_differ_from_their_neighbours(
     theme: Theme,
 ) -> None:
-    figure = figures.plot_rounds(RANKED, by="rank", theme=theme.name)
+    figure = rounddiag.plot_rounds(RANKED, by="rank", theme=theme.name)
     bars = [one.marker.color[0] for one in figure.data if one.yaxis == "y2"]
     stack = lightness(list_colors(bars))
     assert len(stack) == MAX_LINES

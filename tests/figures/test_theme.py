@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rounddiag import figures
+import rounddiag
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, theme_of
 from rounddiag.figures.colored_text import STRONGEST
@@ -24,7 +24,7 @@ Color = np.ndarray[Any, Any]
 @pytest.fixture
 def light_again() -> Iterator[None]:
     yield
-    figures.use_theme("light")
+    rounddiag.figures.use_theme("light")
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -50,8 +50,8 @@ def test_the_paper_is_opaque_in_both_themes(name: str, theme: Theme) -> None:
 @pytest.mark.usefixtures("light_again")
 def test_the_default_theme_can_be_set() -> None:
     assert theme_of(None) == replace(LIGHT, follows_page=True)
-    figures.use_theme("dark")
-    figure = figures.plot_rounds(hand_batch())
+    rounddiag.figures.use_theme("dark")
+    figure = rounddiag.plot_rounds(hand_batch())
     assert figure.layout.template.layout.paper_bgcolor == "#111111"
     assert theme_of("light") is LIGHT
 
@@ -62,7 +62,7 @@ def test_an_unknown_theme_is_refused() -> None:
         " Leave it out for the default of `rounddiag.figures.use_theme`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        figures.plot_rounds(hand_batch(), theme="solarized")  # type: ignore[arg-type]
+        rounddiag.plot_rounds(hand_batch(), theme="solarized")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)

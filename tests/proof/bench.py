@@ -1,6 +1,6 @@
 """Every hypothesis injected on either side of real token ids, and what `prove` says.
 
-    python -m tests.proof.bench vision|dense|moe [NAME ...]
+    python -m tests.proof.bench vision|dense|moe[/N] [NAME ...]
 
 `vision` is the agent of the sample data, `dense` and `moe` are agents of `tests.faults`
 (`python -m tests.faults.make dense-tune-0 moe-tune-0` trains them). The training engine
@@ -8,7 +8,7 @@ runs in float32 and the sampling one in bfloat16; each hypothesis changes one of
 in all tokens (gross), in every other sample (half), or from the second round on (late);
 numbers such as a temperature have three sizes. Then pairs of faults, healthy batches,
 and faults that no hypothesis has. One line a case, then the table of what was taken for
-what, and the rates.
+what, and the rates. With `/N` only every N-th case is proved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -429,8 +429,9 @@ def main() -> int:
     """Print a line for each case, the table, and the rates."""
     os.environ["TQDM_DISABLE"] = "1"
     torch.set_num_threads(1)
+    kind, _, every = sys.argv[1].partition("/")
     with tempfile.TemporaryDirectory() as folder:
-        scorer, older = open_bench(sys.argv[1], Path(folder))
+        scorer, older = open_bench(kind, Path(folder))
         plain = {
             side: column(scorer, (), low_precision=side == "rollout") for side in SIDES
         }
@@ -439,7 +440,8 @@ def main() -> int:
         table: dict[str, Counter[str]] = {}
         for make in (injected, pairs, healthy, outside):
             rest = () if make in {healthy, outside} else (older,)
-            for case in make(scorer, sound, *rest):
+            cases = make(scorer, sound, *rest)
+            for case in islice(cases, 0, None, int(every or 1)):
                 if sys.argv[2:] and not any(word in case.name for word in sys.argv[2:]):
                     continue
                 judge_case(scorer, older, case, counts, table)

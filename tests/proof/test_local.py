@@ -83,6 +83,33 @@ def test_bfloat16_against_float32_is_nothing_to_prove(folder: str) -> None:
     assert rd.prove(make_batch(folder), folder).verdict == "nothing_to_prove"
 
 
+@pytest.mark.parametrize(
+    ("family", "starts", "gap"),
+    [("position_gap", [10], 777), ("position_gap_at_observations", [24, 44], 300)],
+)
+def test_a_large_gap_of_positions_is_found(
+    folder: str, family: str, starts: list[int], gap: int
+) -> None:
+    """Three rounds of 14 tokens, with 6 and 2 observed ones: starts are in all ids."""
+    batch = make_batch(folder)
+    assert batch.prompt_ids is not None
+    net = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    mask = torch.ones(8, 50, dtype=torch.int64)
+    mask[:, 14:20] = mask[:, 34:36] = 0
+    places = torch.arange(60)
+    for start in starts:
+        places[start:] += gap
+    prompts, responses = batch.prompt_ids.view(8, 10), batch.require_ids().view(8, 50)
+    rows = torch.cat([prompts, responses], 1)
+    with torch.inference_mode():
+        logits = net(input_ids=rows, position_ids=places[None]).logits[:, 9:-1]
+    found = logits.log_softmax(-1).gather(2, responses[..., None]).flatten()
+    changed = replace(batch, old_log_probs=found, response_mask=mask.flatten())
+    proof = rd.prove(changed, folder, hypotheses=[family], samples=4)
+    assert (proof.verdict, proof.side) == ("proved", "old")
+    assert proof.conclusions[0].name == f"{family}_{gap}"
+
+
 def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
     folder: str,
 ) -> None:

@@ -1,10 +1,10 @@
 """What `prove` says to the batches whose sampler is vLLM (`tests.faults.vllm_bench`).
 
-    python -m tests.proof.vllm_bench [dense|moe|vision ...]
+    python -m tests.proof.vllm_bench [dense|moe|vision[/N] ...]
 
-Sampler and scorer share no code. The agents are trained first, where the cache of
-`tests.faults` lacks them (minutes). A batch has its pages drawn again from its ids,
-because the files have no screenshots.
+With `/N` every N-th batch of an agent. Sampler and scorer share no code. The agents are
+trained first, where the cache of `tests.faults` lacks them (minutes). A batch has its
+pages drawn again from its ids, because the files have no screenshots.
 """
 
 from __future__ import annotations
@@ -134,12 +134,13 @@ def main() -> int:
     torch.set_num_threads(1)
     cases = load()
     counts: Counter[tuple[str, str]] = Counter()
-    for kind in sys.argv[1:] or ("dense", "moe", "vision"):
+    for word in sys.argv[1:] or ("dense", "moe", "vision"):
+        kind, _, every = word.partition("/")
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(kind, Path(folder))
-            for case in cases:
-                if case.name.startswith(kind):
-                    judge_case(bench, case, counts)
+            mine = [case for case in cases if case.name.startswith(kind)]
+            for case in mine[:: int(every or 1)]:
+                judge_case(bench, case, counts)
     print()
     for (part, answer), number in sorted(counts.items()):
         total = sum(n for (one, _), n in counts.items() if one == part)

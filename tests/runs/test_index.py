@@ -501,6 +501,25 @@ def test_totals_in_the_footer_are_read_instead_of_columns(
     assert row["facts"] == '{"facts": {"rollout_engine": "vllm"}}'
 
 
+def test_steps_with_and_without_totals_have_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_samples(tmp_path, 3, 5)
+    monkeypatch.setattr("rounddiag.loaders.parquet.writer.totals_entry", lambda _: {})
+    save_samples(tmp_path, 4)
+    run = rd.open_run(tmp_path)
+    summary, steps = run.summary(), run.step_summary()
+    assert summary.dtypes.astype(str).to_dict() == {
+        column.name: column.dtype for column in RUN.columns
+    }
+    for table in (summary, steps):
+        stored, computed = (
+            table[table["step"] == step].drop(columns="step").reset_index(drop=True)
+            for step in (5, 4)
+        )
+        pd.testing.assert_frame_equal(computed, stored, rtol=1e-12)
+
+
 @pytest.mark.parametrize("most_bytes", [1 << 30, 1])
 def test_columns_of_several_files_are_read_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
@@ -509,7 +528,7 @@ def test_columns_of_several_files_are_read_at_a_time(
     (tmp_path / "step_3.parquet").write_bytes(b"PAR1")
     threads, measure = set(), step_tables.measure_step
 
-    def measured(*args: Any, **options: Any) -> dict[str, pd.DataFrame]:
+    def measured(*args: Any, **options: Any) -> dict[str, index_module.Rows]:
         threads.add(current_thread())
         return measure(*args, **options)
 

@@ -30,7 +30,7 @@ FRAME = pd.DataFrame(
 @pytest.fixture
 def two_rows(monkeypatch: pytest.MonkeyPatch) -> HeatmapRows:
     """Five samples in pools of three and two."""
-    monkeypatch.setattr(pools, "MAX_ROWS", 2)
+    monkeypatch.setattr(pools, "_MAX_ROWS", 2)
     return HeatmapRows(samples=summarize_samples(None, FRAME, 5))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rounddiag.stats.intervals import (
-    NUM_DRAWS,
+    _NUM_DRAWS,
     IntervalScale,
     Resampling,
     ratio_interval,
@@ -40,7 +40,7 @@ def by_loops(
 
     generator = np.random.default_rng(seed)
     distances = []
-    for weights in generator.multinomial(size, np.full(size, 1 / size), NUM_DRAWS):
+    for weights in generator.multinomial(size, np.full(size, 1 / size), _NUM_DRAWS):
         drawn = [i for i, times in enumerate(weights) for _ in range(times)]
         other, its_error = mean_and_error(drawn)
         apart = scaled(other) - scaled(mean)

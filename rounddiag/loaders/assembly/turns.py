@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -33,7 +33,7 @@ from rounddiag.loaders.fields.columns import (
     row_names,
     select_plain_columns,
 )
-from rounddiag.loaders.json_lines import objects_in
+from rounddiag.loaders.json_lines import object_in, objects_in
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import Source, inside, left_out_entry
 from rounddiag.segmentation import find_rounds
@@ -287,8 +287,8 @@ def picture_file(folder: Path, name: str) -> Screenshot | None:
     return read_picture(Source.of_file(file).whole())
 
 
-def plain_values(record: Message, *used: str) -> dict[str, object]:
-    """Return the texts, numbers and flags of a record, except some.
+def plain_values(record: object, *used: str) -> dict[str, object]:
+    """Return the texts, numbers and flags of an object, except some.
 
     Examples
     --------
@@ -297,7 +297,7 @@ def plain_values(record: Message, *used: str) -> dict[str, object]:
     """
     return {
         name: value
-        for name, value in record.items()
+        for name, value in object_in(record).items()
         if isinstance(value, str | int | float) and name not in used
     }
 
@@ -548,10 +548,3 @@ def _round_columns(
             rows.append((sample, index, {**turn.columns, **action}))
     columns, _ = record_columns(rows)
     return columns if any(record for _, _, record in rows) else {}
-
-
-def as_batch(
-    read: Callable[[Any, Source], Iterable[Trajectory]], **meta: object
-) -> Callable[[Any, Source], Batch]:
-    """Return the reader of a format whose files are trajectories."""
-    return lambda root, source: batch_of(read(root, source), source, **meta)

@@ -14,11 +14,10 @@ from typing import Any
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
-    as_batch,
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import read_document
+from rounddiag.loaders.json_lines import object_in, read_document
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, inside
@@ -77,8 +76,7 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
 def _fields(value: object) -> dict[str, Any]:
     """Return the fields of a dictionary, or of an object of a pickle."""
     value = value.state if isinstance(value, Node) else value
-    fields = value if isinstance(value, dict) else {}
-    return {str(key): scalar_value(one) for key, one in fields.items()}
+    return {str(key): scalar_value(one) for key, one in object_in(value).items()}
 
 
 AGENTLAB = Format(
@@ -86,7 +84,6 @@ AGENTLAB = Format(
     framework="AgentLab, BrowserGym",
     files=("summary_info.json",),
     keys=("n_steps", "cum_reward"),
-    read=as_batch(read_episode),
     trajectories=read_episode,
     verified="written by the classes of browsergym-experiments 0.14.3",
     in_parts=True,

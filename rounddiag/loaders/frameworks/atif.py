@@ -15,13 +15,12 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
-    as_batch,
     call_of,
     plain_values,
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.json_lines import object_in, objects_in, read_document
 from rounddiag.loaders.source import Source, inside
 
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
@@ -61,8 +60,7 @@ def _trajectories(
     one = Trajectory(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
-    agent = document.get("agent")
-    agent = plain_values(agent) if isinstance(agent, dict) else {}
+    agent = plain_values(document.get("agent"))
     facts = {"agent": agent.get("name"), "model": agent.get("model_name")}
     one.columns = {
         **{name: value for name, value in facts.items() if value},
@@ -83,8 +81,7 @@ def _add_step(one: Trajectory, step: dict[str, Any]) -> None:
     is_agent = step.get("source") == "agent"
     is_round = is_agent and not step.get("is_copied_context")
     is_round &= step.get("llm_call_count") != 0
-    metrics = step.get("metrics")
-    metrics = metrics if isinstance(metrics, dict) else {}
+    metrics = object_in(step.get("metrics"))
     role = GENERATED if is_round else _NOT_ROUNDS
     one.add(
         {**step, "content": step.get("message")},
@@ -94,9 +91,7 @@ def _add_step(one: Trajectory, step: dict[str, Any]) -> None:
         if is_round
         else {},
     )
-    observation = step.get("observation")
-    results = observation.get("results") if isinstance(observation, dict) else None
-    for result in objects_in(results):
+    for result in objects_in(object_in(step.get("observation")).get("results")):
         one.add({"content": result.get("content")}, "tool" if is_agent else "user")
         for part in objects_in(result.get("subagent_trajectory_ref")):
             path = one.file.parent / str(part.get("trajectory_path"))
@@ -111,8 +106,8 @@ def _trial(folder: Path) -> dict[str, object]:
     if folder.name != "agent":
         return {}
     result = _read(folder.parent, "result.json") or {}
-    verified, failed = result.get("verifier_result"), result.get("exception_info")
-    rewards = verified.get("rewards") if isinstance(verified, dict) else None
+    rewards = object_in(result.get("verifier_result")).get("rewards")
+    failed = result.get("exception_info")
     columns: dict[str, object] = plain_values(
         result, "id", "trial_uri", "task_checksum"
     )
@@ -145,7 +140,6 @@ ATIF = Format(
     framework="Harbor, NeMo Gym",
     files=("trajectory*.json",),
     keys=("schema_version", "steps"),
-    read=as_batch(read_atif),
     trajectories=read_atif,
     verified="written by the models of harbor 0.26.0, in ATIF 1.7 and 1.8",
     in_parts=True,

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
     Turn,
-    as_batch,
+    batch_of,
     call_of,
     messages_in,
     new_messages,
@@ -29,7 +30,7 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table
 
@@ -103,18 +104,16 @@ def _add_calls(one: Trajectory, steps: Sequence[_Record]) -> None:
 
 def _usage(response: object) -> dict[str, object]:
     """Return finish reason and numbers of tokens of the response to a call."""
-    if not isinstance(response, dict):
-        return {}
-    message, usage = response.get("message"), response.get("usage")
-    message = message if isinstance(message, dict) else response
+    response = object_in(response)
+    message = object_in(response.get("message")) or response
     reason = message.get("finish_reason")
-    counts = plain_values(usage) if isinstance(usage, dict) else {}
-    return {**({"finish_reason": reason} if isinstance(reason, str) else {}), **counts}
+    named = {"finish_reason": reason} if isinstance(reason, str) else {}
+    return {**named, **plain_values(response.get("usage"))}
 
 
 def _columns(record: _Record) -> dict[str, object]:
     columns = plain_values(record, "prompt", "completion", "reward", "trajectory_id")
-    columns = {**_entries(record, "metrics"), **columns}
+    columns = {**plain_values(record.get("metrics")), **columns}
     if isinstance(reward := record.get("reward"), int | float):
         columns["rewards"] = reward
     if isinstance(error := record.get("error"), dict):
@@ -123,11 +122,6 @@ def _columns(record: _Record) -> dict[str, object]:
         if record.get(name) is not None:
             columns["uid"] = str(record[name])
     return columns
-
-
-def _entries(record: _Record, name: str) -> dict[str, object]:
-    value = record.get(name)
-    return plain_values(value) if isinstance(value, dict) else {}
 
 
 # What is left of a chat template's turns when special tokens are skipped.
@@ -157,11 +151,15 @@ def read_verl(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
         yield one
 
 
+def _read_verl_batch(lines: JsonLines, source: Source) -> Batch:
+    mask_source = "lines of roles in the decoded text"
+    return batch_of(read_verl(lines, source), source, mask_source=mask_source)
+
+
 def read_mini_swe_agent(_: object, source: Source) -> Iterator[Trajectory]:
     """Read a document of `info` and `messages`."""
     document = read_document(source)
-    info = document.get("info")
-    info = info if isinstance(info, dict) else {}
+    info = object_in(document.get("info"))
     name = source.path.name.split(".traj")[0]
     one = Trajectory(file=source.path, names={name: 0})
     for message in objects_in(document.get("messages")):
@@ -174,7 +172,7 @@ def read_mini_swe_agent(_: object, source: Source) -> Iterator[Trajectory]:
             turn.action = "\n".join(texts) or turn.action
     one.columns = {
         **plain_values(info, "exit_status"),
-        **_entries(info, "model_stats"),
+        **plain_values(info.get("model_stats")),
         "status": info.get("exit_status"),
     }
     yield one
@@ -225,7 +223,6 @@ RESULTS = Format(
     framework="verifiers, prime-rl",
     files=("results.jsonl", "train_rollouts.jsonl"),
     keys=("example_id", "prompt", "completion", "reward"),
-    read=as_batch(read_completions),
     trajectories=read_completions,
     verified="written by verifiers 0.1.14",
     in_parts=True,
@@ -235,7 +232,6 @@ COMPLETIONS = Format(
     framework="any; TRL's log of completions, AReaL's dump of rollouts",
     files=("completions_*.parquet", "*.jsonl"),
     keys=("prompt", "completion"),
-    read=as_batch(read_completions),
     trajectories=read_completions,
 )
 MESSAGES = replace(
@@ -250,7 +246,7 @@ VERL_ROLLOUTS = Format(
     framework="verl",
     files=("[0-9]*.jsonl", "*.jsonl"),
     keys=("input", "output", "score"),
-    read=as_batch(read_verl, mask_source="lines of roles in the decoded text"),
+    read=_read_verl_batch,
     trajectories=read_verl,
     verified="written by verl 0.9.1",
     in_parts=True,
@@ -260,7 +256,6 @@ MINI_SWE_AGENT = Format(
     framework="mini-swe-agent",
     files=("*.traj.json",),
     keys=("info", "messages"),
-    read=as_batch(read_mini_swe_agent),
     trajectories=read_mini_swe_agent,
     verified="written by mini-swe-agent 2.4.6",
     in_parts=True,
@@ -270,7 +265,6 @@ RLLM_EPISODE = Format(
     framework="rLLM",
     files=("episode_*.json",),
     keys=("training_step", "episode_id", "trajectories"),
-    read=as_batch(read_rllm),
     trajectories=read_rllm,
     in_parts=True,
 )

@@ -9,7 +9,6 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
     Turn,
-    as_batch,
     call_of,
     stitch,
 )
@@ -50,7 +49,6 @@ DART_GUI = Format(
     framework="DART-GUI",
     files=("data_for_step_*.pt",),
     keys=("logp", "token_ids", "prompt_token_ids"),
-    read=as_batch(read_step),
     trajectories=read_step,
     in_parts=True,
 )

@@ -9,12 +9,11 @@ from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
-    as_batch,
     messages_in,
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import objects_in, read_document
+from rounddiag.loaders.json_lines import object_in, objects_in, read_document
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.torch_file import data_start, open_zip
 
@@ -61,8 +60,7 @@ def _unpacked(
 def _sample(document: dict[str, Any], source: Source) -> Trajectory:
     name, epoch = str(document.get("id")), document.get("epoch")
     one = Trajectory(file=source.path, names={f"{name}_epoch_{epoch}": 0})
-    attached = document.get("attachments")
-    attached = attached if isinstance(attached, dict) else {}
+    attached = object_in(document.get("attachments"))
     messages = messages_in(document.get("messages"))
     for message in messages or messages_in(document.get("input")):
         is_given = message.get("source") == "input"
@@ -81,8 +79,7 @@ def _sample(document: dict[str, Any], source: Source) -> Trajectory:
     for field, inner in (("error", "message"), ("limit", "type")):
         if isinstance(part := document.get(field), dict):
             one.columns[field] = str(part.get(inner))
-    scores = document.get("scores")
-    for scorer, score in scores.items() if isinstance(scores, dict) else ():
+    for scorer, score in object_in(document.get("scores")).items():
         value = score.get("value") if isinstance(score, dict) else score
         if isinstance(value, str | int | float):
             one.columns[f"score.{scorer}"] = value
@@ -111,7 +108,6 @@ INSPECT = Format(
     framework="Inspect",
     files=("*.eval",),
     keys=("_journal/start.json",),
-    read=as_batch(read_log),
     trajectories=read_log,
     verified="written by inspect-ai 0.3.285",
     in_parts=True,

@@ -8,14 +8,13 @@ from typing import Any
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
-    as_batch,
     call_of,
     messages_in,
     plain_values,
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, objects_in
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
 from rounddiag.loaders.source import Source
 
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -28,9 +27,8 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Trajectory]:
     observations. The token ids of its call, if the model server returned them, end it.
     """
     for record in lines:
-        response, request = record["response"], record["responses_create_params"]
-        response = response if isinstance(response, dict) else {}
-        request = request if isinstance(request, dict) else {}
+        response = object_in(record["response"])
+        request = object_in(record["responses_create_params"])
         one = Trajectory(file=record.source.path, names={str(response.get("id")): 0})
         one.add_prompt(messages_in(request.get("input")))
         written: list[dict[str, Any]] = []
@@ -72,8 +70,7 @@ def _columns(record: dict[str, Any], response: dict[str, Any]) -> dict[str, obje
         facts["status"] = cut.get("reason")
     if isinstance(error := response.get("error"), dict):
         facts["error"] = error.get("message")
-    if isinstance(usage := response.get("usage"), dict):
-        columns |= plain_values(usage)
+    columns |= plain_values(response.get("usage"))
     if (task := record.get("_ng_task_index")) is not None:
         columns["uid"] = str(task)
     return {**columns, **{name: v for name, v in facts.items() if v is not None}}
@@ -84,7 +81,6 @@ NEMO_GYM = Format(
     framework="NeMo Gym",
     files=("*rollouts.jsonl",),
     keys=("responses_create_params", "response"),
-    read=as_batch(_read_rollouts),
     trajectories=_read_rollouts,
     verified="the example rollouts of nemo-gym 0.4.0, written by its agents",
     in_parts=True,

@@ -13,7 +13,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
     Trajectory,
     Turn,
-    as_batch,
     picture_file,
     plain_values,
 )
@@ -93,10 +92,8 @@ def _round_columns(record: dict[str, Any]) -> dict[str, object]:
     columns = plain_values(
         record, "action", "response", "instruction", "screenshot_file"
     )
-    info = record.get("info")
-    if isinstance(info, dict):
-        columns |= {f"info.{name}": value for name, value in plain_values(info).items()}
-    return columns
+    info = plain_values(record.get("info"))
+    return columns | {f"info.{name}": value for name, value in info.items()}
 
 
 def _add_observation(one: Trajectory, record: dict[str, Any]) -> None:
@@ -135,7 +132,6 @@ OSWORLD = Format(
     framework="OSWorld",
     files=("traj.jsonl",),
     keys=("step_num", "action", "screenshot_file"),
-    read=as_batch(read_run),
     trajectories=read_run,
     in_parts=True,
 )

@@ -14,6 +14,7 @@ from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, format_names, left_out_entry
 from rounddiag.loaders.stored import (
@@ -134,9 +135,8 @@ def _tensor(value: object, source: Source) -> StoredArray:
 
 
 def _metadata(stored: object) -> dict[str, object]:
-    metadata = stored if isinstance(stored, dict) else {}
-    metrics = metadata.get("metrics")
-    everything = {**metadata, **(metrics if isinstance(metrics, dict) else {})}
+    metadata = object_in(stored)
+    everything = {**metadata, **object_in(metadata.get("metrics"))}
     return {str(key): scalar_value(value) for key, value in everything.items()}
 
 

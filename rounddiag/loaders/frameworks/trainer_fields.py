@@ -4,6 +4,7 @@
 `TRL`         GRPOTrainer's generated completions
 `OPENRLHF`    experiences: whole sequences
 `AREAL`       a rollout batch of trajectories
+`TINKER`      Tinker's own summaries, which lack what its recipe saves
 ============  =====================================================================
 """
 
@@ -167,4 +168,13 @@ AREAL = Format(
     read=trainer_reader("loss_mask", areal_fields),
     verified="written by the recipe's lines with AReaL 1.0.4's RTensor, on trajectories"
     " made by hand",
+)
+
+
+TINKER = Format(
+    name="Tinker's summaries of rollouts",
+    framework="Tinker",
+    files=("*_rollout_summaries.jsonl",),
+    keys=("steps", "trajectory_metrics", "final_ob_len"),
+    reason="lengths and rewards, without log-probs",
 )

@@ -27,7 +27,7 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, objects_in
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
 from rounddiag.loaders.source import Source
 
 _Node = Mapping[str, Any]
@@ -92,8 +92,7 @@ def _trajectory(
         if tokens and id(node) in known:
             tokens["response_mask"] = np.zeros_like(tokens["response_mask"])
         start = stop
-        message = node.get("message")
-        message = message if isinstance(message, dict) else {}
+        message = object_in(node.get("message"))
         is_round = node.get("sampled") is True and id(node) not in known
         if tokens is not None:
             is_round = bool(tokens["response_mask"].any())
@@ -108,8 +107,7 @@ def _trajectory(
 def _call_columns(call: Mapping[str, Any]) -> dict[str, object]:
     """Return finish reason, model, numbers of tokens and time of a model call."""
     columns = plain_values(call, "node", "endpoint")
-    if isinstance(usage := call.get("usage"), dict):
-        columns |= plain_values(usage)
+    columns |= plain_values(call.get("usage"))
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
             columns["sampling_seconds"] = end - start
@@ -340,7 +338,7 @@ def _columns(
     columns: dict[str, object] = {"trace_id": name, "branch": index}
     columns |= plain_values(trace, "id", "version", "root_reply")
     for part in (trace.get("agent"), (trace.get("info") or {}).get("prime_rl")):
-        columns |= plain_values(part) if isinstance(part, dict) else {}
+        columns |= plain_values(part)
     match episode:
         case {"group": {"id": str(group)}}:
             columns["uid"] = group
@@ -351,8 +349,7 @@ def _columns(
             columns |= {"min_weight_version": start, "max_weight_version": end}
     if name in steps:
         columns["ship_step"] = steps[name]
-    rewards = trace.get("rewards")
-    parts = [*rewards.values()] if isinstance(rewards, dict) else []
+    parts = [*object_in(trace.get("rewards")).values()]
     parts = [one if isinstance(one, dict) else {"score": one} for one in parts]
     scores = [(one.get("score"), one.get("weight", 1)) for one in parts]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):

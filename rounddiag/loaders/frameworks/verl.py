@@ -22,6 +22,7 @@ from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.stored import (
@@ -201,18 +202,16 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     fields = read_tensordict(payload["tensordict"], source)
     if fields is None:
         raise source.damage_error(found="a V1 payload without a TensorDict")
-    tags = [
-        tag if isinstance(tag, dict) else {} for tag in as_list(payload.get("tags"))
-    ]
+    tags = [*map(object_in, as_list(payload.get("tags")))]
     keys = [str(key) for key in as_list(payload.get("keys"))]
     ids = {"sample_ids": keys} if keys else {}
     columns = {**_tag_columns(tags), **_key_columns(keys), **ids}
     # `extra_info` is the queue's: `_compute_old_log_prob` sets the temperature there.
-    extra = payload.get("extra_info")
+    extra = object_in(payload.get("extra_info"))
     facts = {
         k: v for k, v in payload.items() if k not in {"tensordict", "tags", "keys"}
     }
-    info = {**(extra if isinstance(extra, dict) else {}), **facts, **OWN_PASS}
+    info = {**extra, **facts, **OWN_PASS}
     info.pop("extra_info", None)
     batch = batch_from_table(
         table_of(fields, source, columns=columns, info=info), source

@@ -3,6 +3,8 @@
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
+`eyes`          its pictures: pixels, image tokens, features
+`positions`     its positions of a request
 `llama_vision`  what that architecture reads besides ids
 `loading`       a model and its image processor, from a folder or a name
 `settings`      what a model computes otherwise for one pass

@@ -76,13 +76,14 @@ class KeptPasses:
         self.passes = [one, *self.passes[: _MOST - 1]]
 
 
-def first_part(known: Any, size: int) -> Any:  # noqa: ANN401 of transformers
-    """Return a cache with the first tokens of another, or an empty one."""
+def first_part(known: Any, size: int, rows: int = 1) -> Any:  # noqa: ANN401 of transformers
+    """Return a cache of equal rows with the first tokens of another, or none."""
     from transformers import DynamicCache
 
     found = DynamicCache()
     for number, layer in enumerate(known.layers if size else ()):
-        found.update(layer.keys[:, :, :size], layer.values[:, :, :size], number)
+        both = (one[:, :, :size] for one in (layer.keys, layer.values))
+        found.update(*(one.expand(rows, -1, -1, -1) for one in both), number)
     return found
 
 

@@ -18,6 +18,7 @@ class Family:
     name, cause, says, needs: As of `Hypothesis`; `says` has a place for the number.
     make: From the number to the `kind` of change that a hypothesis has.
     grid: Where the search begins.
+    further: Whole numbers that are tried where nothing else reproduces an engine.
     is_continuous: Whether the number is refined between the values of the grid.
     is_ordered: Whether near whole numbers are alike: those between are tried too.
     """
@@ -31,6 +32,7 @@ class Family:
     needs: Sequence[Need] = ()
     is_continuous: bool = False
     is_ordered: bool = False
+    further: Sequence[float] = ()
 
     def at(self, value: float) -> Hypothesis:
         """Return the hypothesis of one number: an edit is of a whole one."""

@@ -66,13 +66,19 @@ def _exchange(number: int) -> Edit:
 
 
 # Near numbers of positions are not alike: the rotary embedding turns with each.
-_GAPS = (*range(-8, 0), *range(1, 257), 512, 1024, 2048, 4096)
+_GAPS, _FURTHER_GAPS = (*range(-8, 0), *range(1, 257)), range(257, 4097)
 _COUNTS = (*range(1, 65), *(n * 2**power for power in range(5, 13) for n in (3, 4)))
 _FEW = tuple(range(1, 9))
 # Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
 _LARGEST = (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040)
 _prompt = partial(Family, cause="prompt_mismatch", grid=_COUNTS, is_ordered=True)
-_gap = partial(Family, cause="position_ids", grid=_GAPS, needs=("positions",))
+_gap = partial(
+    Family,
+    cause="position_ids",
+    grid=_GAPS,
+    further=_FURTHER_GAPS,
+    needs=("positions",),
+)
 _look = partial(Family, cause="wrong_image", needs=SHOWN)
 _size = partial(Family, cause="image_expansion", needs=("pictures", "resolution"))
 NUMBERED: tuple[Family, ...] = (

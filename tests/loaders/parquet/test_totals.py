@@ -46,7 +46,8 @@ def test_the_summary_is_that_of_the_columns(
         batch = replace(batch, group_ids=names)
     totals = read_totals(totals_entry(batch))
     assert totals is not None
-    found, expected = summary_from_totals(totals["rounds"]), rd.round_summary(batch)
+    found = pd.DataFrame(summary_from_totals(totals["rounds"]))
+    expected = rd.round_summary(batch)
     if expected["num_nonfinite"].any():
         # A sample without any finite diff is left out of the draws of a footer only.
         found, expected = (

@@ -1,0 +1,293 @@
+"""The pictures of a model of transformers: pixels, image tokens, features."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.engines import llama_vision
+from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
+from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
+from rounddiag.vision import PatchScreenshot, Screenshot
+
+# What the configurations of Qwen, GLM and Gemma call the tokens around a picture.
+_MARKERS = (
+    *("vision_start_token_id", "vision_end_token_id"),
+    *("image_start_token_id", "image_end_token_id"),
+    *("boi_token_index", "eoi_token_index"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pixels:
+    """A picture as the processor gives it, and its size in tokens.
+
+    Both caches know a picture by its `id`, for which it is kept here.
+    """
+
+    shot: Screenshot
+    values: dict[str, Any]
+    num_tokens: int
+
+
+@dataclass(eq=False)
+class Eyes:
+    """The image processor and the vision encoder of a model.
+
+    Attributes
+    ----------
+    processor: None of a text model, which has no pictures.
+    pixels: What the processor gave, by picture: models with one processor share it.
+    """
+
+    name: str
+    model: Any = field(repr=False)
+    processor: Any = field(repr=False)
+    pixels: dict[tuple[object, ...], _Pixels] = field(default_factory=dict, repr=False)
+    _features: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def image_token(self) -> int:
+        """The id that stands for pictures; -1, which no token has, in a text model."""
+        config = self.model.config
+        found = getattr(config, "image_token_id", None)
+        found = getattr(config, "image_token_index", None) if found is None else found
+        return -1 if found is None else int(found)
+
+    @property
+    def has_grids(self) -> bool:
+        """Whether pictures have as many tokens as they are large."""
+        return hasattr(self.model.base_model, "get_rope_index")
+
+    def prepare(self, one: Trajectory) -> Trajectory:
+        """Find the image tokens of the pictures of a sample."""
+        if self.image_token < 0 or self.processor is None:
+            return one
+        refuse_written(one, self.image_token)
+        one = without_last_run(one, self.image_token)
+        found = (getattr(self.model.config, key, None) for key in _MARKERS)
+        markers = frozenset(one for one in found if one is not None)
+        return replace(one, spans=self._spans(one), markers=markers)
+
+    def _spans(self, one: Trajectory) -> tuple[tuple[int, int], ...]:
+        """Give each picture its image tokens, in order."""
+        at = (one.ids == self.image_token).nonzero()[:, 0]
+        spans = []
+        used = 0
+        for index, shot in enumerate(one.shots):
+            if used == len(at):
+                break  # pictures after the last token, such as those of a cut response
+            need = self._process(one, index, "seen").num_tokens
+            have = at[used : used + need]
+            is_run = len(have) == need and int(have[-1] - have[0]) == need - 1
+            if not is_run:
+                room = _run_length(at[used:])
+                raise BatchError.build(
+                    expected=f"{need} image tokens for picture {index} of sample"
+                    f" {one.sample}, of {shot.size[0]} x {shot.size[1]} pixels",
+                    found=f"{room}",
+                    advice="The engines saw it at another size: save pictures as the"
+                    " processor got them, with the processor's limits.",
+                )
+            spans.append((int(have[0]), int(have[-1]) + 1))
+            used += need
+        if used < len(at):
+            raise BatchError.build(
+                expected=f"pictures for all {len(at)} image tokens of sample"
+                f" {one.sample}",
+                found=f"{len(one.shots)} pictures with {used}",
+                advice="Save the pictures of this sample, or choose samples that have"
+                " them.",
+            )
+        return tuple(spans)
+
+    def whole_sizes(self, request: Request, samples: Samples) -> list[int]:
+        """Return how many image tokens the pictures of a request have by their size."""
+        return [self.count_tokens(one, samples) for one in request.pictures]
+
+    def sizes(self, request: Request, samples: Samples) -> list[int]:
+        """Return how many image tokens each picture has among the ids of a request."""
+        number = int(request.ids.eq(self.image_token).sum())
+        whole = self.whole_sizes(request, samples)
+        if number == sum(whole):
+            return whole
+        if number == len(whole) and all(one.look == "pad" for one in request.pictures):
+            return [1] * number
+        raise BatchError.build(
+            expected=f"{sum(whole)} image tokens for {len(whole)} pictures",
+            found=f"{number} in sample {request.sample}",
+            advice="A hypothesis has to change ids and pictures together.",
+        )
+
+    def begins(self, request: Request, samples: Samples) -> list[int]:
+        """Return the first token of each picture of a request."""
+        if not request.pictures:
+            return []
+        sizes = torch.tensor(self.sizes(request, samples))
+        at = request.ids.eq(self.image_token).nonzero()[:, 0]
+        return at[sizes.cumsum(0) - sizes].tolist()
+
+    def count_tokens(self, picture: Picture, samples: Samples) -> int:
+        """Return how many image tokens a picture has."""
+        return self._pixels_of(picture, samples).num_tokens
+
+    def grids(self, request: Request, samples: Samples) -> Tensor:
+        """Return the patches of each picture: in time, height and width."""
+        shown = [self._pixels_of(one, samples) for one in request.pictures]
+        return torch.cat([one.values["image_grid_thw"] for one in shown])
+
+    def _pixels_of(self, picture: Picture, samples: Samples) -> _Pixels:
+        look = "seen" if picture.look in {"pad", "zeros"} else picture.look
+        one = samples[picture.sample]
+        limits = (0, picture.most)
+        if picture.scale != 1:
+            start, stop = one.spans[picture.index]
+            vision = self.model.config.vision_config
+            side = self.processor.patch_size * vision.spatial_merge_size
+            limits = (round((stop - start) * side**2 * picture.scale),) * 2
+        return self._process(one, picture.index, look, limits)
+
+    def _process(
+        self, one: Trajectory, index: int, look: str, limits: tuple[int, int] = (0, 0)
+    ) -> _Pixels:
+        """Return the processor's values; `limits` are its fewest and most pixels."""
+        shot = one.shots[index]
+        key = (id(shot), look, limits)
+        if key not in self.pixels:
+            is_seen = look == "seen" and not any(limits)
+            if isinstance(shot, PatchScreenshot) and is_seen:
+                values = {
+                    "pixel_values": shot.patches().float(),
+                    "image_grid_thw": torch.tensor([shot.grid_thw]),
+                }
+            else:
+                image = draw(shot, look)
+                options = self._options(limits)
+                values = dict(
+                    self.processor(images=[image], return_tensors="pt", **options)
+                )
+            self.pixels[key] = _Pixels(shot, values, self._count(values))
+        return self.pixels[key]
+
+    def _options(self, limits: tuple[int, int]) -> dict[str, Any]:
+        """Return how the processor is called."""
+        if "internvl" in self.model.config.model_type:
+            return {"crop_to_patches": True}
+        size = dict(self.processor.size) if any(limits) else {}
+        names = ("shortest_edge", "longest_edge")
+        size |= {name: n for name, n in zip(names, limits, strict=True) if n}
+        return {"size": size} if size else {}
+
+    def _count(self, values: dict[str, Any]) -> int:
+        """Return how many image tokens a picture has."""
+        config = self.model.config
+        if config.model_type == llama_vision.MODEL_TYPE:
+            return 1
+        grid = values.get("image_grid_thw")
+        if grid is not None:
+            merge = getattr(config.vision_config, "spatial_merge_size", 2)
+            return int(grid.prod()) // merge**2
+        length = getattr(config, "image_seq_length", None) or getattr(
+            config, "mm_tokens_per_image", None
+        )
+        if length is None:
+            raise LoadError.build(
+                file=self.name,
+                expected="a model whose image tokens can be counted",
+                found=f"one of type {config.model_type!r}",
+                advice="Pass a function that scores: see `rounddiag.prove`.",
+            )
+        return int(length) * len(values["pixel_values"])
+
+    def arguments(
+        self, request: Request, samples: Samples, rows: int = 1
+    ) -> dict[str, Any]:
+        """Return what the model is called with, for equal rows of a request."""
+        config = self.model.config
+        if config.model_type == llama_vision.MODEL_TYPE:
+            shown = [self._pixels_of(one, samples).values for one in request.pictures]
+            tiles = config.vision_config.max_num_tiles
+            token = self.image_token
+            found = llama_vision.cross_attention(request, token, shown, tiles)
+            return {name: one.to(self.model.device) for name, one in found.items()}
+        sizes = self.sizes(request, samples)
+        encoded = rows * [
+            self._encode(picture, size, request.setting, samples)
+            for picture, size in zip(request.pictures, sizes, strict=True)
+        ]
+        features = tuple(one[0] for one in encoded)
+        # Families with grids take one entry for each picture, others all in one.
+        outputs = SimpleNamespace(
+            pooler_output=features if self.has_grids else torch.cat(features)
+        )
+        levels = getattr(config.vision_config, "deepstack_visual_indexes", None) or ()
+        if levels:
+            outputs.deepstack_features = [
+                tuple(_level(one, level) for one in encoded)
+                for level in range(len(levels))
+            ]
+        arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
+        accepted = inspect.signature(type(self.model.base_model).forward).parameters
+        types = request.ids.eq(self.image_token).int().expand(rows, -1)
+        for name in ("mm_token_type_ids", "token_type_ids"):
+            if name in accepted:
+                return arguments | {name: types.to(self.model.device)}
+        return arguments
+
+    def _encode(
+        self, picture: Picture, size: int, setting: str, samples: Samples
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return a picture's features and those of deeper levels."""
+        if picture.look in {"pad", "zeros"}:
+            token = torch.tensor([self.image_token], device=self.model.device)
+            embedded = self.model.get_input_embeddings()(token)
+            if picture.look == "zeros":
+                embedded = torch.zeros_like(embedded)
+            return embedded.expand(size, -1), ()
+        pixels = self._pixels_of(picture, samples)
+        key = (id(pixels), setting == "rotary_bfloat16")
+        if key not in self._features:
+            values = {
+                name: value.to(self.model.device)
+                for name, value in pixels.values.items()
+            }
+            out = self.model.get_image_features(**values, return_dict=True)
+            pooled = out.pooler_output
+            pooled = pooled[0] if isinstance(pooled, tuple | list) else pooled
+            deep = tuple(
+                level[0] if isinstance(level, tuple | list) else level
+                for level in getattr(out, "deepstack_features", None) or ()
+            )
+            self._features[key] = (pooled.reshape(-1, pooled.shape[-1]), deep)
+        features: tuple[Tensor, tuple[Tensor, ...]] = self._features[key]
+        if len(features[0]) != size:
+            raise BatchError.build(
+                expected=f"{size} features for picture {picture.index} of sample"
+                f" {picture.sample}",
+                found=f"{len(features[0])}",
+                advice="Pass the model that the batch was sampled with.",
+            )
+        return features
+
+    def forget(self) -> None:
+        """Free the features of pictures."""
+        self._features.clear()
+
+
+def _level(found: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
+    features, deep = found
+    return deep[level] if deep else torch.zeros_like(features)
+
+
+def _run_length(at: Tensor) -> int:
+    """Return how many indices follow each other from the first on."""
+    if not len(at):
+        return 0
+    breaks = (at.diff() != 1).nonzero()
+    return int(breaks[0, 0]) + 1 if len(breaks) else len(at)
