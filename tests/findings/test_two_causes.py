@@ -96,10 +96,11 @@ def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:
     parts["rollout"][sure] *= -rng.uniform(1e-4, 1e-2, sure.sum())
     parts["old"][sure] = -1e-3
     # One engine lost the context: of what the other is sure of, it is no longer.
-    lost = sure & (rounds_of(parts) >= 1) & (rng.random(sure.shape) < 0.1)
+    lost = sure & (rounds_of(parts) >= 1) & (rng.random(sure.shape) < 0.05)
     parts["old"][lost] = -rng.exponential(2.0, lost.sum())
     filled = [2, 9, 17, 25, 30]
     parts["rollout"][filled, -16:] = 0.0
+    parts["old"][filled, -1] = -np.arange(2, 7)
     found = FILLS.check(made(parts))
     assert found.samples == tuple(filled)
     assert found.tokens is not None
