@@ -100,6 +100,8 @@ def _chance_of_far(
         num_far = min(num_far, num_ids, len(np.unique(others[hits])))
     rest = mine & (values != value)
     if value > -_FAR:
+        if 2 * hits.sum() <= (far & mine).sum():
+            return 1.0  # most far tokens have other values: it is no matter of this one
         rest &= values > -_FAR
     chance = (far[rest].sum() + 1) / (rest.sum() + 2)
     if value <= -_FAR:
