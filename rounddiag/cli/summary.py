@@ -187,7 +187,7 @@ def _worst(summary: pd.DataFrame) -> str:
 
 def _overall(batch: Batch) -> str:
     mismatch = overall(token_frame(batch)["diff"].to_numpy())
-    return "" if mismatch is None else f"all tokens of the file: {mismatch}"
+    return mismatch and f"all tokens of the file: {mismatch}"
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 
 
-_LOG_RATIO_BOUND = 20.0  # `SAFETY_BOUND` of verl
+_LOG_RATIO_BOUND = 20.0  # nats: of verl (`SAFETY_BOUND`), SkyRL and OpenRLHF
 # Below this |diff| four terms of the series are exact to 1e-7, relative.
 SERIES_LIMIT = 1 / 16
 _SERIES = (1 / 120, 1 / 24, 1 / 6, 1 / 2)
@@ -148,7 +148,7 @@ def mult_prob_error(difference: Tensor) -> Tensor:
     return difference.abs().exp()
 
 
-def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
+def clamp_log_ratio(log_ratio: Values) -> Values:
     """Clamp a log ratio to 20 nats on either side before its exponential, as in verl.
 
     Examples
@@ -156,7 +156,8 @@ def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
     >>> clamp_log_ratio(torch.tensor([-30.0, 1.0]))
     tensor([-20.,   1.])
     """
-    return log_ratio.clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
+    clamped: Values = log_ratio.clip(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
+    return clamped
 
 
 def beyond(difference: Values, threshold: float) -> Values:

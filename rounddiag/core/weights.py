@@ -11,6 +11,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.aggregation import means_of_sums
+from rounddiag.core.divergence import clamp_log_ratio, k2
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.errors import BatchError, FrameError
@@ -22,7 +23,6 @@ from rounddiag.schema import (
     weight_column,
 )
 
-_BOUND = 20.0  # nats: verl, SkyRL and OpenRLHF clamp a log ratio to it
 _EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
 
 
@@ -75,12 +75,15 @@ class Ratios:
     @cached_property
     def ratio(self) -> Array:
         """The importance ratio of each token."""
-        return np.exp(_bounded(self.log_ratio))
+        ratio: Array = np.exp(clamp_log_ratio(self.log_ratio))
+        return ratio
 
     @cached_property
     def sample_ratio(self) -> Array:
         """The product of the ratios of each token's sample."""
-        return np.exp(_bounded(self._over_samples(self.log_ratio, "sum")))
+        total = self._over_samples(self.log_ratio, "sum")
+        ratio: Array = np.exp(clamp_log_ratio(total))
+        return ratio
 
     def statistic(self, correction: Correction) -> Array:
         """Return what decides whether a token is kept, one value per token."""
@@ -95,14 +98,16 @@ class Ratios:
         if correction.estimator == "ratio":
             if level in ("token", "all") and not is_update:
                 return self.ratio
-            values: Array = np.exp(_bounded(self._over_samples(log_ratio, level)))
-            return values
-        log_ratio = _bounded(log_ratio)  # verl clamps each token of a rejection
+            of_samples = self._over_samples(log_ratio, level)
+            ratios: Array = np.exp(clamp_log_ratio(of_samples))
+            return ratios
+        log_ratio = clamp_log_ratio(log_ratio)  # verl clamps each token of a rejection
         if correction.estimator == "k1":
-            inverse: Array = np.exp(-_bounded(self._over_samples(log_ratio, level)))
+            of_samples = self._over_samples(log_ratio, level)
+            inverse: Array = np.exp(-clamp_log_ratio(of_samples))
             return inverse
         is_k2 = correction.estimator == "k2"
-        values = log_ratio**2 / 2 if is_k2 else np.expm1(log_ratio) - log_ratio
+        values = k2(log_ratio) if is_k2 else np.expm1(log_ratio) - log_ratio
         return self._over_samples(values, level)
 
     def weights(self, correction: Correction) -> Array:
@@ -205,10 +210,6 @@ def _advantages(batch: Batch, sample: Array, given: Array | None) -> Array:
         found=f"an array of shape {values.shape}",
         advice="Leave it out for those of the batch.",
     )
-
-
-def _bounded(log_ratio: Array) -> Array:
-    return np.clip(log_ratio, -_BOUND, _BOUND)
 
 
 def _binary_kl(a: Array, b: Array) -> Array:

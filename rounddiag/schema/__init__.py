@@ -13,7 +13,6 @@ from rounddiag.schema.columns import ABS_DIFF as ABS_DIFF
 from rounddiag.schema.columns import DIFF as DIFF
 from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE
-from rounddiag.schema.columns import NUM_SAMPLES as NUM_SAMPLES
 from rounddiag.schema.columns import NUM_TOKENS as NUM_TOKENS
 from rounddiag.schema.columns import OLD_LOG_PPL as OLD_LOG_PPL
 from rounddiag.schema.columns import OLD_PROB as OLD_PROB

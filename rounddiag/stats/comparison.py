@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rounddiag.stats.difference_interval import (
     mean_differences,
 )
 from rounddiag.stats.inputs import Data, open_measured
-from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
+from rounddiag.stats.intervals import FEW_SAMPLES, MIN_CLUSTERS, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
 
 
@@ -84,89 +84,41 @@ class Match:
     weights: Array
     num_pairs: int
 
-    def cells(self, sides: tuple[Side, Side]) -> UnitSums:
-        """Add up the rounds of each unit.
 
-        A pair is left out of a round that either of its samples lacks.
-        """
-        num_rounds = max(side.num_rounds for side in sides)
-        units = [
-            unit[side.rounds["sample"].to_numpy()]
-            for side, unit in zip(sides, self.units, strict=True)
-        ]
-        rows = pd.concat([side.rounds for side in sides])
-        unit, batch = np.concatenate(units), np.repeat([0, 1], [*map(len, units)])
-        kept = unit >= 0
-        rows, unit, batch = rows[kept], unit[kept], batch[kept]
-        cells = UnitSums.of(rows, unit, batch, num_rounds)
-        if self.num_pairs:
-            cells = cells.where(cells.counts.min(axis=0) > 0)
-        return cells
+# Of the first batch and of the other: what is averaged, and how many there are.
+_SUMS = ("total_0", "total_1", "num_0", "num_1")
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnitSums:
-    """Sums over the tokens of both batches, by round and unit or cluster.
+def _unit_sums(sides: tuple[Side, Side], match: Match) -> pd.DataFrame:
+    """Add up the rounds of each unit.
 
-    Attributes
-    ----------
-    round, unit: ndarray of int, shape (num_cells,). In this order, each pair once.
-    totals, counts: ndarray of float, shape (2, num_cells). Of both batches.
+    A pair is left out of a round that either of its samples lacks.
     """
-
-    round: Array
-    unit: Array
-    totals: Array
-    counts: Array
-    num_rounds: int
-
-    @classmethod
-    def of(
-        cls, rows: pd.DataFrame, unit: Array, batch: Array, num_rounds: int
-    ) -> UnitSums:
-        """Add up `total` and `num` of rows with a `round`."""
-        num_units = int(unit.max(initial=0)) + 1
-        place = rows["round"].to_numpy() * np.int64(num_units) + unit
-        places, cell = np.unique(place, return_inverse=True)
-        totals, counts = (
-            np.bincount(
-                batch * len(places) + cell, rows[name], 2 * len(places)
-            ).reshape(2, -1)
-            for name in ("total", "num")
+    rows = [
+        side.rounds.assign(unit=units[side.rounds["sample"].to_numpy()]).rename(
+            columns={"total": f"total_{number}", "num": f"num_{number}"}
         )
-        index, unit = np.divmod(places, num_units)
-        return cls(
-            round=index, unit=unit, totals=totals, counts=counts, num_rounds=num_rounds
-        )
+        for number, (side, units) in enumerate(zip(sides, match.units, strict=True))
+    ]
+    both = pd.concat(rows, ignore_index=True)[["round", "unit", *_SUMS]].fillna(0)
+    cells = _add_up(both[both["unit"] >= 0], "unit")
+    if match.num_pairs:
+        cells = cells[(cells["num_0"] > 0) & (cells["num_1"] > 0)]
+    return cells
 
-    def where(self, kept: Array) -> UnitSums:
-        """Return the cells where `kept` is true."""
-        return replace(
-            self,
-            round=self.round[kept],
-            unit=self.unit[kept],
-            totals=self.totals[:, kept],
-            counts=self.counts[:, kept],
-        )
 
-    def by(self, cluster: Array) -> UnitSums:
-        """Add up the cells of the units of each cluster."""
-        rows = pd.DataFrame(
-            {
-                "round": np.tile(self.round, 2),
-                "total": self.totals.ravel(),
-                "num": self.counts.ravel(),
-            }
-        )
-        batch = np.repeat([0, 1], len(self.round))
-        return UnitSums.of(rows, cluster[np.tile(self.unit, 2)], batch, self.num_rounds)
+def _add_up(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Add up the rows of each round and key, in this order."""
+    return rows.groupby(["round", key], as_index=False)[[*_SUMS]].sum()
 
-    @property
-    def num_used(self) -> Array:
-        """Number of cells of each batch in each round, shape (2, num_rounds)."""
-        return np.stack(
-            [np.bincount(self.round, part > 0, self.num_rounds) for part in self.counts]
-        ).astype(np.int64)
+
+def _num_used(cells: pd.DataFrame, num_rounds: int) -> Array:
+    """Return the number of cells of each batch in each round, shape (2, num_rounds)."""
+    counts = [
+        np.bincount(cells["round"], cells[name] > 0, num_rounds)
+        for name in ("num_0", "num_1")
+    ]
+    return np.stack(counts).astype(np.int64)
 
 
 def match_samples(before: Side, after: Side) -> Match:
@@ -309,30 +261,37 @@ def compare_batches(
 def _compare(before: Side, after: Side) -> pd.DataFrame:
     """Return one row for each round that has tokens in either batch."""
     match = match_samples(before, after)
-    units = match.cells((before, after))
-    cells = units.by(match.cluster)
-    means = mean_differences(cells.totals, cells.counts, cells.round, cells.num_rounds)
-    num_used = cells.num_used.min(axis=0)
-    ends = np.full((cells.num_rounds, 2), np.nan)
-    stops = np.searchsorted(cells.round, np.arange(cells.num_rounds), side="right")
+    num_rounds = max(before.num_rounds, after.num_rounds)
+    units = _unit_sums((before, after), match)
+    cells = _add_up(units.assign(cluster=match.cluster[units["unit"]]), "cluster")
+    index, cluster = cells["round"].to_numpy(), cells["cluster"].to_numpy()
+    totals, counts = (
+        cells[[f"{name}_0", f"{name}_1"]].to_numpy(np.float64).T
+        for name in ("total", "num")
+    )
+    means = mean_differences(totals, counts, index, num_rounds)
+    num_used = _num_used(cells, num_rounds).min(axis=0)
+    num_baseline_samples, num_samples = _num_used(units, num_rounds)
+    ends = np.full((num_rounds, 2), np.nan)
+    stops = np.searchsorted(index, np.arange(num_rounds), side="right")
     # Most rounds of a long run may be of too few samples for an interval.
-    for index in np.flatnonzero(num_used >= MIN_CLUSTERS):
-        own = slice(stops[index - 1] if index else 0, stops[index])
-        _, *ends[index] = difference_interval(
-            cells.totals[:, own],
-            cells.counts[:, own],
-            match.weights[:, cells.unit[own]],
+    for number in np.flatnonzero(num_used >= MIN_CLUSTERS):
+        own = slice(stops[number - 1] if number else 0, stops[number])
+        _, *ends[number] = difference_interval(
+            totals[:, own],
+            counts[:, own],
+            match.weights[:, cluster[own]],
             is_symmetric=not match.num_pairs,
         )
     return pd.DataFrame(
         {
-            "round": np.arange(cells.num_rounds),
+            "round": np.arange(num_rounds),
             "num_pairs": match.num_pairs,
-            "num_baseline_samples": units.num_used[0],
-            "num_samples": units.num_used[1],
+            "num_baseline_samples": num_baseline_samples,
+            "num_samples": num_samples,
             "difference": np.where(num_used > 0, means, np.nan),
             "ci_low": ends[:, 0],
             "ci_high": ends[:, 1],
-            "is_few": num_used < MIN_DRAWN,
+            "is_few": num_used < FEW_SAMPLES,
         }
     )

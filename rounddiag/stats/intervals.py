@@ -118,8 +118,9 @@ def standard_error(totals: Array, counts: Array) -> float:
 
 
 _NUM_DRAWS = 999
-# With fewer clusters draws cover as well, but can span orders of magnitude.
-MIN_DRAWN = 10
+# Single ones of fewer samples, or groups, dominate a mean: draws of them cover as well,
+# but can span orders of magnitude.
+FEW_SAMPLES = 10
 # Where one cluster dominates the mean, draws without it would reach to infinity.
 _MOST_REACH = 2
 # Means whose draws are computed together: bounds memory.
@@ -264,7 +265,7 @@ def is_few(counts: Array) -> bool:
 
     The interval is then not a bootstrap, and covers less often than it should.
     """
-    return int(np.count_nonzero(counts)) < MIN_DRAWN
+    return int(np.count_nonzero(counts)) < FEW_SAMPLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +335,7 @@ class MeanEstimator:
             "mean": means_of_sums(total, count),
             "ci_low": ends[:, 0],
             "ci_high": np.minimum(ends[:, 1], self.measure.upper_bound),
-            "is_few": num_used < MIN_DRAWN,
+            "is_few": num_used < FEW_SAMPLES,
         }
 
 
@@ -348,10 +349,6 @@ def _sample_means(
     counts = np.bincount(sample, runs["num_finite"])
     means = np.bincount(sample, totals) / np.maximum(counts, 1)
     return part[first], means, np.sign(counts), runs["cluster"][first]
-
-
-# Single samples, or groups, dominate the mean of a round that fewer than this reach.
-FEW_SAMPLES = MIN_DRAWN
 
 
 def few_rows(means: pd.DataFrame) -> Array:

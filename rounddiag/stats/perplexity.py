@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.stats.grouping import Split, split_by, split_first
+from rounddiag.stats.grouping import split_by, split_first
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.wording import with_minus
 
@@ -68,21 +66,14 @@ def perplexities(
     part += split.codes
     rollout, old = (tokens[name].to_numpy() for name in _COLUMNS)
     finite = np.isfinite(rollout) & np.isfinite(old)
-    used = (part, rollout, old)
+    num_tokens = np.bincount(part)
     if not finite.all():
-        used = (part[finite], rollout[finite], old[finite])
-    return _frame(split, np.bincount(part), *used)
-
-
-def _frame(
-    split: Split, num_tokens: Array, part: Array, rollout: Array, old: Array
-) -> pd.DataFrame:
-    size = len(num_tokens)
-    num = np.bincount(part, minlength=size)
+        part, rollout, old = part[finite], rollout[finite], old[finite]
+    num = np.bincount(part, minlength=len(num_tokens))
     present = np.flatnonzero(num_tokens)
     counts = np.where(num[present] > 0, num[present], np.nan)
     means = {
-        name: np.bincount(part, values, size)[present] / -counts
+        name: np.bincount(part, values, len(num))[present] / -counts
         for name, values in (("rollout_log_ppl", rollout), ("old_log_ppl", old))
     }
     sample, parts = np.divmod(present, max(len(split.values), 1))
@@ -102,32 +93,20 @@ def _frame(
 _FAR = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overall:
-    """The mismatch of all tokens together; as text, one line.
+def overall(diff: Array) -> str:
+    """Return the signed mean of the finite diffs and the share above 1 nat, in a line.
 
-    Attributes
-    ----------
-    mean_diff: In nats; large relative to the mean |diff| if one engine is
-        systematically higher.
-    share_far: Share of tokens whose |diff| is above 1 nat.
+    Empty without any finite diff. A mean that is large relative to the mean |diff| says
+    that one engine is systematically higher.
+
+    Examples
+    --------
+    >>> overall(np.array([1.0, -1.0, 3.0, -1.5]))
+    'mean diff +0.375 nat, |diff| > 1 in 50 %'
     """
-
-    mean_diff: float
-    share_far: float
-
-    def __str__(self) -> str:
-        share = f"{100 * self.share_far:.3g} %"
-        mean = with_minus(f"{self.mean_diff:+.3g}")
-        return f"mean diff {mean} nat, |diff| > 1 in {share}"
-
-
-def overall(diff: Array) -> Overall | None:
-    """Summarise the diffs of tokens; values that are not finite are left out."""
     finite = diff[np.isfinite(diff)].astype(np.float64)
     if not len(finite):
-        return None
-    return Overall(
-        mean_diff=float(finite.mean()),
-        share_far=float(np.mean(np.abs(finite) > _FAR)),
-    )
+        return ""
+    mean = with_minus(f"{finite.mean():+.3g}")
+    share = f"{100 * np.mean(np.abs(finite) > _FAR):.3g} %"
+    return f"mean diff {mean} nat, |diff| > 1 in {share}"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.stats.grouping import Split, split_by, split_rounds
+from rounddiag.stats.grouping import split_by, split_rounds
 from rounddiag.stats.inputs import Data, open_measured
 
 # Importance ratios whose logs are always among the sizes.
@@ -62,26 +62,6 @@ def tail_shares(
     place = np.searchsorted(sizes, size, side="right") - 1
     counts = np.bincount(group * shape[1] + place, minlength=shape[0] * shape[1])
     reached = counts.reshape(shape)[:, ::-1].cumsum(axis=1)[:, ::-1]
-    return _frame(split, sizes, reached, num_nonfinite)
-
-
-def _sizes(size: Array, group: Array) -> Array:
-    """Choose the sizes at which the distribution is counted, 0 first."""
-    largest = np.zeros(int(group.max(initial=0)) + 1, dtype=size.dtype)
-    np.maximum.at(largest, group, size)
-    positive = size[size > 0]
-    if len(positive) == 0:
-        return np.zeros(1)
-    low, high = float(positive.min()), float(positive.max())
-    num = int(np.log10(high / low) * _POINTS_A_DECADE) + 2
-    between = np.geomspace(low, high, num)[1:-1]
-    ends = np.array([0.0, low, high], dtype=np.float64)
-    return np.unique(np.concatenate([ends, between, np.log(RATIOS), largest]))
-
-
-def _frame(
-    split: Split, sizes: Array, reached: Array, num_nonfinite: Array
-) -> pd.DataFrame:
     is_reached = reached > 0
     # A group without a finite diff has one row, with `num_nonfinite`.
     is_reached[:, 0] |= num_nonfinite > 0
@@ -97,3 +77,17 @@ def _frame(
     )
     split.insert_into(frame, group)
     return frame
+
+
+def _sizes(size: Array, group: Array) -> Array:
+    """Choose the sizes at which the distribution is counted, 0 first."""
+    largest = np.zeros(int(group.max(initial=0)) + 1, dtype=size.dtype)
+    np.maximum.at(largest, group, size)
+    positive = size[size > 0]
+    if len(positive) == 0:
+        return np.zeros(1)
+    low, high = float(positive.min()), float(positive.max())
+    num = int(np.log10(high / low) * _POINTS_A_DECADE) + 2
+    between = np.geomspace(low, high, num)[1:-1]
+    ends = np.array([0.0, low, high], dtype=np.float64)
+    return np.unique(np.concatenate([ends, between, np.log(RATIOS), largest]))

@@ -166,9 +166,19 @@ class BatchColumns:
         sizes: Array = self.batch.rounds.num_tokens.cpu().numpy()
         return sizes
 
-    def num_tokens_of(self, sample: int) -> int:
-        """Return the number of generated tokens of a sample."""
-        return int(self._made["num_tokens"].filled[sample])
+    def tokens_of(self, sample: int) -> slice:
+        """Return which of all generated tokens are those of a sample."""
+        first, stop = np.searchsorted(self._catalogue.owner, [sample, sample + 1])
+        begin = int(self.round_sizes[:first].sum())
+        return slice(begin, begin + int(self.round_sizes[first:stop].sum()))
+
+    def known_roles(self, sample: int) -> pd.Categorical[str] | None:
+        """Return the roles of a sample's tokens, if those of all tokens are known."""
+        if "role" not in self._codes:
+            return None
+        codes, names = self._codes["role"]
+        kinds = pd.Index(map(str, names))
+        return pd.Categorical.from_codes(codes[self.tokens_of(sample)], kinds)
 
     @cached_property
     def _begins(self) -> Array:

@@ -54,6 +54,8 @@ _LABEL_ABOVE = {
     "y": 1,
     "yanchor": "bottom",
 }
+# The margins have room for each label: to measure them takes longer than to draw them.
+_FITS = {"automargin": False, "ticklabeloverflow": "allow"}
 _SHORT = 7
 _DECADE = 10
 _NO_MARGINALS = {"marginals": False}
@@ -194,7 +196,8 @@ def fit_pane(
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     layout.shapes = [one for one in layout.shapes if not one.showlegend]
     figure.update_layout(title=None, showlegend=False, meta=meta, margin=margin)
-    figure.update_xaxes(title=None)
+    figure.update_xaxes(title=None, **_FITS)
+    figure.update_yaxes(**_FITS)
     name = x_label.partition(" ")[0].strip(",")
     if figure.data and 0 < len(name) <= _SHORT:
         figure.add_annotation(text=name, **BESIDE_TICKS)

@@ -183,32 +183,32 @@ class RequestHandler:
 
     def _trajectory(self, sample: int, batch: int) -> dict[str, Any]:
         session, state = self._session, self._session.state
+        columns = session.columns[batch]
         payload = sample_payload(
-            session.batches[batch], sample, state.a, state.b, self._caches[batch]
+            session.batches[batch],
+            sample,
+            state.a,
+            state.b,
+            self._caches[batch],
+            columns.known_roles(sample),
         )
         names = session.pair.describe_sample(batch, sample) if session.pair else {}
-        columns = session.columns[batch]
         facts = {"facts": columns.facts(sample), "mates": columns.mates(sample)}
         return {**payload, **facts, "batch": batch, **names}
 
     def _kept(self, sample: int) -> dict[str, Any]:
         """Mark the tokens of a sample that the filter keeps."""
         tokens, columns = self._session.filtered_batch.tokens, self._session.own_columns
-        own = tokens[tokens["sample"].to_numpy() == sample]
-        is_kept = np.zeros(columns.num_tokens_of(sample), dtype=bool)
-        if len(own):
-            first = columns.flat_index(own.iloc[:1].assign(round=0, token=0))
-            is_kept[columns.flat_index(own) - first] = True
+        own, all_own = tokens[tokens["sample"] == sample], columns.tokens_of(sample)
+        is_kept = np.zeros(all_own.stop - all_own.start, dtype=bool)
+        is_kept[columns.flat_index(own) - all_own.start] = True
         return {"is_kept": is_kept}
 
     def _fates(self, sample: int) -> dict[str, Any]:
         """Return what the chosen correction does to the tokens of a sample."""
-        fates, columns = self._session.fates, self._session.own_columns
-        if fates is None:
-            return {"fate": None}
-        first = np.searchsorted(columns.batch.columns.owner, sample)
-        begin = int(columns.round_sizes[:first].sum())
-        return {"fate": fates[begin : begin + columns.num_tokens_of(sample)]}
+        fates = self._session.fates
+        own = self._session.own_columns.tokens_of(sample)
+        return {"fate": None if fates is None else fates[own]}
 
     def _corrected(self) -> dict[str, Any] | None:
         """Say what the chosen correction does to the step."""
@@ -292,7 +292,6 @@ def _verdict(batch: Batch, diff: np.ndarray[Any, Any]) -> dict[str, Any]:
     """
     if missing := batch.lacks("old", "rollout"):
         return {"value": missing, "tone": "plain"}
-    result = overall(diff)
-    if result is None:
-        return {"value": "no token has both log-probs", "tone": "warn"}
-    return {"value": str(result), "tone": "plain"}
+    if mismatch := overall(diff):
+        return {"value": mismatch, "tone": "plain"}
+    return {"value": "no token has both log-probs", "tone": "warn"}

@@ -265,6 +265,7 @@ def sample_payload(
     a: str = "old",
     b: str = "rollout",
     cache: BatchCache | None = None,
+    known_roles: pd.Categorical[str] | None = None,
 ) -> dict[str, Any]:
     """Return everything that the page shows of one sample."""
     check_sample(sample, batch.num_samples)
@@ -286,7 +287,10 @@ def sample_payload(
     if not one.lacks("text", "tokenizer"):
         special = {*cache.special.values()}
         starts = np.cumsum(counts) - counts
-        tokens["role"] = roles(tokens["piece"], starts=starts, special=special)
+        tokens["role"] = known_roles
+        if known_roles is None:  # it takes long
+            own = roles(tokens["piece"], starts=starts, special=special)
+            tokens["role"] = pd.Categorical(own)
     sequence = TokenSequence.of(batch, sample, cache)
     gaps = sequence.gaps(rounds["start"].to_numpy(), counts, {*cache.special.values()})
     if (said := said_between(batch, sample, len(counts))) is not None:

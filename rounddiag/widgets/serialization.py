@@ -7,6 +7,7 @@ import math
 from typing import Any, TypeGuard
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.wording import encodable
 
@@ -33,10 +34,8 @@ def _plain(value: object, buffers: list[bytes]) -> object:
             return [_plain(inner, buffers) for inner in value]
         case bytes():
             return _append(value, "bytes", buffers)
-        case np.ndarray():
-            name = _NARROWED.get(value.dtype.name, value.dtype.name)
-            data = value.astype(name, copy=False).tobytes()
-            return _append(data, name, buffers)
+        case np.ndarray() | pd.Categorical():
+            return _append_array(value, buffers)
     return _scalar(value.item() if isinstance(value, np.generic) else value)
 
 
@@ -55,6 +54,16 @@ def _scalar(value: object) -> object:
     if isinstance(value, str):  # broken text of a file may hold lone surrogates
         return encodable(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _append_array(
+    array: np.ndarray[Any, Any] | pd.Categorical[Any], buffers: list[bytes]
+) -> dict[str, object]:
+    if isinstance(array, pd.Categorical):
+        names = [encodable(str(name)) for name in array.categories]
+        return {**_append(array.codes.tobytes(), "codes", buffers), "names": names}
+    name = _NARROWED.get(array.dtype.name, array.dtype.name)
+    return _append(array.astype(name, copy=False).tobytes(), name, buffers)
 
 
 def _append(data: bytes, dtype: str, buffers: list[bytes]) -> dict[str, object]:

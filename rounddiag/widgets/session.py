@@ -441,8 +441,13 @@ def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
 
 
 def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
-    in_samples = frame["sample"].isin(cells.samples)
-    return frame[in_samples & frame["round"].between(*cells.rounds)]
+    sample = frame["sample"].to_numpy()  # in order
+    samples = np.unique(cells.samples)
+    begins = np.searchsorted(sample, samples, side="left")
+    stops = np.searchsorted(sample, samples, side="right")
+    rows = np.concatenate([*map(np.arange, begins, stops)])
+    inside = frame.iloc[rows]
+    return inside[inside["round"].between(*cells.rounds)]
 
 
 def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Place | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
@@ -329,6 +330,7 @@ def test_a_filter_changes_the_means_that_stand_beside_it(page: PartsPage) -> Non
 
 def test_long_rounds_are_chunked_at_their_lines(page: PartsPage) -> None:
     show(page, sample_of([*["a"] * 299, "\n", *["b"] * 900]))
+    expect(page.find(".rdx-chunk")).to_have_count(3)
     chunks = "[...document.querySelectorAll('.rdx-chunk')]"
     assert page.run(f"return {chunks}.map(one => Number(one.dataset.first));") == [
         0,

@@ -78,17 +78,21 @@ def unpack(text: str) -> Any:
 
 def _filled(value: Any, buffers: list[bytes]) -> Any:
     match value:
-        case {"$": index, "dtype": "bytes"}:
-            return buffers[index]
-        case {"$": index, "dtype": "texts"}:
-            return json.loads(buffers[index])
-        case {"$": index, "dtype": dtype}:
-            return np.frombuffer(buffers[index], dtype).tolist()
+        case {"$": index, "dtype": str(dtype)}:
+            return _array(buffers[index], dtype, value.get("names"))
         case dict():
             return {key: _filled(one, buffers) for key, one in value.items()}
         case list():
             return [_filled(one, buffers) for one in value]
     return value
+
+
+def _array(data: bytes, dtype: str, names: list[str] | None) -> Any:
+    if dtype in ("bytes", "texts"):
+        return data if dtype == "bytes" else json.loads(data)
+    if names is not None:
+        return [names[code] for code in np.frombuffer(data, np.int8)]
+    return np.frombuffer(data, dtype).tolist()
 
 
 def page_of(batch: Batch | Path, folder: Path, **options: Any) -> Page:

@@ -11,7 +11,7 @@ import torch
 
 from rounddiag import metrics, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats.perplexity import perplexities
+from rounddiag.stats.perplexity import overall, perplexities
 from tests.batches import hand_batch, padded, random_log_probs
 
 
@@ -104,3 +104,16 @@ def test_no_tokens_have_no_values() -> None:
     empty = torch.zeros(2, 3)
     batch = padded(empty, empty, empty, sample_columns={"rank": np.array([1, 2])})
     assert len(perplexities(batch, by="rank")) == 0
+
+
+@pytest.mark.parametrize(
+    ("diffs", "line"),
+    [
+        ([1.0, -1.0, 3.0, -1.5] * 100_000, "mean diff +0.375 nat, |diff| > 1 in 50 %"),
+        ([np.nan, np.inf, -np.inf, -2.0], "mean diff −2 nat, |diff| > 1 in 100 %"),
+        ([np.nan, np.inf, -np.inf], ""),
+        ([], ""),
+    ],
+)
+def test_a_batch_in_a_line(diffs: list[float], line: str) -> None:
+    assert overall(np.array(diffs, dtype=np.float32)) == line

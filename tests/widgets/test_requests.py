@@ -252,6 +252,26 @@ def test_marks_are_the_tokens_of_the_finding_in_a_sample() -> None:
     assert found["token"].tolist() == own["token"].tolist()
 
 
+def test_roles_are_the_same_before_and_after_all_tokens_have_theirs() -> None:
+    batch = load("sample_data/image_window.parquet")
+    session = Session({"window": batch}, {})
+    requests = RequestHandler(session, lambda: None)
+
+    def ask(sample: int) -> Any:
+        args = {"sample": sample, "batch": 0}
+        found: Any = requests("trajectory", args)
+        return found["tokens"]["role"]
+
+    before = [[*ask(sample)] for sample in range(batch.num_samples)]
+    session.own_columns.codes("role")
+    for sample, roles in enumerate(before):
+        after = ask(sample)
+        assert [*after] == roles
+        plain, (data,) = serialize(after)
+        assert [plain["names"][at] for at in np.frombuffer(data, np.int8)] == roles
+    assert {"thought", "action"} <= set(roles)
+
+
 def test_a_function_that_waits_is_called_and_may_fail() -> None:
     explorer = explore(hand_batch())
     seen: list[dict[str, int]] = []

@@ -140,7 +140,7 @@ def test_special_tokens_are_marked_and_end_a_round() -> None:
     batch = worded([["go", "<end>"], ["go"]], special=["<end>"])
     found = sample_payload(batch, 0)
     assert found["tokens"]["is_special"].tolist() == [0, 1, 0]
-    assert found["tokens"]["role"] == ["thought", "special", "thought"]
+    assert [*found["tokens"]["role"]] == ["thought", "special", "thought"]
     assert [one["text_end"] for one in found["rounds"]] == [True, False]
 
 

@@ -19,6 +19,7 @@ function deserialize(value, buffers) {
     const start = view.byteOffset ?? 0;
     const bytes = (view.buffer ?? view).slice(start, start + view.byteLength);
     if (value.dtype === "texts") return JSON.parse(TEXT.decode(bytes));
+    if (value.dtype === "codes") return Array.from(new Int8Array(bytes), (code) => value.names[code]);
     return new ARRAYS[value.dtype](bytes);
   }
   const entries = Object.entries(value);

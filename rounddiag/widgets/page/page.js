@@ -14,7 +14,6 @@ class ExplorerPage {
   step = null;
   /** @type {Uint8Array | null} */
   kept = null; // tokens of the sample
-  keptOf = null;
   paintedAt = 0; // the first time, in milliseconds
 
   /** `connect` gets listeners, and returns who answers requests. */
@@ -309,7 +308,7 @@ class ExplorerPage {
     const before = sample.trajectory()?.sample;
     const isShown = sample.trajectory() === trajectory;
     if (!isShown) {
-      this.marked = null;
+      [this.marked, this.kept] = [null, null];
       sample.show(trajectory, current, state.threshold);
     } else if (!isKnown || !isSamePlace(sample.current(), current)) sample.mark(current);
     if (!isKnown) this.selectLater({ current });
@@ -337,9 +336,9 @@ class ExplorerPage {
   async showKept(trajectory) {
     const reply = this.store.kept(trajectory, this.state);
     const kept = await this.kernel.latest("kept", reply).catch(ignore);
-    const isOther = (kept?.is_kept ?? null) !== this.kept || this.keptOf !== trajectory;
+    const isOther = (kept?.is_kept ?? null) !== this.kept;
     if (kept === undefined || this.sample.trajectory() !== trajectory || !isOther) return;
-    [this.kept, this.keptOf] = [kept?.is_kept ?? null, trajectory];
+    this.kept = kept?.is_kept ?? null;
     this.sample.setKept(this.kept);
   }
 

@@ -195,6 +195,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   function show(newTrajectory, place, threshold) {
     [trajectory, current] = [newTrajectory, place];
     shots = [];
+    text.show(trajectory, threshold);
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
     fill(facts, ...factChips(trajectory, onFact, onMates));
@@ -203,7 +204,6 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     showColors();
     plot.node.hidden = Boolean(trajectory.lacks) && !trajectory.tokens.surprise;
     plot.view.wait();
-    text.show(trajectory, threshold);
     strip.show(trajectory, shots);
     find.again();
     mark(place);

@@ -48,8 +48,8 @@ function hitMarks(mark) {
   return { search, next, forget: () => (hits = []) };
 }
 
-// Tokens as spans, in chunks that are laid out only when visible; of many tokens, chunks
-// are filled only when they come near.
+// Tokens as spans, in chunks that are laid out only when visible; of many tokens, rounds
+// and chunks are filled only when they come near.
 
 const NOT_FINITE = 127; // the level of a diff that is not
 const CHUNK = 200; // tokens; a chunk ends with a line where it can
@@ -63,21 +63,24 @@ function tokenChunks(tokens, first, stop, makeSpan) {
   for (let start = first; start < stop; start = chunks.at(-1).stop) {
     const end = chunkEnd(tokens.piece, start, stop);
     const node = element("div", { class: "rdx-chunk", "data-first": start });
-    const height = `${22 * Math.ceil((end - start) / 12)}px`;
-    node.style.containIntrinsicBlockSize = `auto ${height}`;
-    node.style.minHeight = height;
-    const chunk = { first: start, stop: end, node, isFilled: false };
-    chunk.fill = () => {
-      if (chunk.isFilled) return;
-      chunk.isFilled = true;
-      const spans = document.createDocumentFragment();
-      for (let index = chunk.first; index < chunk.stop; index += 1) spans.append(makeSpan(index));
-      node.append(spans);
-      node.style.minHeight = "";
-    };
-    chunks.push(chunk);
+    node.style.containIntrinsicBlockSize = `auto ${textHeight(end - start)}px`;
+    const spans = () => Array.from({ length: end - start }, (_, at) => makeSpan(start + at));
+    chunks.push({ first: start, stop: end, ...filledLater(node, textHeight(end - start), spans) });
   }
   return chunks;
+}
+
+const textHeight = (num) => 22 * Math.ceil(num / 12); // about, in pixels
+
+/** A part of the text: `make` returns its nodes, and `fill` puts them in, once. */
+function filledLater(node, height, make) {
+  node.style.minHeight = `${height}px`;
+  const fill = () => {
+    if (!node.style.minHeight) return;
+    node.style.minHeight = "";
+    node.append(...make());
+  };
+  return { node, fill, isFilled: () => !node.style.minHeight };
 }
 
 function chunkEnd(pieces, start, stop) {
@@ -151,12 +154,14 @@ function surprise(logProb) {
   return clamp(Math.round(-logProb), 0, 8) || 0;
 }
 
-/** The span of a token. */
-function spanOfToken(chunks, index) {
-  const after = chunks.findIndex(({ first }) => first > index);
-  const at = after < 0 ? chunks.length - 1 : after - 1;
+/** The span of a token; what is beside it is filled, too. */
+function spanOfToken(rounds, index) {
+  const now = rounds.findIndex(({ stop }) => index < stop);
+  for (const near of [now - 1, now, now + 1]) rounds[near]?.fill();
+  const chunks = rounds[now].chunks;
+  const at = chunks.findIndex(({ stop }) => index < stop);
   for (const near of [at - 1, at, at + 1]) chunks[near]?.fill();
-  return chunks[at]?.node.children[index - chunks[at].first];
+  return chunks[at].node.children[index - chunks[at].first];
 }
 
 /** The token that contains a node, or -1. */
@@ -172,24 +177,34 @@ function tokenOfSpan(node) {
 // As in figures/colored_text.py: |diff| of the first and the last colour level.
 const SCALE_ENDS = [0.003, 3];
 
-/** Rounds as text: their nodes, the chunks of their tokens in order, and the observations
- * between them. */
-function roundsAsText({ rounds, gaps, tokens, end }, makeSpan, onObservation) {
-  const [nodes, chunks, between] = [[], [], []];
-  const gapsBefore = (next) => {
-    const made = gaps.filter(({ before }) => before === next).map((gap) => gapNode(gap, onObservation));
-    between.push(...made);
-    return made.map(({ node }) => node);
+const ROUND_HEIGHT = 70; // about, without its tokens, in pixels
+
+/** A round as text, with the observations before it. It has chunks once it is filled;
+ * `onFilled` gets it then. */
+function roundAsText({ gaps, tokens }, round, makeSpan, onObservation, onFilled) {
+  const node = element("section", { class: "rdx-round", "data-round": round.round });
+  const part = { round, first: round.first, stop: round.first + round.num_tokens, chunks: [] };
+  const make = () => {
+    part.chunks = roundChunks(tokens, round, makeSpan);
+    const text = element("pre", { class: "rdx-tokens" }, ...part.chunks.map((chunk) => chunk.node));
+    const before = gaps.filter((gap) => gap.before === round.round).map((gap) => gapNode(gap, onObservation));
+    return [...before, roundHead(round), ...roundNotes(round), text].filter(isThere);
   };
-  for (const round of rounds) {
-    const made = roundChunks(tokens, round, makeSpan);
-    chunks.push(...made);
-    const text = element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node));
-    nodes.push(element("section", { class: "rdx-round" }, gapsBefore(round.round), roundHead(round), ...roundNotes(round), text));
-  }
-  nodes.push(...gapsBefore(null));
-  if (rounds.length && end) nodes.push(episodeEnd(end));
-  return { nodes, chunks, between };
+  const { fill, isFilled } = filledLater(node, ROUND_HEIGHT + textHeight(round.num_tokens), make);
+  return Object.assign(part, {
+    node,
+    fill: () => {
+      if (isFilled()) return;
+      fill();
+      onFilled(part);
+    },
+  });
+}
+
+/** What is behind the last round. */
+function endOfText({ rounds, gaps, end }, onObservation) {
+  const last = gaps.filter(({ before }) => before === null).map((gap) => gapNode(gap, onObservation));
+  return [...last, rounds.length > 0 && end && episodeEnd(end)];
 }
 
 /** Where the action of a round begins: at its end where the text has none. */
@@ -213,7 +228,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
   const line = visible(action?.line ?? action?.label ?? "");
   return element(
     "h4",
-    { class: "rdx-round-head", "data-round": round },
+    { class: "rdx-round-head" },
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action", title: line }, line),
     element("span", { class: "rdx-facts", title: "Generated tokens, and their mean |diff| in nats" }, ...headFacts(size, mean, broken)),
@@ -253,15 +268,8 @@ function episodeEnd({ facts, last }) {
   return element("section", { class: "rdx-end", "aria-label": "End of the episode" }, element("h4", {}, "end"), lines.length ? lines : none, last && element("p", {}, `last action: ${visible(last)}`));
 }
 
-/** An observation, filled like a chunk. */
+/** An observation: its messages, and a button for its tokens one by one. */
 function gapNode(gap, onObservation) {
-  const what = gap.start < 0 ? "prompt" : "observation";
-  const node = element("div", { class: "rdx-gap", role: "group", "aria-label": what });
-  return { node, fill: () => node.firstChild ?? fill(node, ...gapParts(gap, onObservation)) };
-}
-
-// Its messages, and a button for its tokens one by one.
-function gapParts(gap, onObservation) {
   const { start, stop, turns = [], rest = [], num_tokens: size } = gap;
   const inside = element("span", { class: "rdx-inside" });
   const button = pushButton({ class: "rdx-chip", "aria-expanded": "false", title: "Its tokens one by one" }, () => open(), (start < 0 ? "prompt: " : "") + gapLabel(gap));
@@ -278,7 +286,8 @@ function gapParts(gap, onObservation) {
   }
 
   const cut = rest.length > 0 && element("p", { class: "rdx-cut" }, `… more of ${pluralize(size, "token")} …`);
-  return [button, turns.map(turnNode), cut, rest.map(turnNode), inside];
+  const what = start < 0 ? "prompt" : "observation";
+  return element("div", { class: "rdx-gap", role: "group", "aria-label": what }, button, turns.map(turnNode), cut, rest.map(turnNode), inside);
 }
 
 const LONG_TURN = [6, 480]; // lines and characters that are shown before a click
@@ -379,17 +388,33 @@ function tokenText({ onToken, onObservation }) {
   let color = "diff";
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
-  let [shown, chunks, threshold, isFollowed, frame, shade] = [null, [], Infinity, true, 0, null];
-  let fills = new Map(); // by node
+  let [shown, rounds, threshold, isFollowed, frame, shade] = [null, [], Infinity, true, 0, null];
+  let [kept, notesOf, isFolded] = [null, [], false];
+  const fills = new WeakMap(); // by node
   const near = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
         target.classList.toggle("rdx-near", isIntersecting);
-        if (isIntersecting) fills.get(target)?.();
+        if (isIntersecting) fills.get(target)();
       }
     },
     { root: scroller, rootMargin: "800px 0px" },
   );
+  const filledChunks = () => rounds.flatMap(({ chunks }) => chunks.filter(({ isFilled }) => isFilled()));
+
+  function observe({ node, fill: fillNow }) {
+    fills.set(node, fillNow);
+    near.observe(node);
+  }
+
+  // What was said of all rounds while this one was not there yet.
+  function onFilled(part) {
+    const isShort = shown.num_tokens <= MANY_SPANS;
+    for (const chunk of part.chunks) isShort ? chunk.fill() : observe(chunk);
+    if (kept) showKept(part);
+    showNotes(part);
+    if (isFolded && part.node.querySelector(".rdx-thought")) setFold(part.node, true);
+  }
 
   function makeSpan(index) {
     const span = tokenSpan(shown.tokens, index, threshold, shade);
@@ -402,8 +427,7 @@ function tokenText({ onToken, onObservation }) {
     for (const span of scroller.querySelectorAll(`.${name}`)) span.classList.remove(name);
     marks[name] = new Set(tokens);
     if (!tokens.length) return;
-    for (const { first, stop, node: chunk, isFilled } of chunks) {
-      if (!isFilled) continue;
+    for (const { first, stop, node: chunk } of filledChunks()) {
       for (let index = first; index < stop; index += 1) {
         if (marks[name].has(index)) chunk.children[index - first].classList.add(name);
       }
@@ -412,20 +436,18 @@ function tokenText({ onToken, onObservation }) {
 
   function show(trajectory, newThreshold) {
     [shown, threshold, shade] = [trajectory, newThreshold, shadeOf(trajectory, color)];
-    chosen = { span: null, head: null };
+    [chosen, kept, notesOf, isFolded] = [{ span: null, head: null }, null, [], false];
     hits.forget();
     tip.hide();
     near.disconnect();
     scroller.scrollTop = 0; // of the old text, which is laid out
     for (const name of Object.keys(marks)) marks[name] = new Set();
-    const made = roundsAsText(trajectory, makeSpan, onObservation);
-    chunks = made.chunks;
-    fills = new Map([...chunks, ...made.between].map((part) => [part.node, part.fill]));
-    if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
-    for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
+    rounds = trajectory.rounds.map((round) => roundAsText(trajectory, round, makeSpan, onObservation, onFilled));
+    if (trajectory.num_tokens <= MANY_SPANS) for (const part of rounds) part.fill();
+    rounds.forEach(observe);
     fill(key, ...textKey(trajectory, threshold, shade ? color : "diff"));
     fill(notes, ...notesOnText(trajectory));
-    fill(scroller, made.nodes);
+    fill(scroller, rounds.map((part) => part.node), endOfText(trajectory, onObservation));
   }
 
   function setThreshold(newThreshold) {
@@ -433,8 +455,8 @@ function tokenText({ onToken, onObservation }) {
     threshold = newThreshold;
     if (!shown || shade) return;
     fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
-    for (const { first, stop, node: chunk, isFilled } of chunks) {
-      for (let index = first; isFilled && index < stop; index += 1) {
+    for (const { first, stop, node: chunk } of filledChunks()) {
+      for (let index = first; index < stop; index += 1) {
         const size = Math.abs(shown.tokens.diff[index]);
         if (size > low && size <= high) chunk.children[index - first].classList.toggle("rdx-u", size > threshold);
       }
@@ -448,21 +470,20 @@ function tokenText({ onToken, onObservation }) {
     if (!shown) return;
     shade = shadeOf(shown, color);
     fill(key, ...textKey(shown, threshold, shade ? color : "diff"));
-    for (const chunk of chunks.filter(({ isFilled }) => isFilled)) {
-      const now = [...chunk.node.children].indexOf(chosen.span);
-      fill(chunk.node);
-      chunk.isFilled = false;
-      chunk.fill();
-      if (now >= 0) (chosen.span = chunk.node.children[now]).classList.add("rdx-now");
+    for (const { first, stop, node: chunk } of filledChunks()) {
+      const now = [...chunk.children].indexOf(chosen.span);
+      fill(chunk, Array.from({ length: stop - first }, (_, at) => makeSpan(first + at)));
+      if (now >= 0) (chosen.span = chunk.children[now]).classList.add("rdx-now");
     }
   }
 
   function mark(round, token = null) {
-    const place = shown && roundOf(shown, round);
+    const part = rounds.find((one) => one.round.round === round);
     const before = chosen;
+    part?.fill();
     chosen = {
-      head: place ? scroller.querySelector(`[data-round="${round}"]`) : null,
-      span: (place && token !== null && spanOfToken(chunks, place.first + token)) || null,
+      head: part?.node.querySelector(".rdx-round-head") ?? null,
+      span: (part && token !== null && spanOfToken(rounds, part.first + token)) || null,
     };
     isFollowed = true;
     const folded = chosen.span?.closest("[data-folded] .rdx-thought");
@@ -514,26 +535,35 @@ function tokenText({ onToken, onObservation }) {
   function setNotes(notes) {
     setClass("rdx-noted", notes.filter((note) => noteScope(note) === "token").map((note) => indexOf(shown, note)));
     for (const mark of scroller.querySelectorAll(".rdx-round-head > .rdx-note-mark")) mark.remove();
-    for (const { round, text } of notes.filter((note) => noteScope(note) === "round")) {
+    notesOf = notes.filter((note) => noteScope(note) === "round");
+    rounds.forEach(showNotes);
+  }
+
+  function showNotes({ node: section, round: { round } }) {
+    for (const { text } of notesOf.filter((note) => note.round === round)) {
       const mark = element("span", { class: "rdx-note-mark", title: visible(text) }, `✎ ${visible(text)}`);
-      scroller.querySelector(`.rdx-round-head[data-round="${round}"] > .rdx-facts`)?.before(mark);
+      section.querySelector(".rdx-round-head > .rdx-facts")?.before(mark);
     }
   }
 
   // Dim what the filter drops; null keeps all.
-  function setKept(kept) {
+  function setKept(newKept) {
+    kept = newKept;
     setClass("rdx-dropped", kept ? Array.from(kept.keys()).filter((at) => !kept[at]) : []);
-    for (const round of shown.rounds) {
-      const facts = scroller.querySelector(`.rdx-round-head[data-round="${round.round}"] > .rdx-facts`);
-      const { size, mean, broken } = keptMean(shown, round, kept);
-      fill(facts, ...headFacts(size, mean, broken, round.num_tokens));
-    }
+    rounds.forEach(showKept);
+  }
+
+  function showKept({ node: section, round }) {
+    const facts = section.querySelector(".rdx-round-head > .rdx-facts");
+    if (!facts) return;
+    const { size, mean, broken } = keptMean(shown, round, kept);
+    fill(facts, ...headFacts(size, mean, broken, round.num_tokens));
   }
 
   // The thoughts of all rounds.
   function foldAll() {
     const sections = [...scroller.querySelectorAll(".rdx-round:has(.rdx-thought)")];
-    const isFolded = sections.some((one) => !one.hasAttribute("data-folded"));
+    isFolded = sections.some((one) => !one.hasAttribute("data-folded"));
     for (const one of sections) setFold(one, isFolded);
   }
 

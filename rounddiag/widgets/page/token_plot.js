@@ -72,7 +72,7 @@ function tokenPlot({ library, onToken, onPlot }) {
       scope.set(SCOPES, plotsRound(trajectory, state) ? "round" : "sample");
       logProbs.node.hidden = Boolean(trajectory.lacks);
       logProbs.set([["log_probs", "log-probs", "both log-probs under their difference"]], { log_probs: state.log_probs });
-      await view.draw(tokenFigure(axes, trajectory, only, kept, getComputedStyle(view.node).getPropertyValue("--grid")));
+      await view.draw(tokenFigure(axes, trajectory, only, kept, kept && getComputedStyle(view.node).getPropertyValue("--grid")));
     },
     setMarks: (newMarks) => {
       marks = newMarks;
