@@ -13,15 +13,14 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.fitting import fit_family
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,
     order_families,
 )
 from rounddiag.proof.judge import (
-    LEVEL,
+    LEAST_ODDS,
     Opinion,
     base_opinion,
     correlate_changes,
@@ -153,7 +152,7 @@ class _Trial:
         of all others.
         """
         first = self._rank((), self.table)
-        least = np.log(LEVEL * base.num_hypotheses)
+        least = np.log(LEAST_ODDS * base.num_hypotheses)
         good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
         chain, last = good[:1], first
         if good and not good[0][1].reproduces:
