@@ -23,13 +23,14 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.proof.gate import MOST_OF_USUAL
-from rounddiag.proof.noise import (
+from rounddiag.proof.scores import (
     LEAST_SPREAD,
+    MATTERS,
+    ScoreTable,
     fit_scale,
     log_density,
     scale_residuals,
 )
-from rounddiag.proof.scores import MATTERS, ScoreTable
 
 TEMPER = 1 / 8  # tokens of a sample are dependent
 CAP = 4.0  # nats that one token can add before tempering
