@@ -30,10 +30,10 @@ _ONE_STEP = 32
 _LISTED = 3  # samples that a sentence lists
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
-BLOCK, SAMPLES, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
+BLOCK, SAMPLE_SET, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
 OWN_START = "own_start"
-LISTS = frozenset({BLOCK, SAMPLES})  # named by a column where one has them
-SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLES, GROUPS, OWN_START})
+LISTS = frozenset({BLOCK, SAMPLE_SET})  # named by a column where one has them
+SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLE_SET, GROUPS, OWN_START})
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +215,7 @@ class _Sets:
         listed = ", ".join(map(str, rows[:_LISTED]))
         more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
         text = f"in sample{'s' * (len(rows) > 1)} {listed}{more}"
-        yield self._candidate(SAMPLES, rows, text, len(rows), penalty)
+        yield self._candidate(SAMPLE_SET, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:
         """Yield the best set of whole groups."""
