@@ -15,8 +15,9 @@ The null of a condition changes nothing but which tokens have it:
 Each draw gives the maximum of the scan statistic over all conditions of its kind, so
 that the search has no other price. A slice is significant if none of 199 draws reaches
 it; the draws end with the first that does. Of few arrangements, and for a set that the
-data chose, 9 of 1,999 draws may reach it. Where that is not enough, the samples that
-have the condition are compared as a set that the data chose.
+data chose, 9 of 9,999 draws may reach it: the five nulls of a batch share the level.
+Where that is not enough, the samples that have the condition are compared as a set that
+the data chose.
 """
 
 from __future__ import annotations
