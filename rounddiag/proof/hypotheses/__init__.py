@@ -1,7 +1,7 @@
 """What an engine may have done: hypotheses, each with its cause.
 
 ==============  ==================================================================
-`hypothesis`    `Hypothesis`; `Family`, of one number; `register` for one of your own
+`hypothesis`    `Hypothesis`; `Family`, of one number; `register_hypothesis`
 `processor`     a step of a sampler, from logits to other logits
 `pictures`      images not seen, blank, exchanged, of other sizes; the last k only
 `positions`     positions of the rotary embedding
@@ -21,17 +21,17 @@ from rounddiag.proof.hypotheses import positions as positions
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
-    register,
+    register_hypothesis,
     registered_names,
     select_hypotheses,
-    unregister,
+    unregister_hypothesis,
 )
 
 __all__ = [
     "Hypothesis",
     "all_registered",
-    "register",
+    "register_hypothesis",
     "registered_names",
     "select_hypotheses",
-    "unregister",
+    "unregister_hypothesis",
 ]
