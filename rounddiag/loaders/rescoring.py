@@ -24,7 +24,7 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import Entries, read_entries
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import Table, as_table, in_memory
 from rounddiag.loaders.trajectory_files import attach_trajectories
 from rounddiag.vision import Screenshot
@@ -190,11 +190,10 @@ def _read_table(path: Path) -> Table:
             advice="Pass the path of the scores.",
         )
     source = Source.of_file(path)
-    root = open_container(source)
-    if isinstance(root, JsonLines):
-        return as_table(root, source)
-    if isinstance(root, Table):
-        return root
+    with load_errors(source):
+        root = open_container(source)
+        if isinstance(root, JsonLines | Table):
+            return as_table(root)
     raise source.error(
         expected="JSON lines or a Parquet file of scores",
         found=describe_content(root),
