@@ -35,13 +35,18 @@ def with_minus(text: str) -> str:
 def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:
     """Join the first few names, and say how many more there are.
 
+    A single one more is named instead, where it is known.
+
     Examples
     --------
-    >>> join_names(["sample 1", "sample 2", "sample 5", "sample 6"], 4)
-    'sample 1, sample 2, sample 5 and 1 more'
+    >>> join_names(["r1", "r2", "r5", "r6", "r7"], 5)
+    'r1, r2, r5 and 2 more'
+    >>> join_names(["r1", "r2", "r5", "r6"], 4)
+    'r1, r2, r5, r6'
     """
-    more = total - min(len(first), most)
-    return ", ".join(map(str, first[:most])) + (f" and {more:,} more" if more else "")
+    shown = first[: most + (total == most + 1)]
+    more = total - len(shown)
+    return ", ".join(map(str, shown)) + (f" and {more:,} more" if more else "")
 
 
 def encodable(text: str) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NICE = 5
 
 
-def main() -> None:
+def answer_request() -> None:
     """Answer the request on standard input with one JSON object."""
     os.nice(_NICE)
     request = json.load(sys.stdin)

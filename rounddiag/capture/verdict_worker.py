@@ -23,7 +23,7 @@ from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import printable
 
-_CODE = "from rounddiag.capture.verdict_child import main; main()"
+_CODE = "from rounddiag.capture.verdict_child import answer_request; answer_request()"
 _TIMEOUT = 900.0  # seconds
 _MAX_OUTPUT = 500  # characters of a child that failed
 # One thread, and no GPU: both are the trainer's.
@@ -199,7 +199,7 @@ class _Step:
 def _run_child(
     request: dict[str, Any], started: Callable[[subprocess.Popen[str]], None]
 ) -> dict[str, Any]:
-    """Return the answer of `verdict_child.main`; a BatchError where there is none."""
+    """Return the answer of `answer_request`; a BatchError where there is none."""
     search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
     with subprocess.Popen(  # noqa: S603 our own code
         [sys.executable, "-c", _CODE],

@@ -5,6 +5,9 @@
 `contracts`   contracts, their results, and places in messages
 `tokens`      token ids of both engines; prompts
 `log_probs`   log-probabilities that no engine computes
+`fills`       fixed values in place of log-probs
+`mask`        tokens under the mask that the model did not write
+`written`     the generated tokens as arrays
 `rounds`      headers, ends and holes of rounds
 `rows`        copies, padding, empty rows, mixed weight versions
 `provable`    what a proof can use: the checkpoint, prompts of rounds

@@ -272,7 +272,8 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     if len(indices) == 0:
         return None
     samples = find_samples(batch, indices).unique().tolist()
-    first = [str(locate_token(batch, index)) for index in indices[:_MAX_NAMED].tolist()]
+    listed = indices[: _MAX_NAMED + 1].tolist()
+    first = [str(locate_token(batch, index)) for index in listed]
     places = join_names(first, len(indices), most=_MAX_NAMED)
     detail = (
         f"{pluralize(len(indices), 'token')} {what}, in"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
     Contract,
@@ -18,7 +16,6 @@ from rounddiag.checks.contracts import (
     UntestableError,
     blocks_where,
     fault_at,
-    find_samples,
     generated_where,
     merge_faults,
     require_tokens,
@@ -27,8 +24,6 @@ from rounddiag.core.scores import pair_of
 from rounddiag.schema import Pair
 from rounddiag.wording import pluralize
 
-# Below this, in nats, an engine is uncertain of the token.
-_UNSURE = -1.0
 # float32 rounding can put a log-softmax at most this far above 0.
 _ROUNDING = 1e-4
 # Scores that are importance weights, not log-probs.
@@ -137,24 +132,6 @@ def _likely_kind(batch: Batch, values: Tensor) -> str:
     return "probabilities" if finite.max() <= 1 else "minus log-probs"
 
 
-def _zero_alone(batch: Batch) -> Fault | None:
-    batch.require("old", "rollout")
-    what = f"log-prob is exactly 0, the other engine's under {_UNSURE:g}"
-    (b, rollout), (a, old) = _pair_log_probs(batch).items()
-    return merge_faults(
-        fault_at(
-            batch,
-            generated_where(batch, _is_zero_alone, *pair),
-            f"whose {name} {what}",
-        )
-        for name, *pair in ((b, rollout, old), (a, old, rollout))
-    )
-
-
-def _is_zero_alone(own: Tensor, other: Tensor) -> Tensor:
-    return (own == 0) & (other < _UNSURE)
-
-
 def _not_finite(batch: Batch) -> Fault | None:
     """Find values that are not finite; a round that is NaN throughout is unknown."""
     faults: list[Fault | None] = []
@@ -205,91 +182,3 @@ FINITE = _IMPOSSIBLE(
     _not_finite,
     advice="Find where NaN or infinity enters; a masked fill of -inf is common.",
 )
-ZERO_IN_BOTH = Contract(
-    "no log-prob is 0 where the other engine is far from it", _FIELDS, _zero_alone
-)
-
-
-# A value is a fill if at least this share and this number of a sample's tokens have it.
-_SHARE, _TOKENS = 1 / 4, 8
-# Log-probs this near 0, in nats, repeat because the model is certain of the tokens.
-# They are a fill only if the sample has no others.
-_SURE = 1e-3
-
-
-def _find_fills(batch: Batch) -> Fault | None:
-    require_tokens(batch)
-    return merge_faults(
-        fault
-        for name, score in _pair_log_probs(batch).items()
-        for fault in _fills(batch, name, score)
-    )
-
-
-def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
-    fills = {}
-    for sample in _suspects(batch, log_probs):
-        fill = _fill(_generated_log_probs(batch, log_probs, sample))
-        if fill is not None:
-            fills[sample] = fill
-    if fills:
-        sample, (value, share) = next(iter(fills.items()))
-        yield Fault(
-            f"{pluralize(len(fills), 'sample')} with one {name} log-prob at many"
-            f" tokens: sample {sample} has {value:.6g} at {share:.0%} of them",
-            tuple(fills),
-        )
-
-
-def _suspects(batch: Batch, log_probs: Tensor) -> list[int]:
-    """Return the samples that can have a fill; sorting all tokens would be slow."""
-    rounds = batch.rounds
-    num_tokens = rounds.sample.new_zeros(batch.num_samples)
-    num_tokens.index_add_(0, rounds.sample, rounds.num_tokens)
-    repeats = find_samples(batch, _repeats(batch, log_probs))
-    num_repeats = repeats.bincount(minlength=batch.num_samples)
-    # By chance, a fill with share p is next to itself with share p squared.
-    repeated = (num_repeats > 0) & (num_repeats >= _SHARE**2 * num_tokens)
-    suspected = repeated | _may_be_zero(batch, log_probs)
-    return (suspected & (num_tokens >= _TOKENS)).nonzero()[:, 0].tolist()
-
-
-def _may_be_zero(batch: Batch, log_probs: Tensor) -> Tensor:
-    """Return which samples have 0 at the ends and in the middle of every round."""
-    rounds = batch.rounds
-    middle = rounds.start + rounds.num_tokens // 2
-    last = rounds.start + rounds.num_tokens - 1
-    probes = torch.cat([rounds.start, middle, last])
-    others = rounds.sample.repeat(3)[log_probs[probes] != 0]
-    return others.bincount(minlength=batch.num_samples) == 0
-
-
-def _repeats(batch: Batch, log_probs: Tensor) -> Tensor:
-    """Return the generated tokens with the previous token's log-prob, unless near 0."""
-    neighbours = (log_probs[1:], log_probs[:-1])
-    indices = list(blocks_where(batch.response_mask[1:], _is_repeated, *neighbours))
-    return torch.cat(indices) + 1 if indices else batch.offsets.new_empty(0)
-
-
-def _is_repeated(own: Tensor, before: Tensor) -> Tensor:
-    return (own == before) & (own.abs() > _SURE)
-
-
-def _generated_log_probs(batch: Batch, log_probs: Tensor, sample: int) -> Array:
-    begin, stop = batch.offsets[sample : sample + 2].tolist()
-    written = batch.response_mask[begin:stop] != 0
-    tokens: Array = log_probs[begin:stop][written].float().cpu().numpy()
-    return tokens
-
-
-def _fill(values: Array) -> tuple[float, float] | None:
-    """Return the value that fills a sample, and its share of the tokens."""
-    if (values == values[0]).all():
-        return float(values[0]), 1.0
-    distinct, num = np.unique(values[abs(values) > _SURE], return_counts=True)
-    if num.max(initial=0) < max(_TOKENS, _SHARE * len(values)):
-        return None
-    return float(distinct[num.argmax()]), float(num.max() / len(values))
-
-
-FILLS = Contract("no value fills the log-probs of a sample", _FIELDS, _find_fills)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from rounddiag.batch import Batch
 from rounddiag.checks import (
     coordinates,
+    fills,
     images,
     log_probs,
+    mask,
     provable,
     rounds,
     rows,
@@ -26,8 +28,8 @@ _FAST = (
     log_probs.MEASURABLE,
     log_probs.FINITE,
     log_probs.AT_MOST_ZERO,
-    log_probs.ZERO_IN_BOTH,
-    log_probs.FILLS,
+    fills.FILLS,
+    mask.COVERS_WRITTEN,
     tokens.LENGTHS,
     rows.WRITTEN,
     rows.NOT_EMPTY,

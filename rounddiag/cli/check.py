@@ -48,10 +48,14 @@ def run_check(
     With a model, a batch that lacks an engine's log-probs is scored first, and what
     fails is proved.
     """
+    engine: Any = model  # or what has scored with it
     if model is not None and batch.lacks("old", "rollout"):
-        from rounddiag.proof import rescore
+        from rounddiag.proof.engines.opening import open_engine
+        from rounddiag.proof.rescoring import rescore_with
+        from rounddiag.proof.scorer import Scorer
 
-        batch = rescore(batch, model)
+        engine = Scorer(batch, open_engine(model))
+        batch = rescore_with(engine)
     diagnosis = diagnose(batch)
     checks = diagnosis.checks
     failed = is_at_least(diagnosis.verdict, fail_on) or bool(diagnosis.updates)
@@ -59,7 +63,7 @@ def run_check(
     if failed and model is not None:
         from rounddiag.proof import prove
 
-        proof = prove(batch, model)
+        proof = prove(batch, engine)
     if as_json:
         facts = {
             "file": file,

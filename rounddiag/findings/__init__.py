@@ -9,9 +9,9 @@ where tokens differ, and judges the level by the range of the batch's kind:
 >>> diagnosis.verdict, [finding.cause for finding in diagnosis]
 ('healthy', [])
 
-- `diagnosis`: `diagnose` and `Diagnosis`; `kept`: each batch keeps its own;
-  `verdict`: one word for the batch; `sentence`: the diagnosis in words; `reference`:
-  healthy ranges by kind.
+- `batch_diagnosis`: `diagnose`; `diagnosis`: `Diagnosis`; `kept`: each batch keeps its
+  own; `verdict`: one word for the batch; `sentence`: the diagnosis in words;
+  `reference`: healthy ranges by kind.
 - `explanation`: facts first, then reversals, then places, then the level.
 - `registry`: `register` and the table of detectors; `detectors`: one module for each
   fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
@@ -29,8 +29,9 @@ where tokens differ, and judges the level by the range of the batch's kind:
 """
 
 from rounddiag.findings import detectors as detectors
+from rounddiag.findings.batch_diagnosis import diagnose, known_diagnosis
 from rounddiag.findings.causes import CAUSES, Candidate, Cause
-from rounddiag.findings.diagnosis import Diagnosis, diagnose, known_diagnosis
+from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset

@@ -148,8 +148,6 @@ CAUSES: dict[str, Cause] = {
         " the saved ones.",
         hypotheses=("retokenised",),
         incidents=7,
-        at_start=False,
-        is_partial=True,
         scopes=_scopes("own some round step last content"),
     ),
     "image_expansion": Cause(

@@ -75,7 +75,7 @@ class Noise:
     def source(self) -> str:
         """What the noise was measured on, as the end of a sentence."""
         if self.is_measured:
-            return "the noise of the tokens that it leaves as they are"
+            return "the noise of the tokens that it does not change"
         return f"what is usual for a {self.view.usual.meaning}"
 
     def of(self, log_probs: Array) -> float:

@@ -15,8 +15,9 @@ The null of a condition changes nothing but which tokens have it:
 Each draw gives the maximum of the scan statistic over all conditions of its kind, so
 that the search has no other price. A slice is significant if none of 199 draws reaches
 it; the draws end with the first that does. Of few arrangements, and for a set that the
-data chose, 9 of 1,999 draws may reach it. Where that is not enough, the samples that
-have the condition are compared as a set that the data chose.
+data chose, 9 of 9,999 draws may reach it: the five nulls of a batch share the level.
+Where that is not enough, the samples that have the condition are compared as a set that
+the data chose.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 NUM_DRAWS = 199
 LEVEL = 1 / (NUM_DRAWS + 1)
 _CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first
-_MORE = 1800  # further draws where some of few arrangements are those of the batch
+_MORE = (1800, 8000)  # further draws where few arrangements, or a normal model, count
+_FINE = LEVEL / 5
 _ROUNDING = 1e-6
 # Tokens that are rotated: a random part of more hits says the same at less cost.
 _MAX_ROTATED = 2000
@@ -82,10 +84,10 @@ class _Null:
     def is_below(self, value: float, *, is_fine: bool = False) -> bool:
         """Return whether a value is in the upper 1 / 200; stop when it is not.
 
-        Of 199 draws none must reach it; if `is_fine`, 9 of 1,999 may.
+        Of 199 draws none must reach it; if `is_fine`, 9 of 9,999 may.
         """
-        chunks = (*_CHUNKS, _MORE) if is_fine else _CHUNKS
-        most = LEVEL * (sum(chunks) + 1) - 1
+        chunks = (*_CHUNKS, *_MORE) if is_fine else _CHUNKS
+        most = (_FINE if is_fine else LEVEL) * (sum(chunks) + 1) - 1
         reached = 0
         for index, size in enumerate(chunks):
             if index == len(self.drawn):

@@ -20,6 +20,7 @@ from rounddiag.columns.predicates import Relation
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 from rounddiag.findings.view import View
+from rounddiag.wording import join_names
 
 LONGEST_PERIOD, MIN_PERIODS = 16, 4
 _MAX_BLOCK_ROWS = 1024
@@ -27,7 +28,6 @@ _MIN_ROWS = 4
 _MIN_UNION, _MAX_UNION = 3, 16  # values of a column of which several can be a place
 # Samples turn at one decoding step if half of them do within this part of the longest.
 _ONE_STEP = 32
-_LISTED = 3  # samples that a sentence lists
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
 BLOCK, SAMPLES, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
@@ -212,9 +212,7 @@ class _Sets:
         h, e = self.hits[self.there], self.expected[self.there]
         chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.there[chosen])
-        listed = ", ".join(map(str, rows[:_LISTED]))
-        more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
-        text = f"in sample{'s' * (len(rows) > 1)} {listed}{more}"
+        text = f"in sample{'s' * (len(rows) > 1)} {join_names(rows, len(rows))}"
         yield self._candidate(SAMPLES, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:

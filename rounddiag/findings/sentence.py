@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import FACTOR_2, Place
 from rounddiag.findings.view import View
 from rounddiag.wording import join_names, pluralize
-
-if TYPE_CHECKING:
-    from rounddiag.findings.diagnosis import Diagnosis
 
 # Fewer large diffs are no headline: the ratio is.
 _MIN_LARGE = 5
@@ -102,7 +100,7 @@ def _samples(num: int, total: int, *, is_found: bool = True) -> str:
 
 
 def write_headline(diagnosis: Diagnosis) -> str:
-    """Return what differs and where, as one sentence."""
+    """Return what differs and where, as one sentence or two."""
     level = diagnosis.level
     bugs = [one for one in diagnosis if one.is_bug]
     if diagnosis.verdict == "not_measurable":
@@ -116,7 +114,8 @@ def write_headline(diagnosis: Diagnosis) -> str:
         )
     else:
         first = _sentence(bugs[0]) if bugs else _describe_level(diagnosis)
-    return " ".join([first, *map(_sentence, diagnosis.updates)])
+    text = [first, *map(_sentence, diagnosis.updates), diagnosis.equal_start]
+    return diagnosis.caveat + " ".join(filter(None, text))
 
 
 def _sentence(finding: Finding) -> str:
@@ -148,7 +147,8 @@ def write_advice(diagnosis: Diagnosis) -> str:
         f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
         for one in diagnosis.updates
     ]
-    return " ".join(filter(None, [*updates, diagnosis.mass, _advise(diagnosis)]))
+    text = [*updates, diagnosis.mass, _advise(diagnosis), diagnosis.consequence]
+    return " ".join(filter(None, text))
 
 
 # Names and values in `meta["sampling"]` without which a sampler is the whole model at

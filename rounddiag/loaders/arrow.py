@@ -204,8 +204,7 @@ def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
         msg = f"{prefix}{str(error).removeprefix(prefix)}"
         raise LoadError(msg) from error
     except BROKEN as error:
-        raise LoadError.build(
-            file=source.path,
+        raise source.error(
             key=key,
             expected="a table of numbers, texts and lists of numbers",
             found=f"{error!s:.80}" or type(error).__name__,

@@ -60,9 +60,8 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"
-        raise _name_error(
-            source,
-            "columns",
+        raise source.error(
+            key="columns",
             expected="a table with names of your own",
             found=own if is_own else describe_content(root),
             advice="Leave `columns` out. To compare other scores of a batch, name them"
@@ -74,9 +73,8 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     _check_fields(columns, source)
     for ours, theirs in columns.items():
         if theirs not in existing:
-            raise _name_error(
-                source,
-                ours,
+            raise source.error(
+                key=ours,
                 expected="the name of a column",
                 found=f"{theirs!r}, where the columns are {format_names(existing)}",
                 advice="Name a column that the file has.",
@@ -104,9 +102,8 @@ def response_column(names: Collection[str]) -> dict[str, str]:
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:
     for ours in columns:
         if ours not in _KNOWN and not _SCORE.fullmatch(ours):
-            raise _name_error(
-                source,
-                "columns",
+            raise source.error(
+                key="columns",
                 expected=f"names of fields: {', '.join(FIELDS)}, a score's as"
                 " `ref_log_probs`, or verl's for one of them",
                 found=repr(ours),
@@ -114,30 +111,20 @@ def _check_fields(columns: Mapping[str, str], source: Source) -> None:
             )
     field, count = Counter(map(our_name, columns)).most_common(1)[0]
     if count > 1:
-        raise _name_error(
-            source,
-            "columns",
+        raise source.error(
+            key="columns",
             expected="one name of each field",
             found=f"`{field}` under {count} names",
             advice="Use our name or verl's.",
         )
     theirs, count = Counter(columns.values()).most_common(1)[0]
     if count > 1:
-        raise _name_error(
-            source,
-            "columns",
+        raise source.error(
+            key="columns",
             expected="a column of its own for each field",
             found=f"{theirs!r} {count} times",
             advice="A copy of one column would compare it with itself.",
         )
-
-
-def _name_error(
-    source: Source, key: str, *, expected: str, found: str, advice: str
-) -> LoadError:
-    return LoadError.build(
-        file=source.path, key=key, expected=expected, found=found, advice=advice
-    )
 
 
 _SUMMED = ("token_level_scores", "rm_scores")  # verl's rewards, one per token
@@ -194,8 +181,7 @@ def _describe_unused(batch: Batch, ours: str) -> str:
 
 def _value_error(source: Source, ours: str, theirs: str, *, found: str) -> LoadError:
     name = our_name(ours)
-    return LoadError.build(
-        file=source.path,
+    return source.error(
         key=ours,
         expected=_EXPECTED.get(name, "a list of numbers per sample, one per token"),
         found=f"`{theirs}`, which holds {found}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from tokenize import TokenError
 from typing import Any
 
@@ -54,7 +53,8 @@ def _zip(source: Source) -> object:
     if any(name.endswith("/data.pkl") for name in names):
         return _fields_or_columns(read_torch(source.whole()), source)
     if names and all(name.endswith(".npy") for name in names):
-        return _npz(zip_entries(source.whole()))
+        entries = zip_entries(source.whole())
+        return {name.removesuffix(".npy"): _npy(one) for name, one in entries.items()}
     kind = f"a zip of another program, with {format_names(names)}"
     return UnknownContent(kind, tuple(names))
 
@@ -76,11 +76,6 @@ def _fields_or_columns(root: object, source: Source) -> object:
 
 # What numpy raises for a header that is no Python literal.
 _BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
-
-
-def _npz(entries: Mapping[str, Span]) -> dict[str, object]:
-    """Return the arrays of an uncompressed `.npz`: a zip of arrays."""
-    return {name.removesuffix(".npy"): _npy(span) for name, span in entries.items()}
 
 
 def _npy(span: Span) -> StoredArray | StoredJagged | list[object] | None:

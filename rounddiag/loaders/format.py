@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rounddiag.batch import Batch
-from rounddiag.loaders.assembly.turns import Trajectory, batch_of
+from rounddiag.loaders.assembly.turns import Transcript, batch_of
 from rounddiag.loaders.source import Source
 
 
@@ -27,7 +27,7 @@ class Format:
     verified: which writer wrote the file that this was tested on; empty if the test
         file was made from the writer's source code.
     in_parts: whether one step may be split over several files.
-    trajectories: reads the content as `Trajectory` objects, also for `attach`.
+    trajectories: reads the content as `Transcript` objects, also for `attach`.
     reason: what a file of it lacks, if it cannot be opened.
     """
 
@@ -38,7 +38,7 @@ class Format:
     read: Callable[[Any, Source], Batch] | None = None
     verified: str = ""
     in_parts: bool = False
-    trajectories: Callable[[Any, Source], Iterable[Trajectory]] | None = None
+    trajectories: Callable[[Any, Source], Iterable[Transcript]] | None = None
     reason: str = ""
 
     def batch(self, root: Any, source: Source) -> Batch:  # noqa: ANN401 of any file

@@ -84,7 +84,7 @@ def refuse_unknown(source: Source) -> None:
 def unknown_error(source: Source, found: str, advice: str, more: str = "") -> LoadError:
     """Return the error for content that is no batch."""
     see = f"{advice}`rounddiag.formats()` lists what can be opened.{more}"
-    return source.error("a saved batch", found, see)
+    return source.error(expected="a saved batch", found=found, advice=see)
 
 
 def _signed(start: bytes, signatures: Iterable[tuple[bytes, str]]) -> str | None:

@@ -75,10 +75,12 @@ class Source:
             advice="Load it again. Copy a file first if a trainer overwrites it.",
         )
 
-    def error(self, expected: str, found: str, advice: str) -> LoadError:
+    def error(
+        self, *, expected: str, found: str, advice: str, key: str | None = None
+    ) -> LoadError:
         """Build a LoadError that names this file."""
         return LoadError.build(
-            file=self.path, expected=expected, found=found, advice=advice
+            file=self.path, key=key, expected=expected, found=found, advice=advice
         )
 
     def damage_error(self, *, found: str) -> LoadError:

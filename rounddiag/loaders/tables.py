@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_Fields = Mapping[str, Sequence[Tensor]]
+
+
 class LazyFields(Mapping[str, Any]):
     """A mapping whose values are read each time they are looked up.
 
@@ -157,6 +160,12 @@ class Table:
     def names(self) -> list[str]:
         """The names of all columns."""
         return [*self.fields, *self.columns, *self.info]
+
+    def convert(self, to_fields: Callable[[Mapping[str, Any]], _Fields]) -> Table:
+        """Return the table with fields made of its own; those not used are left out."""
+        used = LazyFields.watch(self.fields)
+        fields = to_fields(used)
+        return replace(self, fields=fields, left_out=[*self.left_out, *used.left_out])
 
     def rename(self, names: Mapping[str, str]) -> Table:
         """Return the same columns, some of them under other names."""
@@ -407,8 +416,7 @@ def with_picture_column(
     except ValueError as error:  # structs of Arrow whose names are no text
         raise source.damage_error(found=f"{error!s:.80}") from error
     if len(values) != len(batch):
-        raise LoadError.build(
-            file=source.path,
+        raise source.error(
             key=name,
             expected=f"{len(batch)} rows, one per sample",
             found=f"{len(values)}",

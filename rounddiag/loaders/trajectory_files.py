@@ -13,7 +13,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.assembly.images import with_pictures
-from rounddiag.loaders.assembly.turns import Trajectory
+from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import content_names, describe_content, find_format
 from rounddiag.loaders.source import Source, format_names, inside, load_errors
@@ -25,7 +25,7 @@ _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")
 _ACTION = "action"
 
 
-def _shots(one: Trajectory, num_rounds: int) -> list[Screenshot]:
+def _shots(one: Transcript, num_rounds: int) -> list[Screenshot]:
     """Return the pictures with their rounds, if a turn of the model is a round."""
     fits, index = len(one.rounds) == num_rounds, 0
     shots = []
@@ -36,7 +36,7 @@ def _shots(one: Trajectory, num_rounds: int) -> list[Screenshot]:
     return shots
 
 
-def _is_part_of(one: Trajectory, other: Trajectory) -> bool:
+def _is_part_of(one: Transcript, other: Transcript) -> bool:
     """Return whether it is a sub-agent's, by the other's references."""
     own = {name for name, rank in one.names.items() if rank == 0}
     return one is not other and not other.parts.isdisjoint({*own, str(one.file)})
@@ -97,18 +97,18 @@ def attach_trajectories(batch: Batch, path: str | os.PathLike[str]) -> Batch:
 
 
 def _match(
-    trajectories: Sequence[Trajectory], names: Sequence[Sequence[str]]
-) -> list[Trajectory | None]:
+    trajectories: Sequence[Transcript], names: Sequence[Sequence[str]]
+) -> list[Transcript | None]:
     """Return the trajectory of each sample; several of one name are an error.
 
     Not those of sub-agents, which can have the session id of their agent. Names of a
     lower rank count first.
     """
-    found: dict[str, list[Trajectory]] = {}
+    found: dict[str, list[Transcript]] = {}
     for one in trajectories:
         for name in one.names:
             found.setdefault(name, []).append(one)
-    rows: list[Trajectory | None] = []
+    rows: list[Transcript | None] = []
     for row in names:
         known = [(one.names[n], id(one), one) for n in row for one in found.get(n, [])]
         lowest = min(known, default=(0,))[0]
@@ -149,7 +149,7 @@ def _with_actions(
     return {**columns, _ACTION: np.array(values, dtype=object)}
 
 
-def _read_trajectories(path: Path) -> tuple[list[Trajectory], list[str]]:
+def _read_trajectories(path: Path) -> tuple[list[Transcript], list[str]]:
     """Read a file, or the files of a folder at any depth; of branches, the first.
 
     Also describes the first files that are something else.
@@ -157,7 +157,7 @@ def _read_trajectories(path: Path) -> tuple[list[Trajectory], list[str]]:
     path = path.resolve()
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     folder = path if path.is_dir() else path.parent
-    found: list[Trajectory] = []
+    found: list[Transcript] = []
     others: list[str] = []
     for file in files:
         if file.is_dir() and not file.is_symlink():

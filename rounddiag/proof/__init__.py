@@ -5,8 +5,9 @@ hypotheses; a hypothesis is proved for an engine if it brings that engine's own 
 back to the noise, better than every other one.
 
 ==============  ==================================================================
-`experiment`    `prove`: which samples and hypotheses are scored, in which order
-`search`        which hypotheses are judged, and which number of a family fits
+`experiment`    `prove`: screens hypotheses, and judges the best on more samples
+`screening`     which hypotheses are scored, in which order, with which numbers
+`search`        what reproduces an engine: one hypothesis, or two together
 `rescoring`     `rescore`: the ids of a batch scored again, as one more score
 `hypotheses`    what an engine may have done; `register` for one of your own
 `engines`       what scores: transformers, a server, a function
@@ -19,8 +20,7 @@ back to the noise, better than every other one.
 `weights`       older checkpoints, of all samples or of each; adapters
 `columns`       log-probs that were moved, exchanged, rounded or filled
 `fitting`       the number of a family, such as a temperature
-`scores`        the scores of the same tokens, by the engines and by a scorer
-`noise`         residuals on the scale of logits, and their scale
+`scores`        the scores of the same tokens, and the scale of their noise
 `gate`          whether the scorer is a sound engine of this batch
 `base`          the weights that are: those given, or a checkpoint
 `judge`         which hypothesis reproduces which engine

@@ -11,9 +11,8 @@ import torch
 from rounddiag._typing import Array
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import LOG_SOFTMAX_BFLOAT16
-from rounddiag.proof.noise import scale_residuals
 from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable, scale_residuals
 from rounddiag.proof.trajectory import read_scores
 
 _SHIFTS = (-2, -1, 1, 2)

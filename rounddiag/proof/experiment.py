@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError, RounddiagError
+from rounddiag.errors import BatchError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
-from rounddiag.proof.fitting import Compute, fit_family, shortlist
 from rounddiag.proof.gate import MOST_OF_USUAL, Gate
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
@@ -35,31 +31,24 @@ from rounddiag.proof.hypotheses.hypothesis import (
 )
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
-from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.plan import Plan, announce, plan_proof
-from rounddiag.proof.proof import NOTHING_CHANGED, Proof
+from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.scores import MATTERS, ScoreTable
+from rounddiag.proof.screening import FIRST, SECOND, Screening
 from rounddiag.proof.search import (
     ALIKE,
     FEW,
     KEPT,
     Finalists,
     Search,
-    is_exact,
     sort_ranking,
 )
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize
 
-FIRST, SECOND = 2, 5  # samples
-MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
-MOST_FAILURES = 3  # of a server, one after the other
 STOPPED = (KeyboardInterrupt, ServerError, StoppedError)
-FURTHER = "further samples"
-_Fitted = TypeVar("_Fitted")
 
 
 @dataclass(eq=False)
@@ -69,62 +58,42 @@ class Experiment:
     Attributes
     ----------
     gate: Of unchanged inputs.
-    likely: The causes of the findings, in their order.
     is_complete: Whether all hypotheses were tried that had to be.
     """
 
-    scorer: Scorer
-    known: list[Hypothesis]
-    order: Sequence[int]
-    bar: Any
-    most: int
     search: Search
+    screening: Screening
     gate: Gate
-    numbered: Sequence[Family] = NUMBERED
-    likely: Mapping[str, int] = field(default_factory=dict)
-    not_tested: dict[str, str] = field(default_factory=dict)
-    screened: dict[Hypothesis, Array] = field(default_factory=dict)
     plan: Plan | None = None
     is_complete: bool = False
+
+    def __post_init__(self) -> None:
+        self.scorer, self.order = self.search.scorer, self.screening.order
 
     def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
 
-        All hypotheses are tried on few samples, cut after the rounds that show a fault,
-        group by group until one reproduces an engine; the best of them are judged on
-        whole samples, more of them until it is decided. After Ctrl-C, at the deadline,
-        or when a server fails, what is known by then is judged.
+        Hypotheses are screened on few samples; the best of them are judged on whole
+        samples, more of them until it is decided. After Ctrl-C, at the deadline, or
+        when a server fails, what is known by then is judged.
         """
-        first = self.order[: min(FIRST, self.most)]
-        self.scorer.limits = self._limits(first, 2 * LEAST_TOKENS)
-        self.plan = self._announce(first)
-        self.known.sort(
-            key=lambda one: (
-                self.likely.get(one.cause, len(self.likely)),
-                cost_of(one),
-                self.scorer.size_of(one, first),
-            )
-        )
-        results: list[EngineResult] = []
+        self.screening.begin()
+        self.plan = self._announce()
         try:
-            for cost, group in self._groups():
-                self._screen(group, first)
-                results = self._judge_screened(first)
-                if _is_found(results, cost):
-                    break
-                if cost == Cost.PASS and not _is_found(results, Cost.DEAR):
-                    self._screen(self._fit_numbered(first), first)
-                    results = self._judge_screened(first)
-            else:
-                self._screen(self._fit_numbered(first, further=True), first)
-                results = self._judge_screened(first)
-            self.is_complete = not self.scorer.is_stopped
-            self.bar.total = len(self.known)
-            self.bar.update(self.bar.total - self.bar.n)
-            results = _append(self._confirm(results), results)
+            while True:
+                self.screening.run()
+                self.is_complete = not self.scorer.is_stopped
+                bar = self.screening.bar
+                bar.total = len(self.screening.known)
+                bar.update(bar.total - bar.n)
+                found = self.screening.results
+                results = _append(self._confirm(found), found)
+                is_decided = all(one.is_decided for one in results)
+                if is_decided or self.screening.is_done or not self.is_complete:
+                    return results
         except STOPPED as error:
-            self._stop(error)
-        return results or self._judge_screened(first)
+            self.screening.stop(error)
+            return self.screening.results or self.screening.judge()
 
     def gate_with(self, result: EngineResult) -> Gate | None:
         """Return the gate with what is proved of the only engine as the base.
@@ -138,7 +107,7 @@ class Experiment:
         chain = [one for one, _ in result.chain]
         table = self.search.table(result.samples)
         scores = result.chain[-1][1].scores
-        low = scores + table.low_precision - table.base
+        low = scores + table.rounding
         if not any(one.is_column or one.weights for one in chain):
             other = self.scorer.column(chain, result.samples, low_precision=True)
             other = np.where(scores == table.base, table.low_precision, other)
@@ -155,14 +124,32 @@ class Experiment:
         )
         return replace(gate, note=note)
 
-    def _judge_screened(self, samples: Sequence[int]) -> list[EngineResult]:
-        return self.search.judge(samples, self.search.choose(samples, self.screened))
+    def is_sound(self) -> bool:
+        """Return whether unchanged inputs reproduce all engines, and no place differs.
 
-    def _announce(self, first: Sequence[int]) -> Plan:
-        """Print what the passes of these samples, and of further ones, will cost."""
-        further = self.order[len(first) : min(SECOND, self.most)]
-        kept = len(self.scorer.engines) * KEPT
-        plan = plan_proof(self.scorer, self.known, first, further, num_kept=kept)
+        Then there is nothing to prove.
+        """
+        samples = self.order[:SECOND]
+        if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
+            return False
+        try:
+            results = self.search.judge_base(samples)
+        except StoppedError:
+            return False
+        gate = Gate.of_table(self.search.table(samples))
+        return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
+            one.is_sound for one in results
+        )
+
+    def _announce(self) -> Plan:
+        """Print what the passes of the first samples and of further ones will cost."""
+        plan = plan_proof(
+            self.scorer,
+            self.screening.known,
+            self.order[:FIRST],
+            self.order[FIRST:SECOND],
+            num_kept=len(self.scorer.engines) * KEPT,
+        )
         tqdm.write(announce(plan, self.scorer.engine.name), file=sys.stderr)
         return plan
 
@@ -170,15 +157,17 @@ class Experiment:
         """Judge the best on whole samples, more of them until it is decided."""
         limits, self.scorer.limits = self.scorer.limits, {}
         for size in (FIRST, SECOND, 8, 12, MAX_SAMPLES):
-            samples = self.order[: min(size, self.most)]
+            samples = self.order[:size]
             tested = {one.engine: self._finalists(one) for one in results}
-            self.bar.set_description(f"judging {pluralize(len(samples), 'sample')}")
+            self.screening.bar.set_description(
+                f"judging {pluralize(len(samples), 'sample')}"
+            )
             try:
                 judged = self.search.judge(samples, tested)
                 self.scorer.go_on()  # else hypotheses are missing
                 results = judged
             except STOPPED as error:
-                self._stop(error)
+                self.screening.stop(error)
                 if size == FIRST:  # what is known is about cut samples
                     self.scorer.limits = limits
                 break
@@ -186,7 +175,7 @@ class Experiment:
             if decided and not self.gate.passes:
                 gate = self.gate_with(results[0])
                 decided = gate is None or gate.is_decided
-            if decided or len(samples) >= min(len(self.order), self.most):
+            if decided or len(samples) == len(self.order):
                 break
         return results
 
@@ -201,174 +190,7 @@ class Experiment:
                 if opinion.reproduces or best - opinion.evidence < RIVAL or one.weights
             ]
             families = {one.name for one, _ in chosen}
-        return [one for one, _ in chosen if one in self.known], families
-
-    def _limits(
-        self, samples: Sequence[int], number: int, *, by_round: bool = True
-    ) -> dict[int, int]:
-        """Return where samples may end: so many tokens before it are far off.
-
-        By default after the round of the last of them.
-        """
-        table = self.scorer.table(samples)
-        far = np.zeros(len(table), dtype=bool)
-        for engine in table.engines:
-            left = np.abs(table.residual(engine, table.base))
-            far |= left > MATTERS * noise_floor(table, engine)
-        found = {}
-        for sample in samples:
-            one, mine = self.scorer.samples[sample], table.sample == sample
-            at = np.flatnonzero(far[mine])[:number]
-            if len(at) == number:
-                last = int(one.targets[at[-1]])
-                found[sample] = last + 1
-                if by_round:
-                    found[sample] = next(stop for _, stop in one.rounds if stop > last)
-        return found
-
-    def _groups(self) -> Iterator[tuple[Cost, list[Hypothesis]]]:
-        """Yield hypotheses, and of which cost all were tried then.
-
-        Those of the candidates of the findings come first, then the cheap ones.
-        """
-        yield Cost.FREE, [one for one in self.known if one.cause in self.likely]
-        rest = [one for one in self.known if one.cause not in self.likely]
-        for cost in (Cost.PASS, Cost.DEAR):
-            yield cost, [one for one in rest if cost_of(one) == cost]
-
-    def is_sound(self) -> bool:
-        """Return whether unchanged inputs reproduce all engines, and no place differs.
-
-        Then there is nothing to prove.
-        """
-        samples = self.order[: min(SECOND, self.most)]
-        if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
-            return False
-        try:
-            results = self.search.judge_base(samples)
-        except StoppedError:
-            return False
-        gate = Gate.of_table(self.search.table(samples))
-        return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
-            one.is_sound for one in results
-        )
-
-    def _stop(self, error: BaseException) -> None:
-        self.scorer.is_stopped = True
-        self.not_tested.setdefault(FURTHER, _reason(error))
-
-    def _screen(self, group: Sequence[Hypothesis], samples: Sequence[int]) -> None:
-        """Score hypotheses on few samples."""
-        failures = 0
-        for one in group:
-            self.bar.set_description(one.name, refresh=False)
-            self.bar.update()
-            why = self.scorer.lacks(one)
-            if why:
-                self.not_tested[one.name] = why
-                continue
-            try:
-                scores = self._try(one, samples)
-                failures = 0
-            except (KeyboardInterrupt, StoppedError) as error:
-                self._stop(error)
-                self.not_tested[one.name] = self.not_tested[FURTHER]
-            except RounddiagError as error:
-                self.not_tested[one.name] = _reason(error)
-                failures += isinstance(error, ServerError)
-                if failures == MOST_FAILURES:
-                    self._stop(error)
-            else:
-                if scores is None:
-                    self.not_tested[one.name] = NOTHING_CHANGED
-                else:
-                    self.screened[one] = scores
-
-    def _fit_numbered(
-        self, samples: Sequence[int], *, further: bool = False
-    ) -> list[Hypothesis]:
-        """Fit whole numbers to engines that nothing reproduces, on one sample.
-
-        The `further` ones of a family are tried on few of its tokens before.
-        """
-        few, found = samples[:1], {}
-        results = self.search.judge_base(samples)
-        odd = [one.engine for one in results if not is_exact(one.base)]
-        for engine, family in product(odd, self.numbered):
-            if self.scorer.lacks(family.at(1)) or (further and not family.further):
-                continue
-            name, each = family.name, family
-            try:
-                if further:
-                    name += f" above {family.grid[-1]}"
-                    each = self._fit(shortlist, family, engine, few, LEAST_TOKENS)
-                one = self._fit(fit_family, each, engine, few, MANY)
-            except (RounddiagError, StoppedError) as error:
-                self.not_tested[name] = _reason(error)
-                continue
-            if one is not None:
-                found[one.name] = one
-        tried = {one.name for one in self.known}
-        new = [one for name, one in found.items() if name not in tried]
-        self.known += new
-        return new
-
-    def _fit(
-        self,
-        fit: Callable[[Family, ScoreTable, str, Compute], _Fitted],
-        family: Family,
-        engine: str,
-        few: Sequence[int],
-        number: int,
-    ) -> _Fitted:
-        """Fit on samples that end where so many tokens before are far off."""
-        limits, self.scorer.limits = self.scorer.limits, {}
-        self.scorer.limits = self._limits(few, number, by_round=False)
-        table = self.scorer.table(few)
-
-        def compute(ones: Sequence[Hypothesis]) -> Array:
-            for sample in few:
-                self.scorer.read_ahead(ones, sample)
-            scores = np.stack([self.scorer.column((one,), few) for one in ones])
-            return np.where(np.isnan(scores), table.base, scores)
-
-        try:
-            return fit(family, table, engine, compute)
-        finally:
-            self.scorer.limits = limits
-
-    def _try(self, one: Hypothesis, samples: Sequence[int]) -> Array | None:
-        """Score a hypothesis; None if it changes nothing in any sample to come."""
-        scores = self.scorer.column((one,), samples)
-        more = self.order[: min(SECOND, self.most)]
-        is_still = np.isnan(scores).all() and (
-            len(more) == len(samples)
-            or np.isnan(self.scorer.column((one,), more)).all()
-        )
-        return None if is_still else scores
-
-    @property
-    def tried(self) -> tuple[int, int]:
-        """How many hypotheses were tried, of how many that can be tested here."""
-        able = [one for one in self.known if not self.scorer.lacks(one)]
-        still = [*self.not_tested.values()].count(NOTHING_CHANGED)
-        return len(self.screened) + still, len(able)
-
-
-class Cost(IntEnum):
-    """What a hypothesis costs: logits of plain passes, another pass, other weights."""
-
-    FREE = 0
-    PASS = 1
-    DEAR = 2
-
-
-def cost_of(one: Hypothesis) -> Cost:
-    """Return what it costs to score a hypothesis."""
-    if one.is_free:
-        return Cost.FREE
-    is_dear = one.weights or one.needs & {"weights", "resolution", "experts"}
-    return Cost.DEAR if is_dear else Cost.PASS
+        return [one for one, _ in chosen if one in self.screening.known], families
 
 
 def _append(
@@ -382,14 +204,6 @@ def _append(
         ranking = sort_ranking([*one.ranking, *rest])
         found.append(replace(one, ranking=ranking))
     return found
-
-
-def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
-    """Return whether each engine is reproduced by what costs so much at most."""
-    return all(
-        one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
-        for one in results
-    )
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -449,8 +263,12 @@ def prove(  # noqa: PLR0913 keywords only
     numbered = [
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
     ]
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened, open_low_precision(opened))
+    if isinstance(engine, Scorer):  # of the same ids
+        scorer = engine.about(batch)
+    else:
+        given = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+        scorer = Scorer(batch, given)
+    scorer.low_precision = open_low_precision(scorer.engine)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)
     return prove_with(
@@ -499,17 +317,14 @@ def prove_with(  # noqa: PLR0913 keywords only
     likely = _rank_causes(scorer)
     tried = [*known, *others]
     older = tuple(one for one in others if one.cause == "stale_weights")
-    most = MAX_SAMPLES if samples is None else len(order)
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
-        experiment = Experiment(
-            scorer, tried, order, bar, most, search, base.gate, numbered, likely
-        )
-        gate = base.gate
+        screening = Screening(search, tried, order, bar, numbered, likely)
+        experiment, gate = Experiment(search, screening, base.gate), base.gate
         if gate.passes and not experiment.is_sound():
             results = experiment.run()
         else:
-            results = search.judge_base(order[: min(SECOND, most)])
+            results = search.judge_base(order[:SECOND])
         if not gate.passes and len(scorer.engines) == 1:
             found = experiment.run()
             with suppress(StoppedError):
@@ -521,8 +336,8 @@ def prove_with(  # noqa: PLR0913 keywords only
         scorer,
         results,
         gate=gate,
-        not_tested=experiment.not_tested,
-        tried=None if experiment.is_complete else experiment.tried,
+        not_tested=screening.not_tested,
+        tried=None if experiment.is_complete else screening.tried,
         seconds=time.perf_counter() - begin,
     )
     go_on = partial(
@@ -535,11 +350,6 @@ def prove_with(  # noqa: PLR0913 keywords only
         base=base,
     )
     return replace(proof, plan=experiment.plan, go_on=go_on)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first sentence of an error; Ctrl-C has none."""
-    return str(error).split(". ")[0].rstrip(".") or "it was interrupted"
 
 
 def _rank_causes(scorer: Scorer) -> dict[str, int]:

@@ -11,8 +11,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.noise import log_density
-from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable, log_density
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
 _EQUAL = 8.0  # nats before tempering: one after it

@@ -23,13 +23,14 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.proof.gate import MOST_OF_USUAL
-from rounddiag.proof.noise import (
+from rounddiag.proof.scores import (
     LEAST_SPREAD,
+    MATTERS,
+    ScoreTable,
     fit_scale,
     log_density,
     scale_residuals,
 )
-from rounddiag.proof.scores import MATTERS, ScoreTable
 
 TEMPER = 1 / 8  # tokens of a sample are dependent
 CAP = 4.0  # nats that one token can add before tempering
@@ -175,7 +176,7 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
     """
     if engine == SAMPLER:
         kept = scores > -np.inf
-        gained = float(np.nansum((scores - table.base)[kept]))
+        gained = float(np.nansum(scores[kept] - table.base[kept]))
         return bool(gained >= np.log(LEVEL))
     gone = (scores == -np.inf) & ~np.isfinite(table.engines[engine])
     return int(gone.sum()) >= LEAST_TOKENS
@@ -225,14 +226,15 @@ def _measure(
     changed: Array,
 ) -> Opinion:
     spread = np.maximum(table.spread_of(engine), LEAST_SPREAD)
-    moved = np.abs((scores - table.base) / spread) > MATTERS * floor
+    with np.errstate(invalid="ignore"):  # both impossible: not moved
+        moved = np.abs((scores - table.base) / spread) > MATTERS * floor
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
     if not matters.any():
         matters = np.isfinite(base)
     left, before = (
         np.minimum(np.abs(one * spread), _MOST_NATS) for one in (changed, base)
     )
-    noise = np.abs(table.low_precision - table.base) * floor / table.floor
+    noise = np.abs(table.rounding) * floor / table.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
     gone = np.nansum(before[matters]) - np.nansum(left[matters])
     sound = (np.abs(base) <= 2 * floor) & np.isfinite(base)
@@ -274,7 +276,7 @@ def base_opinion(table: ScoreTable, engine: str, floor: float) -> Opinion:
     residual = table.residual(engine, table.base)
     spread = np.maximum(table.spread_of(engine), LEAST_SPREAD)
     left = np.abs(residual * spread)
-    noise = np.abs(table.low_precision - table.base) * floor / table.floor
+    noise = np.abs(table.rounding) * floor / table.floor
     far = np.abs(residual[np.isfinite(residual)]) > 2 * MATTERS * floor
     return Opinion(
         name="base",

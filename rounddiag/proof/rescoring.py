@@ -65,21 +65,27 @@ def rescore(
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(small, opened)
+    return rescore_with(Scorer(small, opened), chain)
+
+
+def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
+    """Score all samples with a scorer that is open, which remembers the scores."""
     for one in chain:
         _require_ability(scorer, one)
-    found = []
+    small, found = scorer.batch, []
     for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
         if len(each.targets):
             values = scorer.scores(chain, sample)
             # Where the change has no place, the sample is as it is.
             found.append((each, scorer.base(sample) if values is None else values))
+            scorer.forget_logits()
     flat = to_flat(small, found)
     missing = [one for one in ("old", "rollout") if small.lacks(one)]
-    if change is not None or not missing:
-        return replace(small, scores={**small.scores, change or RESCORED: flat})
-    return with_check_results(_with_engine(small, missing[0], flat, opened.name))
+    if chain or not missing:
+        name = chain[0].name if chain else RESCORED
+        return replace(small, scores={**small.scores, name: flat})
+    return with_check_results(_with_engine(small, missing[0], flat, scorer.engine.name))
 
 
 def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -79,7 +80,7 @@ class Scorer:
     samples: Samples = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
-    _readouts: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    _readouts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _requests: dict[tuple[object, ...], Sequence[Request] | None] = field(
         default_factory=dict
     )
@@ -90,6 +91,14 @@ class Scorer:
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
         self.samples = Samples(self.batch, own.prepare, chat, count)
+
+    def about(self, batch: Batch) -> Scorer:
+        """Return a scorer of the same ids with other columns that knows as much."""
+        found = copy(self)
+        found.batch = batch
+        for known in ("engines", "diagnosis", "reference"):
+            found.__dict__.pop(known, None)
+        return found
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
@@ -338,6 +347,13 @@ class Scorer:
             else:  # all of the rest on few tokens
                 self._spread[sample] = 1.3 * -np.expm1(np.minimum(base, 0))
         return self._spread[sample]
+
+    def forget_logits(self) -> None:
+        """Free what the logits of passes follow from; their scores and spreads stay."""
+        for passes, sample, low_precision, _ in self._readouts:
+            if not passes and not low_precision:
+                self.spread(sample)
+        self._readouts.clear()
 
     def column(
         self,

@@ -1,4 +1,4 @@
-"""The scores of the same tokens: of the batch's engines, and of a scorer."""
+"""The scores of the same tokens: of the batch's engines, of a scorer; their noise."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.errors import BatchError, RounddiagError
-from rounddiag.proof.noise import LEAST_SPREAD, fit_scale, scale_residuals
 
 MATTERS = 4.0  # times the noise
 _FAR = -50.0  # nats: in place of what is impossible
 _ROUNDING = 2.0**-8  # nats above 0: one unit of bfloat16 at 1
 _MOST_IMPOSSIBLE = 0.01  # share of -inf; float32 gives none where the id has a logit
+
+FREEDOM = 3.0  # of Student's t: engines have tails
+LEAST_SPREAD = 0.02  # below it the log-prob's own rounding is larger
+_ROUNDS = 30
+_LONGEST = 2.0  # step of the logarithm
+_CLOSE = 1e-4  # relative change at which the scale is found
+_TINY = 1e-7
 
 
 def check_log_probs(
@@ -54,6 +60,60 @@ def clip_log_probs(values: Array) -> Array:
     return np.maximum(values, _FAR)
 
 
+def scale_residuals(residuals: Array, spread: Array) -> Array:
+    """Divide residuals of log-probs by how much noise of the logits moves them."""
+    found: Array = residuals / np.maximum(spread, LEAST_SPREAD)
+    return found
+
+
+def fit_scale(values: Array, least: float = _TINY) -> Array:
+    """Fit the scale of Student's t with 3 degrees of freedom around 0, row by row.
+
+    The maximum of the likelihood is where the mean of 4 x^2 / (3 scale^2 + x^2) is 1:
+    Newton's method on the logarithm of scale^2. Values that are not finite are left
+    out.
+
+    Examples
+    --------
+    >>> float(fit_scale(np.array([2.0, -2.0, np.nan])))
+    2.0
+    """
+    known = np.isfinite(values)
+    if not known.any():
+        return np.full(values.shape[:-1], least)
+    size = np.abs(np.where(known, values, 0.0))
+    number = np.maximum(known.sum(-1), 1)
+    middle = np.expand_dims(values.shape[-1] - (number + 1) // 2, -1)
+    start = np.take_along_axis(np.sort(size, -1), middle, -1)[..., 0]
+    log = 2 * np.log(np.maximum(start, least))
+    square = size**2
+    for _ in range(_ROUNDS):
+        total = FREEDOM * np.exp(log)[..., None] + square
+        part = square / total
+        over = (FREEDOM + 1) * part.sum(-1) / number - 1
+        slope = (FREEDOM + 1) * (part * (1 - part)).sum(-1) / number
+        step = np.clip(over / np.maximum(slope, _TINY), -_LONGEST, _LONGEST)
+        before, log = log, np.maximum(log + step, 2 * np.log(least))
+        if np.abs(log - before).max() < 2 * _CLOSE:
+            break
+    found: Array = np.exp(log / 2)
+    return found
+
+
+def log_density(values: Array, scale: Array) -> Array:
+    """Return the log-density of Student's t, up to a constant.
+
+    Examples
+    --------
+    >>> log_density(np.array([0.0]), np.array(1.0)).tolist()
+    [-0.0]
+    """
+    scale = np.expand_dims(scale, -1)
+    tail = (FREEDOM + 1) / 2 * np.log1p((values / scale) ** 2 / FREEDOM)
+    found: Array = -tail - np.log(scale)
+    return found
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreTable:
     """The scores of the same tokens: of the batch's engines and of a scorer.
@@ -90,9 +150,16 @@ class ScoreTable:
         return found
 
     @cached_property
+    def rounding(self) -> Array:
+        """What the short dtype adds to the base; NaN where both are impossible."""
+        with np.errstate(invalid="ignore"):
+            found: Array = self.low_precision - self.base
+        return found
+
+    @cached_property
     def floor(self) -> float:
         """The scale of the scorer's own noise, in nats of logits."""
-        noise = scale_residuals(self.low_precision - self.base, self.spread)
+        noise = scale_residuals(self.rounding, self.spread)
         is_uncertain = self.spread >= LEAST_SPREAD
         kept = noise[is_uncertain] if is_uncertain.any() else noise
         return max(float(fit_scale(kept)), 1e-5)
@@ -120,7 +187,7 @@ class ScoreTable:
         """
         truth, spread = clip_log_probs(self.engines[engine]), self.spread_of(engine)
         plain = scale_residuals(clip_log_probs(scores) - truth, spread)
-        rounding = scale_residuals(self.low_precision - self.base, spread)
+        rounding = scale_residuals(self.rounding, spread)
         both = np.stack([plain, plain + rounding])
         scale = self.scale(both)
         is_low = np.expand_dims(scale[1] < 0.8 * scale[0], -1)
@@ -155,5 +222,5 @@ class ScoreTable:
             self,
             engines={engine: self.engines[engine]},
             base=scores,
-            low_precision=scores + self.low_precision - self.base,
+            low_precision=scores + self.rounding,
         )

@@ -13,7 +13,6 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.fitting import fit_family
-from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
@@ -32,7 +31,7 @@ from rounddiag.proof.judge import (
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.verdict import EngineResult
-from rounddiag.proof.weights import weights_by_sample
+from rounddiag.proof.weights import kept_rounds, weights_by_sample
 
 Finalists: TypeAlias = tuple[Sequence[Hypothesis], AbstractSet[str] | None]
 """Hypotheses, and the names of families that are fitted; None for all."""

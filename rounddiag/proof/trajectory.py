@@ -161,6 +161,11 @@ class Request:
             pictures=pictures,
         )
 
+    def before(self, one: Trajectory, stop: int) -> Request:
+        """Leave out what is behind an index of the sample, of which nothing is gone."""
+        shown = self.pictures[: sum(begin < stop for begin, _ in one.spans)]
+        return self.keep(torch.arange(len(self.ids)) < stop, shown)
+
     def prepend(self, ids: Tensor, pictures: tuple[Picture, ...] = ()) -> Request:
         """Put tokens that are not scored before the others."""
         nowhere = torch.full((len(ids),), -1)

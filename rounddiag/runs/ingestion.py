@@ -30,7 +30,7 @@ from rounddiag.wording import pluralize
 _Source = tuple[RunFolder, StepFiles]
 
 
-Images: TypeAlias = Literal["thumbnails", "none", "full"]
+ImageOption: TypeAlias = Literal["thumbnails", "none", "full"]
 _IMAGES = ("thumbnails", "none", "full")
 _KEY = "ingested"  # in `meta`: the files that a step file was made from
 
@@ -68,7 +68,7 @@ def ingest(
     out: str | os.PathLike[str],
     *,
     engine: RunEngine = "local",
-    images: Images = "thumbnails",
+    images: ImageOption = "thumbnails",
     **options: Any,  # noqa: ANN401 those of `load`
 ) -> Ingestion:
     """Convert the files of a framework to step files, for `rounddiag.open_run`.

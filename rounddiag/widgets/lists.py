@@ -89,6 +89,8 @@ def _explain(one: Finding) -> str:
     meaning = row.meaning if row else ""
     names = [
         f"{other.meaning} ({pluralize(other.incidents, 'public incident')})"
+        if other.incidents
+        else other.meaning
         for other in one.candidates
     ]
     call = one.prove_command or one.prove_call

@@ -57,7 +57,6 @@ def test_all_batches_of_a_step_are_parts_of_its_file(tmp_path: Path) -> None:
     ]
     diff = batch.log_probs("old") - batch.log_probs("rollout")
     assert diff.tolist() == [0.0] * 5 + [-1.0] * 14 + [-2.0] * 7
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [4, 3, 4, 4, *[3, 4] * 2, 4, 3, 4]
     assert batch.group_ids == (
         *("g0_0", "g0_1", "g1_0", "g1_1", "g1_2", "g2_0", "g2_1"),
@@ -90,7 +89,6 @@ def test_each_part_is_finished_by_its_own_samples(tmp_path: Path) -> None:
             recorder.finish(0, {**data.batch, "advantages": advantages})
     assert recorder.errors == 0
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.advantages is not None
     assert batch.advantages.tolist() == [0.0] * 5 + [1.0] * 14
     assert "step_part" in batch.sample_columns
 

@@ -28,12 +28,10 @@ def save_and_load(data: object, path: Path, **options: int) -> Batch:
 def test_a_data_proto(proto: DataProto, path: Path) -> None:
     batch = save_and_load(proto, path)
     assert batch.lengths.tolist() == [11, 12]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
     assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.scores["ref"].tolist() == [-1.0] * 23
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.group_ids == ("a", "b")
     assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
@@ -97,7 +95,6 @@ def test_arrays_and_rewards_of_a_mapping(path: Path) -> None:
         "row": torch.tensor([4, 2]),
     }
     batch = save_and_load(fields, path)
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5, 1.0]
     assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {"row": [4, 2]}
 

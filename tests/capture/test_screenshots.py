@@ -15,7 +15,6 @@ def test_screenshots_of_the_first_samples_with_their_round(
 ) -> None:
     save_batch(proto, tmp_path / "batch.parquet", images=1)
     images = load_parquet(tmp_path / "batch.parquet").images
-    assert images is not None
     assert [len(row) for row in images] == [1, 0]
     assert images[0][0].round == 1
     assert images[0][0].size == (8 * 14, 4 * 14)
@@ -28,7 +27,6 @@ def test_a_large_one_is_made_small(proto: DataProto, tmp_path: Path) -> None:
     }
     save_batch(proto, tmp_path / "batch.parquet")
     images = load_parquet(tmp_path / "batch.parquet").images
-    assert images is not None
     assert images[0][0].size == (768, 15)
     assert images[0][0].seen_size == (100 * 14, 2 * 14)
 

@@ -62,14 +62,12 @@ def test_what_is_overwritten_later_is_saved_as_it_was(
     assert batch.lengths.tolist() == [11, 12]
     assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.log_probs("rollout").tolist() == [-0.5] * 23
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.group_ids == ("a", "b")
     assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
     assert batch.meta["sampling"] == {"temperature": 0.7}
     assert set(batch.round_columns["request_id"]) == {"r"}
     images = batch.images
-    assert images is not None
     pixel = np.asarray(images[1][0].image())[0, 0]
     assert np.allclose(pixel, (191, 183, 174), atol=3)  # one deviation above the mean
 

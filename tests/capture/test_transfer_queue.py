@@ -118,7 +118,6 @@ def test_a_step_with_keys_can_be_finished(tmp_path: Path) -> None:
         recorder.finish_keys(0, batch, tq)
     assert recorder.errors == 0
     advantages = load_parquet(tmp_path / "step_0.parquet").advantages
-    assert advantages is not None
     assert advantages.tolist() == [1.0] * 30
 
 

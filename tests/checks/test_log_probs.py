@@ -10,12 +10,11 @@ from rounddiag.checks.log_probs import (
     AT_MOST_ZERO,
     FINITE,
     MEASURABLE,
-    ZERO_IN_BOTH,
 )
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
 NAN, INF = float("nan"), float("inf")
-ALL = [AT_MOST_ZERO, FINITE, MEASURABLE, ZERO_IN_BOTH]
+ALL = [AT_MOST_ZERO, FINITE, MEASURABLE]
 
 
 @pytest.mark.parametrize("contract", ALL)
@@ -93,18 +92,6 @@ def test_a_round_of_nan_alone_is_unknown_and_has_not_failed() -> None:
         "1 token whose old log-prob is NaN, in 1 sample: sample 0 round 1 position 4",
         (0,),
     )
-
-
-def test_a_0_alone_is_a_fill() -> None:
-    batch = scored([[0.0, -1.0, 0.0]], [[-1.5, 0.0, -1.0]])
-    assert came_to(ZERO_IN_BOTH, batch) == (
-        "failed",
-        "1 token whose rollout log-prob is exactly 0, the other engine's under -1, in 1"
-        " sample: sample 0 round 0 position 0",
-        (0,),
-    )
-    status, detail, _ = came_to(ZERO_IN_BOTH, scored([[-3.0]], [[0.0]]))
-    assert (status, detail[:38]) == ("failed", "1 token whose old log-prob is exactly ")
 
 
 def test_identical_log_probs_measure_nothing() -> None:

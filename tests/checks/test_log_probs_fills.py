@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from rounddiag.checks.log_probs import FILLS
+from rounddiag.checks.fills import FILLS
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
 VARIED = [-1 - number / 8 for number in range(32)]
 
 
 def check_fills(row: Sequence[float]) -> tuple[str, str, tuple[int, ...]]:
-    """Check one sample by the sampler, beside a varied one by the trainer."""
-    return came_to(FILLS, scored([row], [VARIED[: len(row)]]))
+    """Check one sample of which the sampler alone has log-probs."""
+    batch = scored([row], [VARIED[: len(row)]])
+    return came_to(FILLS, replace(batch, old_log_probs=None))
 
 
 def test_varied_log_probs_pass() -> None:
@@ -49,14 +51,16 @@ def test_nothing_but_0_is_a_fill() -> None:
 
 
 def test_the_samples_of_both_engines_are_named() -> None:
-    rollout = [VARIED[:8], [1.0] * 8, [1.0] * 8]
-    assert came_to(FILLS, scored(rollout, [[-3.0] * 8, VARIED[:8], VARIED[:8]])) == (
-        "failed",
-        "2 samples with one rollout log-prob at many tokens: sample 1 has 1 at 100% of"
-        " them; 1 sample with one old log-prob at many tokens: sample 0 has -3 at 100%"
-        " of them",
-        (0, 1, 2),
+    rollout = [VARIED[:12], [1.0] * 12, [1.0] * 12]
+    old = [[-9.0] * 12, VARIED[:12], VARIED[:12]]
+    status, detail, samples = came_to(FILLS, scored(rollout, old))
+    assert (status, samples) == ("failed", (0, 1, 2))
+    first, second = detail.split("; ")
+    assert first.startswith(
+        "24 tokens whose rollout log-prob is exactly 1, and −1.69 nat on average by the"
+        " other engine, in 2 samples: sample 1 round 0 position 0"
     )
+    assert second.startswith("12 tokens whose old log-prob is exactly -9, and −1.69")
 
 
 def test_a_fill_of_observations_is_no_fill() -> None:

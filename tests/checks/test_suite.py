@@ -85,6 +85,8 @@ def test_what_a_failure_means_and_a_pass_rules_out() -> None:
         "every row has a generated token": "padding_rows",
         "no response is empty": "padding_rows",
         "no row is a copy of another": "padding_rows",
+        "no value fills the log-probs": "filled_log_probs",
+        "the mask covers what the model wrote alone": "mask_too_wide",
         "the mask has no holes": "mask_punched",
         "position ids are integers": "position_ids",
         "position ids are possible": "position_ids",
@@ -201,6 +203,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
     left_out = redacted(batch).lacks("ids")
     assert [one.name for one in check(redacted(batch)) if one.detail == left_out] == [
         "the tokenizer is the model's",
+        "the mask covers what the model wrote alone",
         "no row is a copy of another",
         "responses do not begin with their prompt",
         "turns are separated as in the prompts",

@@ -7,28 +7,46 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.checks.fills import FILLS
 from rounddiag.checks.images import POSSIBLE
+from rounddiag.checks.mask import COVERS_WRITTEN
 from rounddiag.findings import View
-from rounddiag.findings.detectors.exact_values import filled_tokens
-from rounddiag.findings.detectors.masks import mask_too_wide, observation_runs
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.detectors.shifts import shifted_log_probs
 from tests.findings.small import GAP, LENGTH, ROUNDS, TOKENS, arrays, literal, made
 
 
 def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:
-    old = [[-0.5, -2.0, -3.0], [-0.4, -1.5, -0.3], [-0.2, -2.5, -0.1]]
-    rollout = [[-0.5, -9.0, -9.0], [-0.4, -9.0, -0.3], [-0.2, -2.5, -0.1]]
-    view = View.from_batch(literal(old, rollout))
-    tokens = filled_tokens(view, view.log_prob_b)
-    assert tokens is not None
-    assert np.flatnonzero(tokens).tolist() == [1, 2, 4]
+    # Of 11 tokens all are far: 1 / 2048 if near and far were as likely, less than
+    # 1 / 1600. Of 10 tokens it is 1 / 1024.
+    old = [[-0.5, -1.5 - row / 8, -0.3] for row in range(11)]
+    rollout = [[-0.5, -9.0, -0.3]] * 11
+    assert filled(old, rollout) == [*range(1, 33, 3)]
+    assert filled(old[:10], rollout[:10]) == []
 
 
 def test_equal_pairs_of_values_are_siblings_and_no_fill() -> None:
-    # Three samples of one prompt begin alike: both columns recur together.
-    view = View.from_batch(literal([[-3.0, -0.5]] * 3, [[-0.25, -0.5]] * 3))
-    assert filled_tokens(view, view.log_prob_b) is None
+    # Samples of one prompt begin alike: both columns recur together.
+    assert filled([[-3.0, -0.5]] * 20, [[-0.25, -0.5]] * 20) == []
+
+
+def test_zeros_are_fills_if_the_next_surest_tokens_are_near() -> None:
+    # In each row the sampler is sure of four tokens: two zeros, and two just below.
+    rollout = [[-2.0, 0.0, -0.01, 0.0, -0.02, -1.0]] * 8
+    far, near = [-2.1, -1.5, -0.01, -2.5, -0.02, -1.1], [-2.1, 0, -0.01, 0, -0.02, -1.1]
+    rows = [[one - row / 64 for one in far] for row in range(8)]
+    assert filled(rows, rollout) == sorted([*range(1, 48, 6), *range(3, 48, 6)])
+    assert filled([near] * 8, rollout) == []
+    # An engine that lacks context is as far from the one as from the other.
+    lost = [[-2.1, -1.5, -3.0, -2.5, -2.8, -1.1]] * 8
+    rows = [[one - row / 64 for one in each] for row, each in enumerate(lost)]
+    assert filled(rows, rollout) == []
+
+
+def filled(old: list[list[float]], rollout: list[list[float]]) -> list[int]:
+    """The positions at which a value fills a column."""
+    tokens = FILLS.check(literal(old, rollout)).tokens
+    return [] if tokens is None else sorted(tokens.tolist())
 
 
 def test_zeros_at_the_last_tokens_are_named_with_their_place() -> None:
@@ -38,7 +56,7 @@ def test_zeros_at_the_last_tokens_are_named_with_their_place() -> None:
     first = rd.diagnose(made(parts))[0]
     assert first.cause == "filled_log_probs"
     assert first.num_tokens == 16
-    assert "the last token of 100% of the samples" in first.shown
+    assert "is exactly 0, the last of samples, and −2.00 nat on average" in first.shown
     assert first.tokens()["round"].unique().tolist() == [3]
 
 
@@ -135,8 +153,6 @@ def test_observations_under_the_mask() -> None:
     parts["ids"][:, TOKENS :: TOKENS + GAP] = 5  # how observations begin
     parts["mask"][:] = 1
     parts["old"][wide] = -4.0
-    view = View.from_batch(made(parts))
-    assert observation_runs(view).sum() == 8 * 3 * GAP
     first = rd.diagnose(made(parts))[0]
     assert first.cause == "mask_too_wide"
     assert first.num_tokens == 8 * 3 * GAP
@@ -150,9 +166,9 @@ def test_a_header_under_the_mask_has_no_mismatch_and_is_found_by_its_ids() -> No
         parts["ids"][:, start - 2 : start] = [7, 8]
         parts["rollout"][:, start - 2 : start] = -0.001
         parts["old"][:, start - 2 : start] = -0.001
-    found = mask_too_wide(View.from_batch(made(parts)))
-    assert found is not None
-    assert found.tokens.sum() == 8 * 3 * 2
+    tokens = COVERS_WRITTEN.check(made(parts)).tokens
+    assert tokens is not None
+    assert len(tokens) == 8 * 3 * 2
 
 
 def test_holes_where_the_sampler_has_log_probs() -> None:
@@ -217,8 +233,8 @@ def test_two_zeros_do_not_recur() -> None:
     parts["old"][3, 5:7] = -9
     causes = [one.cause for one in rd.diagnose(made(parts))]
     assert "filled_log_probs" not in causes
-    parts["rollout"][3, 5:9] = 0
-    parts["old"][3, 5:9] = -9
+    parts["rollout"][3, 5:11] = 0
+    parts["old"][3, 5:11] = -9
     causes = [one.cause for one in rd.diagnose(made(parts))]
     assert "filled_log_probs" in causes
 

@@ -139,7 +139,7 @@ def test_a_swap_is_found_beside_noise_and_falls_to_it() -> None:
     assert (found.kind, found.cause) == ("reversal", "swapped_rows")
     assert found.where["partners"] == {3: 20, 8: 3, 20: 8}
     assert found.shown.startswith("With the `rollout` log-probs of another row, ")
-    assert found.shown.endswith("the noise of the tokens that it leaves as they are.")
+    assert found.shown.endswith("the noise of the tokens that it does not change.")
 
 
 def test_a_lag_that_leaves_more_than_the_noise_in_whole_rounds_is_no_shift() -> None:

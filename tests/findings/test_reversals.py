@@ -50,7 +50,7 @@ def test_a_constant_of_one_rank_is_undone_there() -> None:
     assert "on rank 3" in found.location
     assert found.samples.tolist() == [3, 11, 19, 27]
     assert found.evidence[0].value == pytest.approx(-0.2, abs=1e-3)
-    assert found.shown.endswith("the noise of the tokens that it leaves as they are.")
+    assert found.shown.endswith("the noise of the tokens that it does not change.")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.findings import View
-from rounddiag.findings.detectors.exact_values import filled_tokens
-from tests.findings.small import Array, arrays, made, rounds_of, shaken
+from rounddiag.checks.fills import FILLS
+from tests.findings.small import LENGTH, Array, arrays, made, rounds_of, shaken
 from tests.findings.test_sampling_causes import (
     SAMPLES,
     drawn,
@@ -97,15 +96,15 @@ def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:
     parts["rollout"][sure] *= -rng.uniform(1e-4, 1e-2, sure.sum())
     parts["old"][sure] = -1e-3
     # One engine lost the context: of what the other is sure of, it is no longer.
-    lost = sure & (rounds_of(parts) >= 1) & (rng.random(sure.shape) < 0.3)
+    lost = sure & (rounds_of(parts) >= 1) & (rng.random(sure.shape) < 0.05)
     parts["old"][lost] = -rng.exponential(2.0, lost.sum())
     filled = [2, 9, 17, 25, 30]
     parts["rollout"][filled, -16:] = 0.0
-    view = View.from_batch(made(parts))
-    tokens = filled_tokens(view, view.log_prob_b)
-    assert tokens is not None
-    assert np.unique(view.sample[tokens]).tolist() == filled
-    assert np.bincount(view.sample[tokens])[filled].min() >= 16
+    parts["old"][filled, -1] = -np.arange(2, 7)
+    found = FILLS.check(made(parts))
+    assert found.samples == tuple(filled)
+    assert found.tokens is not None
+    assert np.bincount(found.tokens // LENGTH)[filled].min() >= 16
 
 
 def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:

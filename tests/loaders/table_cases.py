@@ -31,11 +31,9 @@ def check(batch: Batch) -> None:
     assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -0.5]
     assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -0.25]
     assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.5, -0.75]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3]
     assert batch.group_ids == ("a", "b")
     assert batch.sample_ids == ("first", "second")
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.5]
     assert list(batch.sample_columns["turns"]) == [2, 1]
     assert "left_out" not in batch.meta

@@ -125,7 +125,6 @@ def test_rewards_per_token_are_summed() -> None:
         columns={"token_level_scores": "mine"},
     )
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.5, 0.25]
 
 
@@ -134,7 +133,6 @@ def test_a_mapped_entropy_goes_before_verl_s() -> None:
     content = {**COLUMNS, "entropys": [[0.0] * 3, [0.0]], "mine": entropy}
     batch = load(content, columns={"entropy": "mine"})
 
-    assert batch.entropy is not None
     assert batch.entropy.tolist() == [3.0, 2.0, 1.0, 4.0]
 
 

@@ -72,7 +72,6 @@ def test_the_format_is_found_from_the_content(writer: object, tmp_path: Path) ->
     assert batch.require_ids().tolist() == [5, 6, 7, 8, 9, 0, 0, 0]
     assert batch.log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
     assert batch.log_probs("rollout")[4].item() == -4.0
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3]
 
 

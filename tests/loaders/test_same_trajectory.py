@@ -32,7 +32,6 @@ def served() -> rd.Batch:
 
 
 def calls_of(batch: rd.Batch) -> list[Calls]:
-    assert batch.prompt_ids is not None
     prompts = batch.prompt_ids.reshape(len(batch), -1).tolist()
     samples: list[Calls] = [[] for _ in prompts]
     rounds = batch.rounds

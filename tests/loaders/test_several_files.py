@@ -27,7 +27,6 @@ def test_a_folder_of_ranks_is_one_batch(ranks: Path) -> None:
     batch = load(ranks)
 
     assert batch.num_samples == 6
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [2, 2, 2, 10, 10, 10]
     assert batch.step == 4
     assert batch.meta["source"] == f"{ranks} (2 files)"

@@ -30,14 +30,12 @@ LIST = CLICK.replace("click", "bash").replace('"x": 1', '"command": "echo a.txt"
 
 
 def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
-    assert batch.turns is not None
     return [(turn.role, turn.text) for turn in batch.turns[sample]]
 
 
 @pytest.mark.parametrize("name", ["harbor-0.26.0", "verifiers-0.1.14"])
 def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
     batch = rd.load(DATA / name)[0]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 4]
     assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
     assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 0, 1]
@@ -84,9 +82,6 @@ def test_a_job_of_which_one_trial_has_no_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sample", "version"), [(0, "1.7"), (1, "1.8")])
 def test_a_job_of_harbor(sample: int, version: str) -> None:
     batch = rd.load(DATA / "harbor-0.26.0")
-    assert batch.sample_ids is not None
-    assert batch.rewards is not None
-    assert batch.images is not None
     assert batch.sample_ids[sample] == f"session-{version}"
     assert batch.group_ids == ("menu", "menu")  # the task
     assert batch.rewards.tolist() == [0.5, 0.5]
@@ -109,7 +104,6 @@ def test_a_job_of_harbor(sample: int, version: str) -> None:
 
 def test_rollouts_of_nemo_gym() -> None:
     batch = rd.load(DATA / "nemo-gym-0.4.0")
-    assert batch.images is not None
     assert said(batch) == [
         ("user", "Open the menu."),
         ("assistant", f"{THOUGHT}\n{CLICK}"),
@@ -138,8 +132,6 @@ def test_results_of_verifiers() -> None:
 
 def test_decoded_samples_of_verl() -> None:
     batch = rd.load(DATA / "verl-0.9.1_rollouts" / "10.jsonl")
-    assert batch.group_ids is not None
-    assert batch.rewards is not None
     assert batch.step == 10
     assert said(batch)[1:] == [
         ("assistant", "click"),
@@ -193,8 +185,6 @@ def test_trajectories_of_mini_swe_agent(name: str) -> None:
 
 def test_a_log_of_inspect() -> None:
     batch = rd.load(DATA / "inspect-ai-0.3.285" / "gui.eval")
-    assert batch.rewards is not None
-    assert batch.images is not None
     assert batch.sample_ids == ("menu_epoch_1", "file_epoch_1")
     assert said(batch) == [
         ("user", "Open the menu."),
@@ -209,8 +199,6 @@ def test_a_log_of_inspect() -> None:
 
 def test_an_episode_of_agentlab() -> None:
     batch = rd.load(DATA / "browsergym-experiments-0.14.3")
-    assert batch.images is not None
-    assert batch.rewards is not None
     assert batch.sample_ids == ("menu",)
     assert said(batch) == [
         ("user", "Open the menu."),
@@ -271,8 +259,6 @@ def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
         file.write('{"Error": "no answer"}\n')
     batch = rd.load(tmp_path)
 
-    assert batch.images is not None
-    assert batch.rewards is not None
     assert batch.sample_ids == ("t1", "t2")
     # Two actions of one answer are one round; the pictures of both follow it.
     assert said(batch)[1::2] == [("assistant", "I click."), ("assistant", "Finished.")]
@@ -337,7 +323,6 @@ def test_two_nodes_without_tokens_between_are_two_rounds(tmp_path: Path) -> None
     path = tmp_path / "traces.jsonl"
     path.write_text(json.dumps(record))
     batch = rd.load(path)
-    assert batch.images is not None
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
     assert [shot.round for shot in batch.images[0]] == [2]
 

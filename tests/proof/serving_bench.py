@@ -30,12 +30,11 @@ from rounddiag.proof import Proof
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.hypotheses.caches import kept_rounds
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
 from rounddiag.proof.scorer import Scorer
-from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
+from rounddiag.proof.weights import adapter_hypotheses, kept_rounds, weight_hypotheses
 from tests.proof.bench import column, only
 from tests.proof.sound_bench import MODEL, OLDER, mix, sample_batch
 

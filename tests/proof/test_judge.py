@@ -15,8 +15,7 @@ from rounddiag.proof.judge import (
     judge,
     noise_floor,
 )
-from rounddiag.proof.noise import fit_scale, scale_residuals
-from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import ScoreTable, fit_scale, scale_residuals
 
 NUM_SAMPLES, SIZE = 5, 40
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.rescoring import rescore_with
+from rounddiag.proof.scorer import Scorer
 from tests.proof.test_prove import make_batch, score, without_system
 
 
@@ -87,6 +91,23 @@ def test_what_serves_is_judged_and_its_scorer_is_no_engine(first: bool) -> None:
         assert [*proof.base] == ["rollout"]
         is_alone = served is faulty and engine is score
         assert ("No token is reproduced without it" in proof.note) == is_alone
+
+
+def test_what_was_scored_to_judge_a_batch_is_not_scored_again_to_prove_it() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def counted(ids: list[int], images: list[Any]) -> list[float]:
+        asked.append(tuple(ids))
+        return score(ids, images)
+
+    faulty = make_batch(without_system).log_probs("old")
+    batch = replace(sound(), rollout_log_probs=faulty, old_log_probs=None)
+    scorer = Scorer(batch, open_engine(counted))
+    both = rescore_with(scorer)
+    assert len(asked) == len(batch)
+    proof = rd.prove(both, scorer)
+    assert (proof.verdict, proof.cause) == ("proved", "prompt_mismatch")
+    assert max(Counter(asked).values()) == 1
 
 
 def test_the_file_of_a_scored_batch_says_what_was_scored(tmp_path: Any) -> None:

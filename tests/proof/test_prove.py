@@ -18,7 +18,7 @@ from tqdm import tqdm
 import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
-from rounddiag.proof.engines.function import FunctionEngine
+from rounddiag.proof.engines.opening import FunctionEngine
 from rounddiag.proof.hypotheses import register, unregister
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after

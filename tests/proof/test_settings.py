@@ -13,8 +13,8 @@ import transformers
 import rounddiag as rd
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.settings import EightBit
-from rounddiag.proof.hypotheses.caches import cached_prompt
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.weights import weight_hypotheses_of
 from tests.proof import test_local
 from tests.proof.test_adapters import load, scored
 from tests.proof.test_local import SIZE, log_probs, make_batch
@@ -176,7 +176,7 @@ def test_a_kept_cache_is_what_two_models_compute_one_after_the_other(
     scorer = Scorer(make_batch(folder), LocalEngine.open(folder, dtype="float32"))
     scorer.weights["weights_old"] = scorer.engine.beside(older)  # type: ignore[attr-defined]
     one = scorer.samples[0]
-    found = scorer.scores((cached_prompt("weights_old", "old"),), 0)
+    found = scorer.scores(weight_hypotheses_of("old")[1:], 0)
     truth = go_on(load(older), load(folder), one.ids, 9)
     assert found is not None
     assert float((torch.from_numpy(found) - truth).abs().max()) < 1e-4

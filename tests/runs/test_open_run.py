@@ -119,7 +119,7 @@ def test_a_sample_is_that_of_its_batch(tmp_path: Path, sample: int) -> None:
         assert one.round_columns[name].tolist() == expected.round_columns[name].tolist()
     assert one.images is not None
     assert expected.images is not None
-    pictures = [[shot.png() for shot in batch.images[0]] for batch in (one, expected)]  # type: ignore[index]
+    pictures = [[shot.png() for shot in batch.images[0]] for batch in (one, expected)]
     assert pictures[0] == pictures[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,15 +10,20 @@ import numpy as np
 from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
+from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence
+from rounddiag.findings.registry import register
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rounddiag._typing import Array
     from rounddiag.checks import Check, Checks
     from rounddiag.findings.view import View
 
+# What swapped rows, or a mask that is moved, may explain better.
+_SUPERSEDED = frozenset({"filled_log_probs", "mask_too_wide"})
 # Faults of rows and masks, which add no mismatch of their own.
 _QUIET = frozenset({"padding_rows", "mask_punched"})
 
@@ -36,11 +42,9 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             next_step="Drop the copies before the loss: they weigh twice.",
         )
     for one in checks_of(view).failed:
-        if one.kind == "note":
+        if one.kind == "note" or one.cause in _SUPERSEDED:
             continue
-        tokens = np.isin(view.sample, one.samples)
-        if one.tokens is not None:
-            tokens = np.isin(view.flat, one.tokens)
+        tokens = _tokens(view, one)
         cause = _cause(view, one)
         yield Evidence(
             cause=cause,
@@ -55,6 +59,50 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             shown=f"A check fails: {one.name} ({one.detail}).",
             next_step=one.advice,
         )
+
+
+@register("filled_log_probs", kind="fact")
+def filled_log_probs(view: View) -> Evidence | None:
+    """Report one value in place of log-probs, but the zeros of a moved mask."""
+    found = _superseded(view, "filled_log_probs")
+    moved = mask_offset(view) if found is not None else None
+    if found is None or moved is None:
+        return found
+    tokens = found.tokens & ~moved.tokens
+    return replace(found, tokens=tokens) if tokens.any() else None
+
+
+@register("mask_too_wide", kind="fact")
+def mask_too_wide(view: View) -> Evidence | None:
+    """Report tokens under the mask that the model did not write."""
+    return _superseded(view, "mask_too_wide")
+
+
+def _superseded(view: View, cause: str) -> Evidence | None:
+    for one in checks_of(view).failed:
+        tokens = _tokens(view, one)
+        if one.cause == cause and tokens.any() and not view.is_fitted:
+            return Evidence(
+                tokens=tokens,
+                shown=f"A check fails: {one.name} ({one.detail}).",
+                next_step=one.advice,
+            )
+    return None
+
+
+def not_written(view: View) -> Array:
+    """Return tokens under the mask that the model did not write."""
+    found = (mask_too_wide(view), mask_offset(view))
+    none = np.zeros(len(view), dtype=bool)
+    tokens: Array = np.logical_or.reduce([none, *(one.tokens for one in found if one)])
+    return tokens
+
+
+def _tokens(view: View, one: Check) -> Array:
+    """Return the tokens that break a contract, or those of the samples that do."""
+    if one.tokens is None:
+        return np.isin(view.sample, one.samples)
+    return np.isin(view.flat, one.tokens)
 
 
 def checks_of(view: View) -> Checks:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
-from rounddiag.findings.detectors.masks import not_written
+from rounddiag.findings.detectors.failed_checks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.noise import LARGE, Noise
 from rounddiag.findings.registry import register

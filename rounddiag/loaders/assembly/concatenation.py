@@ -100,12 +100,6 @@ def _rewards(parts: Sequence[Batch]) -> Tensor | None:
     return torch.cat(rows)
 
 
-def _sample_columns(parts: Sequence[Batch]) -> dict[str, Array]:
-    """Join the sample columns; a batch that lacks one gets NaN or None."""
-    sizes = [len(part) for part in parts]
-    return _columns([part.sample_columns for part in parts], sizes)
-
-
 def _round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
     """Join the round columns; samples are renumbered."""
     starts = np.cumsum([0, *map(len, parts[:-1])])
@@ -120,6 +114,7 @@ def _round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
 def _columns(
     parts: Sequence[Mapping[str, Array]], sizes: list[int]
 ) -> dict[str, Array]:
+    """Join columns of these sizes; a part that lacks one gets NaN or None."""
     ends = np.cumsum(sizes)
     names = dict.fromkeys(name for part in parts for name in part)
     joined = {}
@@ -210,7 +205,9 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         scores=scores,
         step=next((part.step for part in all_parts if part.step is not None), None),
         tokenizer=_tokenizer(parts),
-        sample_columns=_sample_columns(parts),
+        sample_columns=_columns(
+            [part.sample_columns for part in parts], [*map(len, parts)]
+        ),
         round_columns=_round_columns(parts),
         meta={**_merged_meta(all_parts, num_copies, lost), **not_measurable(tokens)},
     )

@@ -31,7 +31,7 @@ from rounddiag.vision import (
 from rounddiag.vision.image_tokens import TokenRuns, find_image_token, tokens_that_fit
 from rounddiag.wording import join_names
 
-Images = tuple[PatchScreenshot, ...]
+Patches = tuple[PatchScreenshot, ...]
 
 
 class ImagePlace(NamedTuple):
@@ -146,7 +146,11 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         for sample, images in enumerate(known)
         if (fact := _describe_mismatch(batch, sample, images, token))
     ]
-    facts += [f"sample {i}: {_VIDEOS}" for i, row in enumerate(rows) if _has_video(row)]
+    facts += [
+        f"sample {sample}: {_VIDEOS}"
+        for sample, row in enumerate(rows)
+        if row.get("pixel_values_videos") is not None
+    ]
     images = tuple(
         _place(batch, sample, images, token) for sample, images in enumerate(pictures)
     )
@@ -156,8 +160,8 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
 
 
 def _bounded_by_size(
-    rows: Iterable[Images | None], source: Source
-) -> Iterator[Images | None]:
+    rows: Iterable[Patches | None], source: Source
+) -> Iterator[Patches | None]:
     """Refuse a small file that repeats the same pixels many times."""
     remaining = _BASE_COUNT + source.size // _BYTES_EACH
     for images in rows:
@@ -174,11 +178,9 @@ def _processor_output(row: object) -> Mapping[object, object]:
     return row if isinstance(row, Mapping) else {}
 
 
-def _has_video(row: Mapping[object, object]) -> bool:
-    return row.get("pixel_values_videos") is not None
-
-
-def _rebuild_screenshots(row: Mapping[object, object], source: Source) -> Images | None:
+def _rebuild_screenshots(
+    row: Mapping[object, object], source: Source
+) -> Patches | None:
     """Return the screenshots of a sample; None if the processor is unknown."""
     match row:
         case {
@@ -218,14 +220,14 @@ def _grids(grids: StoredArray, most: int) -> list[tuple[int, int, int]] | None:
 
 
 def _place(
-    batch: Batch, sample: int, images: Images, token: int | None
+    batch: Batch, sample: int, images: Patches, token: int | None
 ) -> tuple[Screenshot, ...]:
     sizes = [shot.num_image_tokens for shot in images]
     return tuple(_with_places(images, image_places(batch, sample, sizes, token)))
 
 
 def _describe_mismatch(
-    batch: Batch, sample: int, images: Images | None, token: int | None
+    batch: Batch, sample: int, images: Patches | None, token: int | None
 ) -> str | None:
     """Describe how the pictures of a sample differ from its tokens; None if not."""
     if images is None:

@@ -1,7 +1,7 @@
 """Trajectories in files of agents: turns, the calls that wrote them, and pictures.
 
 =====================  ==============================================================
-`Turn`, `Trajectory`   what every format of trajectories reads
+`Transcript`           what every format of trajectories reads: `AgentTurn` after turn
 `text_of`              the text of a chat message: reasoning, content, tool calls
 `stitch`               token ids of calls, by prefix; rewritten contexts are marked
 `new_messages`         the same for calls of which only messages are known
@@ -49,7 +49,7 @@ _MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow d
 
 
 @dataclass(kw_only=True)
-class Turn:
+class AgentTurn:
     """What one role said.
 
     Attributes
@@ -77,8 +77,8 @@ class Turn:
 
 
 @dataclass(kw_only=True)
-class Trajectory:
-    """The turns of a trajectory.
+class Transcript:
+    """The turns of a trajectory, as an agent's file has them.
 
     Attributes
     ----------
@@ -91,17 +91,17 @@ class Trajectory:
 
     file: Path
     names: dict[str, int] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[AgentTurn] = field(default_factory=list)
     columns: dict[str, object] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     num_unread: int = 0
 
     @property
-    def rounds(self) -> list[Turn]:
+    def rounds(self) -> list[AgentTurn]:
         """The turns that the model wrote."""
         return [turn for turn in self.turns if turn.is_round]
 
-    def add(self, message: Message, role: str = "", **others: Any) -> Turn:  # noqa: ANN401 fields of a Turn
+    def add(self, message: Message, role: str = "", **others: Any) -> AgentTurn:  # noqa: ANN401 fields of an AgentTurn
         """Add a chat message, which may have its pictures in files beside this one."""
         message = as_chat(message)
         images = []
@@ -112,7 +112,7 @@ class Trajectory:
                 self.num_unread += 1
                 continue
             images += [picture] if picture is not None else []
-        turn = Turn(
+        turn = AgentTurn(
             role=role or str(message.get("role", "user")),
             text=text_of(message),
             images=images,
@@ -334,7 +334,7 @@ def _key(message: Message) -> str:
     return json.dumps(said, default=_plain, sort_keys=True)
 
 
-def stitch(turns: Iterable[Turn]) -> None:
+def stitch(turns: Iterable[AgentTurn]) -> None:
     """Give each round the tokens that its call added to those before.
 
     These are the prompt's after what the model read and wrote before, then what it
@@ -382,7 +382,7 @@ def call_of(
 
 
 def batch_of(
-    trajectories: Iterable[Trajectory], source: Source, **meta: object
+    trajectories: Iterable[Transcript], source: Source, **meta: object
 ) -> Batch:
     """Return trajectories as a batch: with token ids if all rounds have them."""
     samples = [*trajectories]
@@ -429,7 +429,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-def _prompt_groups(samples: Sequence[Trajectory]) -> tuple[str, ...] | None:
+def _prompt_groups(samples: Sequence[Transcript]) -> tuple[str, ...] | None:
     """Return a group for each prompt, if all have a text."""
     prompts = [
         [*takewhile(lambda turn: not turn.is_round, one.turns)] for one in samples
@@ -454,7 +454,7 @@ def _only_step(columns: dict[str, Array]) -> int | None:
 
 
 def _notes(
-    samples: Sequence[Trajectory], num_with_ids: int, num_rounds: int
+    samples: Sequence[Transcript], num_with_ids: int, num_rounds: int
 ) -> dict[str, object]:
     """Return entries of `meta` on ids and pictures that are left out."""
     notes: dict[str, object] = {}
@@ -467,7 +467,7 @@ def _notes(
     return notes
 
 
-def _with_text(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
+def _with_text(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     rounds = [
         [index for index, turn in enumerate(one.turns) if turn.is_round]
         for one in samples
@@ -482,7 +482,7 @@ def _with_text(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
     )
 
 
-def _with_ids(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
+def _with_ids(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     rows = [_token_rows(one) for one in samples]
     names = dict.fromkeys(name for row in rows for name in row)
     none = np.empty(0, dtype=np.int64)
@@ -506,7 +506,7 @@ def _with_ids(samples: Sequence[Trajectory], fields: dict[str, Any]) -> Batch:
     return with_pictures(batch, shots)
 
 
-def _token_rows(one: Trajectory) -> dict[str, Array]:
+def _token_rows(one: Transcript) -> dict[str, Array]:
     """Return the tokens of a sample; its prompt ends before the first round."""
     parts = [
         (index, turn.tokens) for index, turn in enumerate(one.turns) if turn.tokens
@@ -524,7 +524,7 @@ def _token_rows(one: Trajectory) -> dict[str, Array]:
     return {"prompt_ids": prompt, **{k: row[start:] for k, row in whole.items()}}
 
 
-def _shots(one: Trajectory, rounds: Sequence[int]) -> list[list[Screenshot]]:
+def _shots(one: Transcript, rounds: Sequence[int]) -> list[list[Screenshot]]:
     """Return the pictures of each turn, with the first round after them."""
     after = np.searchsorted(rounds, range(len(one.turns))).tolist()
     return [
@@ -537,7 +537,7 @@ def _shots(one: Trajectory, rounds: Sequence[int]) -> list[list[Screenshot]]:
 
 
 def _round_columns(
-    samples: Sequence[Trajectory], rounds: Sequence[Sequence[int]]
+    samples: Sequence[Transcript], rounds: Sequence[Sequence[int]]
 ) -> dict[str, Array]:
     """Return the columns of the rounds, which are these turns of each sample."""
     rows = []

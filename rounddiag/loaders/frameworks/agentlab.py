@@ -13,7 +13,7 @@ from typing import Any
 
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
+    Transcript,
     plain_values,
 )
 from rounddiag.loaders.format import Format
@@ -26,13 +26,13 @@ from rounddiag.loaders.stored import scalar_value
 _MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 
 
-def read_episode(_: object, source: Source) -> Iterator[Trajectory]:
+def read_episode(_: object, source: Source) -> Iterator[Transcript]:
     """Read an episode; a round is the thought and the action of a step.
 
     The reward of an action is in the step after it.
     """
     summary, folder = read_document(source), source.path.parent
-    one = Trajectory(file=source.path, names={folder.name: 0})
+    one = Transcript(file=source.path, names={folder.name: 0})
     count = summary.get("n_steps")
     steps = [
         _step(folder, i) for i in range(count + 1 if isinstance(count, int) else 0)

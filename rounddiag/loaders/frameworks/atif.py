@@ -14,7 +14,7 @@ from typing import Any
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
+    Transcript,
     call_of,
     plain_values,
     stitch,
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote
 
 
-def read_atif(_: object, source: Source) -> Iterator[Trajectory]:
+def read_atif(_: object, source: Source) -> Iterator[Transcript]:
     """Read a trajectory, and the sub-agents' that are in it.
 
     - A step of the agent is a round; one that a program decided
@@ -52,12 +52,12 @@ def _error(source: Source, expected: str, found: str) -> LoadError:
 
 def _trajectories(
     document: dict[str, Any], file: Path, trial: dict[str, object], parent: str = ""
-) -> Iterator[Trajectory]:
+) -> Iterator[Transcript]:
     own = plain_values(document)
     ids = [own.get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
-    one = Trajectory(
+    one = Transcript(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
     agent = plain_values(document.get("agent"))
@@ -77,7 +77,7 @@ def _trajectories(
         yield from _trajectories(part, file, trial, name)
 
 
-def _add_step(one: Trajectory, step: dict[str, Any]) -> None:
+def _add_step(one: Transcript, step: dict[str, Any]) -> None:
     is_agent = step.get("source") == "agent"
     is_round = is_agent and not step.get("is_copied_context")
     is_round &= step.get("llm_call_count") != 0

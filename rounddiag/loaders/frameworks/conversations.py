@@ -20,8 +20,8 @@ from typing import Any
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
-    Turn,
+    AgentTurn,
+    Transcript,
     batch_of,
     call_of,
     messages_in,
@@ -49,7 +49,7 @@ def _records(root: JsonLines | Table) -> Iterable[_Record]:
     return (dict(zip(root.columns, row, strict=True)) for row in rows)
 
 
-def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Trajectory]:
+def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     """Read rows of a prompt and a completion, texts or lists, or of `messages`.
 
     With `trajectory`, a round is a call; the messages of its prompt that are new come
@@ -57,7 +57,7 @@ def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Trajec
     round column `is_context_rewritten`.
     """
     for record in _records(root):
-        one = Trajectory(file=source.path)
+        one = Transcript(file=source.path)
         steps = objects_in(record.get("trajectory"))
         if steps:
             _add_calls(one, steps)
@@ -77,7 +77,7 @@ def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Trajec
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
-def _add_calls(one: Trajectory, steps: Sequence[_Record]) -> None:
+def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
     known: list[Any] = []
     for step in steps:
         prompt = messages_in(step.get("prompt"))
@@ -128,21 +128,21 @@ def _columns(record: _Record) -> dict[str, object]:
 _BORDER = re.compile(r"\n(user|tool|assistant)\n")
 
 
-def read_verl(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+def read_verl(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read verl's decoded samples.
 
     Special tokens are skipped in them: of the borders of turns, lines with the role are
     left (`meta["mask_source"]` says so).
     """
     for record in lines:
-        one = Trajectory(file=source.path)
-        one.turns.append(Turn(role="prompt", text=str(record.get("input"))))
+        one = Transcript(file=source.path)
+        one.turns.append(AgentTurn(role="prompt", text=str(record.get("input"))))
         role = GENERATED
         for index, part in enumerate(_BORDER.split(f"{record.get('output')}")):
             if index % 2:
                 role = part
             elif part or role == GENERATED:
-                one.turns.append(Turn(role=role, text=part))
+                one.turns.append(AgentTurn(role=role, text=part))
         one.columns = plain_values(record, "input", "output", "score")
         one.columns["rewards"] = record["score"]
         if isinstance(record.get("uid"), str):
@@ -156,12 +156,12 @@ def _read_verl_batch(lines: JsonLines, source: Source) -> Batch:
     return batch_of(read_verl(lines, source), source, mask_source=mask_source)
 
 
-def read_mini_swe_agent(_: object, source: Source) -> Iterator[Trajectory]:
+def read_mini_swe_agent(_: object, source: Source) -> Iterator[Transcript]:
     """Read a document of `info` and `messages`."""
     document = read_document(source)
     info = object_in(document.get("info"))
     name = source.path.name.split(".traj")[0]
-    one = Trajectory(file=source.path, names={name: 0})
+    one = Transcript(file=source.path, names={name: 0})
     for message in objects_in(document.get("messages")):
         turn = one.add(message)
         extra = message.get("extra")
@@ -178,12 +178,12 @@ def read_mini_swe_agent(_: object, source: Source) -> Iterator[Trajectory]:
     yield one
 
 
-def read_rllm(_: object, source: Source) -> Iterator[Trajectory]:
+def read_rllm(_: object, source: Source) -> Iterator[Transcript]:
     """Read the trajectories of an episode; each step has its whole conversation."""
     document = read_document(source)
     for index, record in enumerate(objects_in(document.get("trajectories"))):
         name = str(document.get("episode_id"))
-        one = Trajectory(
+        one = Transcript(
             file=source.path, names={f"{name}_{index}" if index else name: 0}
         )
         steps = []

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
-    Turn,
+    AgentTurn,
+    Transcript,
     call_of,
     stitch,
 )
@@ -20,7 +20,7 @@ _NAMES = ("prompt_token_ids", "token_ids", "logp")
 _STEP = re.compile(r"step_(\d+)")
 
 
-def read_step(root: Mapping[str, object], source: Source) -> Iterator[Trajectory]:
+def read_step(root: Mapping[str, object], source: Source) -> Iterator[Transcript]:
     """Read a step as a sample of one round.
 
     The sample columns `dataset_ids` and `step_idx` name its trajectory, which is its
@@ -34,14 +34,14 @@ def read_step(root: Mapping[str, object], source: Source) -> Iterator[Trajectory
             found="other values",
             advice="Save the step again with DART-GUI.",
         )
-    turns = [Turn(role=GENERATED, call=call)]
+    turns = [AgentTurn(role=GENERATED, call=call)]
     stitch(turns)
     folder = source.path.absolute().parent.name
     number = _STEP.search(source.path.stem)
     columns: dict[str, object] = {"dataset_ids": folder}
     columns |= {"step_idx": int(number[1])} if number else {}
     name = f"{folder}/{source.path.stem}"
-    yield Trajectory(file=source.path, names={name: 0}, turns=turns, columns=columns)
+    yield Transcript(file=source.path, names={name: 0}, turns=turns, columns=columns)
 
 
 DART_GUI = Format(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
+    Transcript,
     messages_in,
     plain_values,
 )
@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 29  # of a sample, unpacked
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # Inspect's values of these letters
 
 
-def read_log(_: object, source: Source) -> Iterator[Trajectory]:
+def read_log(_: object, source: Source) -> Iterator[Transcript]:
     """Read the samples of a log; the reward is the first score that is a number."""
     with open_zip(source.whole()) as archive:
         entries = [
@@ -57,9 +57,9 @@ def _unpacked(
     return bytes(data)
 
 
-def _sample(document: dict[str, Any], source: Source) -> Trajectory:
+def _sample(document: dict[str, Any], source: Source) -> Transcript:
     name, epoch = str(document.get("id")), document.get("epoch")
-    one = Trajectory(file=source.path, names={f"{name}_epoch_{epoch}": 0})
+    one = Transcript(file=source.path, names={f"{name}_epoch_{epoch}": 0})
     attached = object_in(document.get("attachments"))
     messages = messages_in(document.get("messages"))
     for message in messages or messages_in(document.get("input")):

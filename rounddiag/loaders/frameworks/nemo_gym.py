@@ -7,7 +7,7 @@ from typing import Any
 
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
+    Transcript,
     call_of,
     messages_in,
     plain_values,
@@ -20,7 +20,7 @@ from rounddiag.loaders.source import Source
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
-def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Trajectory]:
+def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Transcript]:
     """Read the rollouts of a file.
 
     A round is the reasoning, the text and the calls that the model wrote between two
@@ -29,7 +29,7 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Trajectory]:
     for record in lines:
         response = object_in(record["response"])
         request = object_in(record["responses_create_params"])
-        one = Trajectory(file=record.source.path, names={str(response.get("id")): 0})
+        one = Transcript(file=record.source.path, names={str(response.get("id")): 0})
         one.add_prompt(messages_in(request.get("input")))
         written: list[dict[str, Any]] = []
         for item in objects_in(response.get("output")):
@@ -51,7 +51,7 @@ def _is_written(item: dict[str, Any]) -> bool:
     return not kind.endswith("_output") and item.get("role", GENERATED) == GENERATED
 
 
-def _add_round(one: Trajectory, items: list[dict[str, Any]]) -> None:
+def _add_round(one: Transcript, items: list[dict[str, Any]]) -> None:
     """Add what the model wrote in one call, and forget its items."""
     if not items:
         return

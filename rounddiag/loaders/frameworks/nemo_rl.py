@@ -48,18 +48,15 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
         )
     samples = TokenRecords(source, "token_loss_mask")
     for line in lines:
-        _add(samples, Record(_unwrap(line), line=line.line, source=source))
+        # For micro batches of one, NeMo-RL writes lists of one value.
+        values = {name: _only(value) for name, value in line.items()}
+        _add(samples, Record(values, line=line.line, source=source))
     step = _STEP.search(source.path.name)
     info = {
         "old_log_probs_source": "a pass of its own",
         "step": int(step[1]) if step else None,
     }
     return _with_skipped_pass(samples.batch(info))
-
-
-def _unwrap(record: Record) -> dict[str, Any]:
-    """Unwrap lists of one value, which NeMo-RL writes for micro batches of one."""
-    return {name: _only(value) for name, value in record.items()}
 
 
 def _only(value: Any) -> Any:  # noqa: ANN401 any value of JSON

@@ -11,8 +11,8 @@ from typing import Any
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import (
-    Trajectory,
-    Turn,
+    AgentTurn,
+    Transcript,
     picture_file,
     plain_values,
 )
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 12  # of a result, which is one number
 _WRITTEN = ("raw_response", "thought", "reasoning", "content", "text", "action")
 
 
-def read_run(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read the run of one task.
 
     - A round is one answer of the model. Each of its actions has a row of its own, with
@@ -35,8 +35,10 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
     - The reward is the number in `result.txt`. `recording.mp4` is named, not opened.
     """
     folder = source.path.parent
-    one = Trajectory(file=source.path, names={folder.name: 0})
-    one.turns.append(Turn(role="user", text=str(lines.first.get("instruction") or "")))
+    one = Transcript(file=source.path, names={folder.name: 0})
+    one.turns.append(
+        AgentTurn(role="user", text=str(lines.first.get("instruction") or ""))
+    )
     for name in sorted(_listed(folder), key=by_numbers):
         if _FIRST.fullmatch(name):
             _add_picture(one, one.turns[0], name)
@@ -64,11 +66,13 @@ def _listed(folder: Path) -> list[str]:
     return []
 
 
-def _add_answer(one: Trajectory, record: dict[str, Any]) -> None:
+def _add_answer(one: Transcript, record: dict[str, Any]) -> None:
     action = _text(record.get("action"))
     text = _answer(record.get("response")) or action
     one.turns.append(
-        Turn(role=GENERATED, text=text, action=action, columns=_round_columns(record))
+        AgentTurn(
+            role=GENERATED, text=text, action=action, columns=_round_columns(record)
+        )
     )
 
 
@@ -96,8 +100,8 @@ def _round_columns(record: dict[str, Any]) -> dict[str, object]:
     return columns | {f"info.{name}": value for name, value in info.items()}
 
 
-def _add_observation(one: Trajectory, record: dict[str, Any]) -> None:
-    turn = Turn(role="user")
+def _add_observation(one: Transcript, record: dict[str, Any]) -> None:
+    turn = AgentTurn(role="user")
     name = record.get("screenshot_file")
     if isinstance(name, str):
         _add_picture(one, turn, name)
@@ -107,7 +111,7 @@ def _add_observation(one: Trajectory, record: dict[str, Any]) -> None:
         one.turns[-1].images += turn.images
 
 
-def _add_picture(one: Trajectory, turn: Turn, name: str) -> None:
+def _add_picture(one: Transcript, turn: AgentTurn, name: str) -> None:
     try:
         picture = picture_file(one.file.parent, name)
     except LoadError:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
@@ -56,37 +55,21 @@ class TrainingInput:
         size = self.metadata.get("pad_size", 0)
         if isinstance(size, int) and 0 <= size <= self.num_rows:
             return size
-        raise self.misfit(
+        raise self.source.error(
             key="pad_size",
             expected=f"0 to {self.num_rows}, the rows that pad the batch",
             found=f"{size!r:.40}",
+            advice=_DAMAGED,
         )
 
     def read(self, name: str) -> Tensor:
         """Copy a field out of the file, without padding rows."""
         return self.tensors[name].rows(0, self.num_rows - self.num_padding).read()
 
-    def misfit(
-        self,
-        *,
-        key: str,
-        expected: str,
-        found: str,
-        advice: str = "Dump it again: it is damaged, or was changed.",
-    ) -> LoadError:
-        """Build the LoadError of an invalid field."""
-        return LoadError.build(
-            file=self.source.path,
-            key=key,
-            expected=expected,
-            found=found,
-            advice=advice,
-        )
-
     def require(self, name: str) -> None:
         """Raise a LoadError where a field is missing or None."""
         if name not in self.tensors:
-            raise self.misfit(
+            raise self.source.error(
                 key=name,
                 expected="a tensor",
                 found=f"only {format_names(self.tensors)}",
@@ -189,30 +172,33 @@ def _check_shapes(inputs: TrainingInput, named: Iterable[str]) -> int:
     expected = {"attention_mask": whole, **dict.fromkeys(named, window)}
     for name, shape in expected.items():
         if inputs.tensors[name].shape != shape:
-            raise inputs.misfit(
+            raise inputs.source.error(
                 key=name,
                 expected=f"shape {shape}",
                 found=f"shape {inputs.tensors[name].shape}",
+                advice=_DAMAGED,
             )
     match whole, window:
         case (num_rows, width), (same, columns) if (
             num_rows == same and columns <= width
         ):
             return width - columns
-    raise inputs.misfit(
+    raise inputs.source.error(
         key="response_mask",
         expected=f"the last columns of shape {whole}",
         found=f"shape {window}",
+        advice=_DAMAGED,
     )
 
 
 def _check_padding(inputs: TrainingInput) -> None:
     start = inputs.num_rows - inputs.num_padding
     if inputs.tensors["loss_mask"].rows(start, inputs.num_rows).read().any():
-        raise inputs.misfit(
+        raise inputs.source.error(
             key="loss_mask",
             expected="0 in the rows that pad the batch",
             found="other values",
+            advice=_DAMAGED,
         )
 
 
@@ -255,6 +241,7 @@ def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
 
 
 _STEP = re.compile(r"global_step_(\d{1,18})_")
+_DAMAGED = "Dump it again: it is damaged, or was changed."
 _AGAIN = "Save the whole TrainingInputBatch, as `trainer.dump_data_batch=true` does."
 _NEEDED = ("sequences", "attention_mask", "response_mask", "loss_mask")
 _IMAGES = ("pixel_values", "image_grid_thw")
@@ -326,10 +313,11 @@ def _images(inputs: TrainingInput) -> list[dict[str, StoredArray]]:
     if len(fields) != len(_IMAGES):
         return []
     if any(len(rows) != inputs.num_rows for rows in fields):
-        raise inputs.misfit(
+        raise inputs.source.error(
             key=_IMAGES[0],
             expected=f"{inputs.num_rows} tensors, as there are rows",
             found=f"{len(fields[0])}, and {len(fields[1])} grids",
+            advice=_DAMAGED,
         )
     return [dict(zip(_IMAGES, row, strict=True)) for row in zip(*fields, strict=True)]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -22,7 +23,7 @@ from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tables import LazyFields, Table, as_table, batch_from_table
+from rounddiag.loaders.tables import Table, as_table, batch_from_table
 
 _Fields = dict[str, list[Tensor]]
 # From a trainer's fields and the name of their source to fields under verl's names.
@@ -37,18 +38,17 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
 
     def read(root: Table | Mapping[Any, object], source: Source) -> Batch:
         table = as_table(root, source)
-        saved = LazyFields.watch(table.fields)
-        fields = to_verl(saved, source.path)
+        table = table.convert(lambda fields: to_verl(fields, source.path))
         groups = {}
-        if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
-            groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
-        renamed = Table(
-            fields=fields,
+        if "prompts" in table.fields and not {"uid", "group_ids"} & {*table.columns}:
+            prompts = table.fields["prompts"]
+            groups = {"uid": [prompt_group(prompt) for prompt in prompts]}
+        named = replace(
+            table,
             columns={**table.columns, **groups},
             info={**table.info, "old_log_probs_source": "a pass of its own"},
-            left_out=saved.left_out,
         )
-        batch = batch_from_table(renamed, source)
+        batch = batch_from_table(named, source)
         origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
         return replace(batch, meta={**batch.meta, **origin})
 
@@ -114,21 +114,20 @@ _OPENRLHF_NAMES = {
 }
 
 
-def openrlhf_fields(
-    fields: Mapping[str, Any], source: object
-) -> dict[str, list[Tensor]]:
-    """Return the fields of OpenRLHF's experiences under verl's names."""
-    return divide_sequences(
-        fields, source, tokens="sequences", written="action_mask", names=_OPENRLHF_NAMES
-    )
-
-
 OPENRLHF = Format(
     name="the fields of Experience",
     framework="OpenRLHF",
     files=("*.pt", "*.npz", "*.safetensors"),
     keys=("sequences", "action_mask"),
-    read=trainer_reader("action_mask", openrlhf_fields),
+    read=trainer_reader(
+        "action_mask",
+        partial(
+            divide_sequences,
+            tokens="sequences",
+            written="action_mask",
+            names=_OPENRLHF_NAMES,
+        ),
+    ),
     verified="written with OpenRLHF 0.11.2's experience maker, from what vLLM 0.32.0"
     " sampled on a CPU",
 )

@@ -22,7 +22,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import (
     GIVEN,
-    Trajectory,
+    Transcript,
     batch_of,
     plain_values,
 )
@@ -43,13 +43,13 @@ _META = {
 _TRAINED = {**_META, "old_log_probs_source": "the training pass itself"}
 
 
-def read_traces(lines: JsonLines, source: Source) -> Iterator[Trajectory]:
+def read_traces(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read the branches of the traces of episodes, or of lines that are a trace each.
 
     A token that branches share belongs to the first one. If a trainer added its
     log-probabilities to any node, only the branches with such nodes are samples.
     """
-    found: list[tuple[Trajectory, bool]] = []
+    found: list[tuple[Transcript, bool]] = []
     for record in lines:
         for trace in objects_in(record.get("traces", [record])):
             known: set[int] = set()
@@ -77,12 +77,12 @@ def _trajectory(
     trace: _Node,
     source: Source,
     known: Collection[int] = (),
-) -> Trajectory:
+) -> Transcript:
     """Return a branch; its rounds are the nodes with tokens that it generated.
 
     Those of `known` nodes were generated in another branch.
     """
-    one = Trajectory(file=source.path, names={str(trace.get("id")): 0})
+    one = Transcript(file=source.path, names={str(trace.get("id")): 0})
     calls = {call.get("node"): call for call in objects_in(trace.get("calls"))}
     numbers = {id(node): n for n, node in enumerate(objects_in(trace.get("nodes")))}
     start = 0
@@ -133,7 +133,7 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     path = source.path.absolute()
     annotations = next(part for part in path.parents if part.name == "annotations")
     steps = _ship_steps(_files(annotations / "orch") or _files(annotations, "orch"))
-    samples: list[Trajectory] = []
+    samples: list[Transcript] = []
     for episodes in _episodes(annotations.parent, source):
         for episode in episodes:
             for trace in objects_in(episode.get("traces")):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +37,6 @@ from rounddiag.loaders.stored import (
     read_tensordict,
 )
 from rounddiag.loaders.tables import (
-    LazyFields,
     Table,
     as_list,
     batch_from_table,
@@ -103,12 +103,12 @@ def _check_local(fields: Mapping[str, Value], source: Source) -> None:
 
 def _roll_table(table: Table, source: Source) -> Table:
     """Return ROLL's fields and groups under verl's names."""
-    saved, columns = LazyFields.watch(table.fields), dict(table.columns)
+    columns = dict(table.columns)
     groups = columns.pop("traj_group_id", None)
     if groups is not None:
         columns = {"uid": groups, **columns}
-    fields = roll_fields(saved, source.path)
-    return replace(table, fields=fields, columns=columns, left_out=saved.left_out)
+    table = table.convert(lambda fields: roll_fields(fields, source.path))
+    return replace(table, columns=columns)
 
 
 def roll_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
@@ -132,13 +132,14 @@ def _are_equal(responses: Value | None, sequences: Value | None) -> bool:
 
 
 def _from_sequences(table: Table, source: Source) -> Batch:
-    saved = LazyFields.watch(table.fields)
-    names = {name: name for name in _SEQUENCE_FIELDS}
-    fields = divide_sequences(
-        saved, source.path, tokens="responses", written="response_mask", names=names
+    divide = partial(
+        divide_sequences,
+        source=source.path,
+        tokens="responses",
+        written="response_mask",
+        names={name: name for name in _SEQUENCE_FIELDS},
     )
-    split = replace(table, fields=fields, left_out=saved.left_out)
-    batch = batch_from_table(split, source)
+    batch = batch_from_table(table.convert(divide), source)
     note = (
         "`responses` are whole sequences, as `input_ids`: the prompt is what precedes"
         " the first token that the model wrote"

@@ -42,7 +42,7 @@ TURNS = "turns"
 TURNS_TYPE = pa.list_(
     pa.struct({"role": pa.string(), "text": pa.string(), "num_images": pa.int32()})
 )
-SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
+SHAPE_SUFFIX = "_shape"  # suffix of the column with the shapes of a field's rows
 _INT32 = torch.iinfo(torch.int32)
 
 

@@ -27,7 +27,7 @@ from rounddiag.loaders.parquet.columns import (
     BROKEN,
     SAMPLE_PREFIX,
     SCORE_PREFIX,
-    SHAPE,
+    SHAPE_SUFFIX,
     TURNS,
     TURNS_TYPE,
     SharedTexts,
@@ -253,12 +253,12 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
         return None
     values, sizes = table.numbers(name)
     rows: tuple[Tensor, ...] = values.split(sizes.tolist())
-    if f"{name}{SHAPE}" not in table:
+    if f"{name}{SHAPE_SUFFIX}" not in table:
         return rows
-    shapes = table.column(f"{name}{SHAPE}").to_pylist()
+    shapes = table.column(f"{name}{SHAPE_SUFFIX}").to_pylist()
     if [prod(shape) for shape in shapes] != sizes.tolist():
         raise LoadError.build(
-            key=f"{name}{SHAPE}",
+            key=f"{name}{SHAPE_SUFFIX}",
             expected=f"the shape of each row of `{name}`",
             found="other numbers of values",
             advice=_RESAVE,

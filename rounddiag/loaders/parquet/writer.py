@@ -22,7 +22,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import (
     SAMPLE_PREFIX,
     SCORE_PREFIX,
-    SHAPE,
+    SHAPE_SUFFIX,
     TURNS,
     TURNS_TYPE,
     list_array,
@@ -103,7 +103,7 @@ def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:
     yield _column(name, list_array(stored_array(values), sizes), values)
     if any(row.dim() != 1 for row in rows):
         shapes = [list(row.shape) for row in rows]
-        yield _column(f"{name}{SHAPE}", pa.array(shapes, pa.list_(pa.int32())))
+        yield _column(f"{name}{SHAPE_SUFFIX}", pa.array(shapes, pa.list_(pa.int32())))
 
 
 def _without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:

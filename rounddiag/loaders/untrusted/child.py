@@ -26,7 +26,6 @@ from rounddiag.checks import with_check_results
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.text.token_table import TokenTable
 from rounddiag.vision import EncodedScreenshot, Screenshot
-from rounddiag.wording import pluralize
 
 _GB = 10**9
 _MOST = 1_000_000  # GB or seconds: a number that every system can represent
@@ -226,23 +225,10 @@ def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
     )
 
 
-_MAX_COLUMNS, _MAX_NAME = 10_000, 10_000
-
-
 def save_answer(folder: Path, batch: Batch, most: int) -> None:
     """Save a batch that takes at most so many bytes."""
     from rounddiag.loaders.parquet import save
 
-    names = [*batch.scores, *batch.sample_columns, *batch.round_columns]
-    longest = max((len(name.encode()) for name in names), default=0)
-    if len(names) > _MAX_COLUMNS or longest > _MAX_NAME:
-        raise LoadError.build(
-            expected=f"at most {_MAX_COLUMNS:,} columns, and names of at most"
-            f" {_MAX_NAME:,} bytes",
-            found=f"{pluralize(len(names), 'column')}, the longest name of"
-            f" {pluralize(longest, 'byte')}",
-            advice="If you trust it, load it without `untrusted`.",
-        )
     if batch_bytes(batch) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     save(batch, folder / BATCH)

@@ -5,7 +5,6 @@
 `local`         transformers in this process
 `eyes`          its pictures: pixels, image tokens, features
 `positions`     its positions of a request
-`llama_vision`  what that architecture reads besides ids
 `loading`       a model and its image processor, from a folder or a name
 `settings`      what a model computes otherwise for one pass
 `prefix`        passes that are kept: the next one computes what differs only
@@ -14,8 +13,7 @@
 `dialects`      how each is asked, and how it answers
 `client`        requests to the one host that was named
 `pictures`      the pictures of a sample: their tokens, their pixels
-`function`      a function from ids to log-probs
-`opening`       what a user passes, opened
+`opening`       what a user passes, opened; a function from ids to log-probs
 ==============  ==================================================================
 """
 

@@ -141,23 +141,12 @@ class Vllm:
         """Let it decode a round's tokens one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
-        shown = tuple(
-            picture
-            for picture in request.pictures
-            if samples[picture.sample].spans[picture.index][1] <= begin
-        )
-        context = replace(
-            request,
-            ids=request.ids[:begin],
-            source=request.source[:begin],
-            is_scored=request.is_scored[:begin],
-            pictures=shown,
-        )
+        context = request.before(samples[request.sample], begin)
         answer = self._decode(
             host,
             collapse(context, samples),
             request.ids[begin:stop].tolist(),
-            [encode(one, samples) for one in shown],
+            [encode(one, samples) for one in context.pictures],
         )
         content = _pick(answer, "choices", 0, "logprobs", "content")
         values = [

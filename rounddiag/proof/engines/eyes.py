@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.proof.engines import llama_vision
 from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import PatchScreenshot, Screenshot
@@ -22,6 +22,7 @@ _MARKERS = (
     *("image_start_token_id", "image_end_token_id"),
     *("boi_token_index", "eoi_token_index"),
 )
+_LLAMA = "mllama"
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +188,7 @@ class Eyes:
     def _count(self, values: dict[str, Any]) -> int:
         """Return how many image tokens a picture has."""
         config = self.model.config
-        if config.model_type == llama_vision.MODEL_TYPE:
+        if config.model_type == _LLAMA:
             return 1
         grid = values.get("image_grid_thw")
         if grid is not None:
@@ -210,11 +211,11 @@ class Eyes:
     ) -> dict[str, Any]:
         """Return what the model is called with, for equal rows of a request."""
         config = self.model.config
-        if config.model_type == llama_vision.MODEL_TYPE:
+        if config.model_type == _LLAMA:
             shown = [self._pixels_of(one, samples).values for one in request.pictures]
             tiles = config.vision_config.max_num_tiles
             token = self.image_token
-            found = llama_vision.cross_attention(request, token, shown, tiles)
+            found = _cross_attention(request, token, shown, tiles)
             return {name: one.to(self.model.device) for name, one in found.items()}
         sizes = self.sizes(request, samples)
         encoded = rows * [
@@ -291,3 +292,39 @@ def _run_length(at: Tensor) -> int:
         return 0
     breaks = (at.diff() != 1).nonzero()
     return int(breaks[0, 0]) + 1 if len(breaks) else len(at)
+
+
+def _cross_attention(
+    request: Request,
+    token: int,
+    shown: Sequence[Mapping[str, Any]],
+    max_tiles: int,
+) -> dict[str, Tensor]:
+    """Return pixels and masks for Llama 3.2 Vision, as `MllamaProcessor` builds them.
+
+    Its text attends to pictures; their tokens have no features.
+    """
+    from transformers.models.mllama.processing_mllama import (
+        convert_sparse_cross_attention_mask_to_dense,
+        get_cross_attention_token_mask,
+    )
+
+    looks = {one.look for one in request.pictures}
+    if looks == {"pad"}:
+        return {}
+    if looks & {"pad", "zeros"}:
+        raise BatchError.build(
+            expected="pictures of which all or none have pixels",
+            found="other ones",
+            advice="This architecture attends to pictures outside of the text.",
+        )
+    ids = request.ids.tolist()
+    mask = convert_sparse_cross_attention_mask_to_dense(
+        [get_cross_attention_token_mask(ids, token)],
+        [[one["num_tiles"][0][0] for one in shown]],
+        max_tiles,
+        len(ids),
+    )
+    names = ("pixel_values", "aspect_ratio_ids", "aspect_ratio_mask")
+    found = {name: torch.cat([one[name] for one in shown], 1) for name in names}
+    return {**found, "cross_attention_mask": torch.from_numpy(mask)}

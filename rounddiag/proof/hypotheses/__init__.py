@@ -4,26 +4,21 @@
 `hypothesis`    `Hypothesis`, and `register` for one of your own
 `family`        hypotheses that differ in one number
 `processor`     a step of a sampler, from logits to other logits
-`pictures`      images not seen, blank, grey, exchanged; the last k only
-`resolution`    images of other sizes, with other numbers of image tokens
+`pictures`      images not seen, blank, exchanged, of other sizes; the last k only
 `positions`     positions of the rotary embedding
 `context`       text not read, read twice, or read of neighbours
 `history`       earlier rounds as other ids than those that were written
-`decoding`      tokens decoded one after the other, by a server
 `sampling`      temperature, truncation, penalties, bias: from logits alone
-`numerics`      weights in 8 bits, experts chosen otherwise
+`numerics`      8 bits, other experts, rounded frequencies, tokens decoded one by one
 `numbered`      how many tokens, which image: a whole number that is fitted
-`caches`        a cache that older weights filled
 ==============  ==================================================================
 """
 
 from rounddiag.proof.hypotheses import context as context
-from rounddiag.proof.hypotheses import decoding as decoding
 from rounddiag.proof.hypotheses import history as history
 from rounddiag.proof.hypotheses import numerics as numerics
 from rounddiag.proof.hypotheses import pictures as pictures
 from rounddiag.proof.hypotheses import positions as positions
-from rounddiag.proof.hypotheses import resolution as resolution
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,

@@ -49,13 +49,12 @@ def _replace(base: Request, one: Trajectory, history: list[list[int]]) -> Reques
     ids.append(one.ids[end:stop])
     source.append(torch.arange(end, stop))
     at = torch.cat(source)
-    seen = sum(last <= stop for _, last in one.spans)
     return replace(
         base,
         ids=torch.cat(ids),
         source=at,
         is_scored=(at >= 0) & base.is_scored[at.clamp(min=0)],
-        pictures=base.pictures[:seen],
+        pictures=base.before(one, stop).pictures,
     )
 
 
@@ -128,9 +127,7 @@ def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
     base = Request.of_sample(one)
     requests = []
     for number, (start, stop) in enumerate(one.rounds):
-        seen = sum(last <= start for _, last in one.spans)
-        whole = base.keep(torch.arange(len(one.ids)) < stop, base.pictures[:seen])
-        request: Request | None = whole.score_only(start, stop)
+        request: Request | None = base.before(one, stop).score_only(start, stop)
         if number in prompts:
             request = _after(prompts[number], one, base, (start, stop))
         if request is None:

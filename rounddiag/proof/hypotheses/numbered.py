@@ -12,9 +12,16 @@ import torch
 from rounddiag.proof.hypotheses.context import drop_first, drop_tokens
 from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import Edit
-from rounddiag.proof.hypotheses.pictures import FEATURES, SHOWN, exchange, remove, show
+from rounddiag.proof.hypotheses.pictures import (
+    FEATURES,
+    SHOWN,
+    exchange,
+    limit_to,
+    remove,
+    scale_to,
+    show,
+)
 from rounddiag.proof.hypotheses.positions import shift_from
-from rounddiag.proof.hypotheses.resolution import limit_to, scale_to
 from rounddiag.proof.trajectory import Picture, Request, Trajectory
 
 

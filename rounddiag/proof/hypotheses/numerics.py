@@ -1,11 +1,11 @@
-"""Weights in 8 bits; experts chosen otherwise: settings of a model in this process."""
+"""What an engine computes otherwise of the same ids: settings of a pass."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
-from rounddiag.proof.trajectory import Request
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 
 def _set(setting: str) -> Edit:
@@ -26,3 +26,23 @@ for _name, _says in (
     ("router_bfloat16", "routers in bfloat16"),
 ):
     register(_name, _says, cause="moe_routing", needs=("experts",))(_set(_name))
+register(
+    "rotary_bfloat16",
+    "rotary frequencies rounded to bfloat16",
+    cause="position_ids",
+    needs=("rotary",),
+)(_set("rotary_bfloat16"))
+
+
+@register(
+    "decoded",
+    "decoding, which differs from the same engine's prefill",
+    cause="decode_path",
+    needs=("decoding",),
+)
+def _decode(one: Trajectory, samples: Samples) -> list[Request]:
+    """Decode each round after its context; the engine forces the tokens."""
+    base = replace(Request.of_sample(one), setting="decoded")
+    return [
+        base.before(one, stop).score_only(start, stop) for start, stop in one.rounds
+    ]

@@ -1,4 +1,4 @@
-"""Pictures that an engine did not see, saw otherwise, or took from elsewhere."""
+"""Pictures not seen, seen otherwise or at another size, or taken from elsewhere."""
 
 from __future__ import annotations
 
@@ -113,16 +113,15 @@ def _window(size: int, *, removed: bool) -> Edit:
         borders = [0, *(start for start, _ in one.spans[size:]), len(one.ids)]
         requests = []
         for gone, (begin, stop) in enumerate(pairwise(borders)):
-            seen = sum(start < stop for start, _ in one.spans)
-            kept = torch.arange(len(one.ids)) < stop
-            shown = base.pictures[:seen]
+            request = base.before(one, stop)
+            shown = request.pictures[gone:]
             if removed:
-                kept &= ~one.picture_tokens(0, gone)
-                shown = shown[gone:]
+                kept = ~one.picture_tokens(0, gone)[:stop]
+                request = request.keep(kept, shown)
             else:
-                blank = (replace(each, look="pad") for each in shown[:gone])
-                shown = (*blank, *shown[gone:])
-            requests.append(base.keep(kept, shown).score_only(begin, stop))
+                blank = (replace(each, look="pad") for each in request.pictures[:gone])
+                request = replace(request, pictures=(*blank, *shown))
+            requests.append(request.score_only(begin, stop))
         return requests
 
     return edit
@@ -228,8 +227,54 @@ def _reverse_each_request(one: Trajectory, samples: Samples) -> list[Request] | 
     if len({stop - start for start, stop in one.spans}) != 1 or len(one.spans) == 1:
         return None
     borders = [0, *(start for start, _ in one.spans[1:]), len(one.ids)]
-    index = torch.arange(len(one.ids))
-    return [
-        base.keep(index < stop, base.pictures[number::-1]).score_only(begin, stop)
-        for number, (begin, stop) in enumerate(pairwise(borders))
-    ]
+    requests = []
+    for begin, stop in pairwise(borders):
+        request = base.before(one, stop).score_only(begin, stop)
+        requests.append(replace(request, pictures=request.pictures[::-1]))
+    return requests
+
+
+def resize(change: Callable[[Picture, int], Picture]) -> Edit:
+    """Change pictures, of so many pixels, and give them the tokens that they need."""
+
+    def edit(one: Trajectory, samples: Samples) -> Request | None:
+        if samples.count is None or not one.spans:
+            return None
+        base = Request.of_sample(one)
+        shown = tuple(change(each, one.areas[each.index]) for each in base.pictures)
+        ids, source, end = [], [], 0
+        for picture, (start, stop) in zip(shown, one.spans, strict=True):
+            number = samples.count(picture, samples)
+            ids += [one.ids[end:start], one.ids[start].repeat(number)]
+            source += [torch.arange(end, start), torch.full((number,), -1)]
+            end = stop
+        ids.append(one.ids[end:])
+        source.append(torch.arange(end, len(one.ids)))
+        at = torch.cat(source)
+        if len(at) == len(one.ids):
+            return None
+        scored = (at >= 0) & base.is_scored[at.clamp(min=0)]
+        found = replace(base, ids=torch.cat(ids), source=at, is_scored=scored)
+        return replace(found, pictures=shown)
+
+    return edit
+
+
+def scale_to(percent: int) -> Edit:
+    """Show pictures of a share of the pixels that the model saw."""
+    return resize(lambda picture, _: replace(picture, scale=percent / 100))
+
+
+def limit_to(most: int) -> Edit:
+    """Limit a picture that is larger; a smaller one is as the model saw it."""
+    return resize(
+        lambda picture, pixels: replace(picture, most=most if most < pixels else 0)
+    )
+
+
+register(
+    "stored_size",
+    "pictures of the size at which they are stored",
+    cause="image_expansion",
+    needs=("pictures", "resolution"),
+)(resize(lambda picture, pixels: replace(picture, most=pixels)))

@@ -133,16 +133,6 @@ _seen(
 )
 
 
-@register(
-    "rotary_bfloat16",
-    "rotary frequencies rounded to bfloat16",
-    cause="position_ids",
-    needs=("rotary",),
-)
-def _round_frequencies(one: Trajectory, samples: Samples) -> Request:
-    return replace(Request.of_sample(one), setting="rotary_bfloat16")
-
-
 @_text("saved_positions", "the position ids that the file has")
 def _use_saved(one: Trajectory, samples: Samples) -> Request | None:
     """Read the positions of the file, if they are those of all tokens."""

@@ -65,13 +65,9 @@ def test_what_all_have_is_kept() -> None:
 
     batch = concatenate(parts)
 
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [5, 6, 7, 5, 6, 7]
-    assert batch.prompt_offsets is not None
     assert batch.prompt_offsets.tolist() == [0, 1, 3, 4, 6]
-    assert batch.entropy is not None
     assert batch.entropy[::3].tolist() == [0, 0, 1, 1]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0, 2, 1, 2]
     assert batch.group_ids == ("a", "b", "a", "b")
     assert batch.sample_ids == ("0/0", "0/1", "1/0", "1/1")
@@ -92,8 +88,6 @@ def test_a_prompt_that_starts_later_in_its_storage_is_found() -> None:
 
     batch = concatenate([part, part])
 
-    assert batch.prompt_ids is not None
-    assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3]
     assert batch.prompt_offsets.tolist() == [0, 2, 3, 5, 6]
 
@@ -135,7 +129,6 @@ def test_values_a_sample_that_only_some_have_are_nan_or_none_elsewhere() -> None
 
     batch = concatenate([one, other])
 
-    assert batch.rewards is not None
     assert batch.rewards[:2].tolist() == [1, 2]
     assert batch.rewards[2:].isnan().all()
     assert batch.sample_columns["rank"][:2].tolist() == [3, 4]

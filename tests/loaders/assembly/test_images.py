@@ -234,7 +234,6 @@ def test_grids_that_do_not_match_the_image_tokens_are_reported(tmp_path: Path) -
     two = inputs([[1, 2, 4], [1, 2, 2]])
     batch = load_grids(tmp_path, responses, [two, inputs([[1, 2, 4]])])
 
-    assert batch.images is not None
     assert [(shot.position, shot.round) for shot in batch.images[0]] == [
         (0, 0),
         (3, None),

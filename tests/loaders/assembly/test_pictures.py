@@ -61,7 +61,6 @@ def test_pictures_of_multi_modal_data_are_read_from_a_pickle(tmp_path: Path) -> 
     batch = load(path)
 
     assert places(batch) == PLACED
-    assert batch.images is not None
     assert batch.images[0][1].image().getpixel((0, 0)) == (255, 0, 0)
     assert "left_out" not in batch.meta
 

@@ -95,7 +95,6 @@ def test_images_and_round_columns_go_with_their_tokens() -> None:
 
     divided = split_after(batch, [STOP])
 
-    assert divided.images is not None
     assert [shot.round for shot in divided.images[1]] == [0, 2, None]
     assert divided.round_columns["round"].tolist() == [0, 2]
     assert divided.round_columns["version"].tolist() == ["a", "b"]
@@ -126,7 +125,6 @@ def test_holes_are_filled_and_the_mask_of_the_file_is_kept() -> None:
 
     assert batch.rounds.num_tokens.tolist() == [5, 1]
     assert batch.response_mask.tolist() == [1, 1, 1, 1, 1, 0, 1]
-    assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [1, 0, 1, 0, 1, 0, 1]
     assert batch.meta["holes"] == "2 filled"
 
@@ -136,7 +134,6 @@ def test_a_loss_mask_of_the_file_stays() -> None:
 
     batch = fill_mask_holes(punched(loss_mask=loss_mask), fill=True)
 
-    assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [0, 0, 1, 0, 1, 0, 1]
 
 
@@ -155,7 +152,6 @@ def test_rows_of_rounds_that_become_one_are_counted() -> None:
     assert batch.round_columns["round"].tolist() == [1, 0]
     assert batch.round_columns["version"].tolist() == [30, 10]
     assert batch.meta["left_out"] == ["1 row of `round_columns`"]
-    assert batch.images is not None
     assert batch.images[0][0].round == 1
 
 

@@ -56,7 +56,6 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
     assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 0, 1, 1, 0, 0]
     assert batch.log_probs("old").tolist() == [-1, -2, 0, 0, -3, 7, -4, -5, 7, 7]
     assert batch.log_probs("rollout").tolist() == [-1, -1, 0, 0, *[-1] * 6]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [91, 95]
     assert batch.rounds.sample.tolist() == [0, 0, 0, 1]
     assert batch.rounds.round.tolist() == [0, 1, 2, 0]
@@ -71,7 +70,6 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
 def test_a_column_puts_the_steps_in_order() -> None:
     batch = join_rows(steps(), "traj_uid", "when")
 
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [93, 94, 95]
     assert batch.require_ids().tolist() == [3, 4, 5, 91, 0, 1, 6, 7, 8]
     assert batch.round_columns["row"].tolist() == [1, 1, 0, 2]
@@ -106,7 +104,6 @@ def test_usual_names_count_the_steps_too(
     name: str, values: np.ndarray[Any, Any]
 ) -> None:
     batch = joined_by(name, values)
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [93, 94, 95]
     assert batch.meta["rows"].endswith(f"ordered by `{name}`")
 
@@ -190,8 +187,6 @@ def test_what_nobody_computed_for_an_observation_is_nan_and_log_probs_are_0() ->
         "row",
     )
 
-    assert batch.entropy is not None
-    assert batch.advantages is not None
     assert batch.entropy.isnan().tolist() == [False, False, True, True, *[False] * 6]
     assert torch.equal(batch.advantages.isnan(), batch.entropy.isnan())
     assert batch.scores["ref"].tolist() == [3, 3, 0, 0, *[3] * 6]
@@ -202,8 +197,6 @@ def test_masks_and_whole_numbers_are_0_there() -> None:
 
     batch = join_rows(steps(loss_mask=ones, advantages=ones), "traj_uid", "row")
 
-    assert batch.loss_mask is not None
-    assert batch.advantages is not None
     assert batch.loss_mask.tolist() == [1, 1, 0, 0, *[1] * 6]
     assert batch.advantages.tolist() == [1, 1, 0, 0, *[1] * 6]
 
@@ -213,7 +206,6 @@ def test_rewards_are_those_of_the_last_row_and_each_rows_stand_with_its_rounds()
 ):
     batch = join_rows(steps(rewards=torch.tensor([0.5, 2.0, 9.0])), "traj_uid", "row")
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [2, 9]
     assert batch.round_columns["row_reward"].tolist() == [0.5, 2, 2, 9]
     assert sample_frame(batch)["reward"].tolist() == [2, 9]

@@ -26,7 +26,7 @@ def test_the_loss_mask_stands_in_for_a_missing_response_mask() -> None:
 def test_a_loss_mask_of_prompt_and_response_is_cut_to_the_response() -> None:
     whole = torch.tensor([[0, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0]])
 
-    assert built(loss_mask=whole).loss_mask.tolist() == [0, 1, 0, 1, 1, 0, 0, 0]  # type: ignore[union-attr]
+    assert built(loss_mask=whole).loss_mask.tolist() == [0, 1, 0, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("whole", ["prompts", "input_ids", "attention_mask"])
@@ -101,8 +101,8 @@ def test_a_field_is_looked_up_once() -> None:
 def test_rewards_are_the_sums_of_token_level_scores() -> None:
     scores = torch.tensor([[0.0, 0.5, 0.0, 1.0], [-1.0, 0.0, 0.0, 0.0]])
 
-    assert built(token_level_scores=scores).rewards.tolist() == [1.5, -1.0]  # type: ignore[union-attr]
-    assert built(rm_scores=scores).rewards.tolist() == [1.5, -1.0]  # type: ignore[union-attr]
+    assert built(token_level_scores=scores).rewards.tolist() == [1.5, -1.0]
+    assert built(rm_scores=scores).rewards.tolist() == [1.5, -1.0]
     assert built().rewards is None
 
 
@@ -111,7 +111,6 @@ def test_a_column_of_rewards_serves_too() -> None:
         small_batch(), source="memory", columns={"rewards": np.array([1, 0])}
     )
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns == {}
 
@@ -121,7 +120,6 @@ def test_a_reward_of_none_is_not_a_number() -> None:
         small_batch(), source="memory", columns={"rewards": [1, None]}
     )
 
-    assert batch.rewards is not None
     assert batch.rewards.isnan().tolist() == [False, True]
 
 

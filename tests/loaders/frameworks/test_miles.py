@@ -67,7 +67,6 @@ def test_rewards_of_unknown_samples_stay_as_they_were_trained_on(
 ) -> None:
     batch = load(write(tmp_path, 0, shard=1))
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5]
     assert batch.meta["left_out"] == ["raw_reward", "returns"]
 
@@ -81,7 +80,6 @@ def test_a_rank_alone_has_groups_by_prompt_raw_rewards_and_versions(
 
     batch = load(path)
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0]
     assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
     assert batch.round_columns["weight_version"].tolist() == ["9", "10"]

@@ -44,8 +44,6 @@ def test_rounds_are_the_runs_of_the_token_mask(batch: Batch) -> None:
 
 
 def test_a_sequence_is_divided_where_the_model_first_wrote(batch: Batch) -> None:
-    assert batch.prompt_ids is not None
-    assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 6]
     assert batch.prompt_offsets.tolist() == [0, 3, 6, 7]
     assert batch.require_ids().tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
@@ -64,15 +62,12 @@ def test_samples_of_the_same_prompt_are_a_group(batch: Batch) -> None:
 
 
 def test_a_rejected_sample_keeps_its_rounds(batch: Batch) -> None:
-    assert batch.loss_mask is not None
     assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 1, 1]
     assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
     assert batch.meta["mask_source"] == "token_loss_mask"
 
 
 def test_rewards_advantages_and_the_step_of_the_name_are_kept(batch: Batch) -> None:
-    assert batch.rewards is not None
-    assert batch.advantages is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 1.0]
     assert batch.advantages.tolist() == [0.5, 0.5, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
     assert batch.step == 12
@@ -95,7 +90,6 @@ def test_many_samples_stay_in_order(path: Path) -> None:
     ]
     batch = load(write(path, rows))
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [n / 2 for n in range(600)]
     assert batch.lengths.tolist() == [n % 7 + 1 for n in range(600)]
     assert batch.group_ids is not None
@@ -157,7 +151,6 @@ def test_a_sample_without_generated_tokens_is_all_prompt(path: Path) -> None:
 def test_the_first_token_is_prompt_whatever_the_mask_says(path: Path) -> None:
     batch = load(write(path, [record([1, 2, 3], [1, 1, 0])]))
 
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1]
     assert batch.response_mask.tolist() == [1, 0]
 
@@ -182,5 +175,4 @@ def test_a_sample_of_one_token_is_not_mistaken_for_a_wrapped_value(path: Path) -
     batch = load(path)
 
     assert batch.lengths.tolist() == [0]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [5]

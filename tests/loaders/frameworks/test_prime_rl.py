@@ -60,8 +60,6 @@ def test_the_filler_of_the_first_position_is_no_log_prob(path: Path) -> None:
 
 
 def test_entropy_and_advantages_are_kept_for_each_token(batch: Batch) -> None:
-    assert batch.entropy is not None
-    assert batch.advantages is not None
     assert batch.entropy.tolist() == [1.0, 1.5, 2.0, 2.5, 1.0]
     assert batch.advantages.tolist() == [0.5, 0.5, 0.0, 0.5, 0.5]
 
@@ -79,7 +77,6 @@ def test_tokens_that_the_loss_clipped_are_out_of_the_loss_mask(path: Path) -> No
     row = record([1, 2, 3, 4], [False, True, True, True], is_masked=clipped)
     batch = load(write(path, [row]))
 
-    assert batch.loss_mask is not None
     assert batch.response_mask.tolist() == [1, 1, 1]
     assert batch.loss_mask.tolist() == [1, 0, 1]
 
@@ -93,7 +90,6 @@ def test_without_a_clipping_loss_the_two_masks_are_one(
         del row["is_masked"]
     batch = load(write(path, [row]))
 
-    assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [1, 1]
 
 
@@ -119,7 +115,6 @@ def test_ranks_environments_and_places_are_columns(batch: Batch) -> None:
 
 
 def test_samples_of_the_same_prompt_are_a_group(batch: Batch) -> None:
-    assert batch.group_ids is not None
     assert batch.group_ids[0] == batch.group_ids[1]
 
 
@@ -144,7 +139,6 @@ def test_a_later_release_has_rewards_runs_and_losses_of_each_token(path: Path) -
     batch = load(write(path, [later]))
 
     assert batch.step == 3
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.5]
     assert batch.sample_columns["run_id"].tolist() == ["run_a"]
     assert "losses" in batch.meta["left_out"]
@@ -161,7 +155,6 @@ def test_a_reward_that_one_sample_lacks_is_nan(path: Path) -> None:
     rows = [{**first, "rewards": [2.0] * 6}, {**second, "rewards": [None] * 3}]
     batch = load(write(path, rows))
 
-    assert batch.rewards is not None
     assert batch.rewards[0] == 2
     assert batch.rewards[1].isnan()
 

@@ -21,11 +21,9 @@ def test_slimes_payload_of_two_ranks() -> None:
     assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
     assert batch.rounds.start.tolist() == [0, 2, 3]
     assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns["normalized_reward"].tolist() == [0.5, -0.5]
     assert batch.sample_columns["data_parallel_rank"].tolist() == [1, 0]
-    assert batch.images is not None
     shot = batch.images[0][0]
     assert (shot.position, shot.round, shot.size) == (-3, 0, (2, 1))
     assert batch.meta["left_out"] == ["metadata.steps", "returns"]
@@ -39,7 +37,6 @@ def test_vimes_payload_is_slimes() -> None:
     assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
     assert batch.log_probs("rollout").tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
     assert batch.log_probs("old").tolist() == same.log_probs("old").tolist()
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.sample_columns["rollout_mask_sums"].tolist() == [2.0, 2.0]
 
@@ -52,7 +49,6 @@ def test_miles_files_of_two_ranks() -> None:
     assert batch.sample_ids == ("10", "12", "11")
     assert batch.require_ids().tolist() == [4, 5, 6, 7, 8, 4]
     assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5, -2.5]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
     assert batch.sample_columns["normalized_reward"].tolist() == [0.5, 0.0, -0.5]
     assert batch.round_columns["weight_version"].tolist() == ["9"] * 4
@@ -70,9 +66,7 @@ def test_nemo_rls_lines_of_a_step() -> None:
     # -t / 8 and -t / 4 at position t of the sequence.
     assert batch.log_probs("rollout").tolist()[:2] == [-0.375, -0.5]
     assert batch.log_probs("old").tolist()[:2] == [-0.75, -1.0]
-    assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 1.0]
 
 
@@ -84,7 +78,6 @@ def test_prime_rls_export_of_packed_sequences() -> None:
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
     assert batch.log_probs("old").tolist() == [-0.5, -0.75, -1.0, -1.25, -2.0]
     assert batch.log_probs("rollout").tolist() == [-0.25, -0.375, -0.0, -0.625, -1.0]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.group_ids is not None
     assert len({*batch.group_ids}) == 1

@@ -29,7 +29,6 @@ def test_two_outputs_of_a_session_of_verl_are_one_sample() -> None:
         *(-0.375, -0.5),
     ]
     assert batch.round_columns["row"].tolist() == [2, 2, 0, 3]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.0, 0.0]
     assert batch.round_columns["row_reward"].tolist() == [1.0, 1.0, 0.0, 0.0]
     assert batch.meta["num_dropped_rows"] == 1
@@ -38,7 +37,6 @@ def test_two_outputs_of_a_session_of_verl_are_one_sample() -> None:
 def test_screenshots_of_a_later_output_stand_in_its_prompt() -> None:
     batch = load(SESSIONS)
 
-    assert batch.images is not None
     places = [(shot.round, shot.position) for shot in batch.images[0]]
     assert places == [(0, -4), (1, 4), (2, 11)]
     assert batch.require_ids()[[4, 11]].tolist() == [151655, 151655]
@@ -63,7 +61,6 @@ def test_rows_of_agent_lightning_are_joined_by_rollout_in_the_order_of_turns() -
     assert batch.rounds.num_tokens.tolist() == [3, 1, 2]
     assert batch.round_columns["turn_index_list"].tolist() == [0, 1, 0]
     assert batch.sample_columns["is_drop_mask"].tolist() == [False, False]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.0, 1.0]
     assert batch.meta["rows"] == (
         "3 rows joined into 2 samples by `rollout_id_list`, ordered by"

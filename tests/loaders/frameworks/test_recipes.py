@@ -61,7 +61,6 @@ def test_areal_s_recipe_saves_trajectories_of_any_width(
     assert batch.require_ids().tolist() == [5, 6, 7, 8, 8]
     assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -3.0, -3.0]
     assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -3.0, -3.0]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.5]
 
 
@@ -161,7 +160,6 @@ def test_trl_s_recipe_saves_rewards_reference_and_pixels_of_each_sample(
         [float(i) for i in range(16, 48)],
     ]
     batch = load(path)
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.5, 2.0]  # own rows; NaN: not applied
     assert batch.scores["ref"].tolist() == [-1.25, -1.0, -2.0, -3.0, -4.0]
 

@@ -78,7 +78,6 @@ def test_prompts_have_no_padding(path: Path) -> None:
     batch = load(path)
     image_ids = [151652, 151655, 151655, 151653] if path == IMAGES else []
 
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [*image_ids, 1, 2, 3, 1, 2, 3, 4, 5]
 
 
@@ -86,7 +85,6 @@ def test_prompts_have_no_padding(path: Path) -> None:
 def test_the_reference_is_a_score_and_advantages_are_kept(path: Path) -> None:
     batch = load(path)
 
-    assert batch.advantages is not None
     assert batch.scores["ref"][:3].tolist() == [-0.875, -1.0, -1.125]
     assert batch.advantages.tolist() == [0.5 * float(m) for m in batch.response_mask]
     assert batch.meta["left_out"] == ["returns"]
@@ -135,7 +133,6 @@ def test_half_precision_is_kept_as_it_is() -> None:
 def test_a_screenshot_is_known_with_its_place() -> None:
     images = load(IMAGES).images
 
-    assert images is not None
     assert [len(row) for row in images] == [1, 0, 0]
     shot = images[0][0]
     assert (shot.round, shot.position, shot.size) == (0, -6, (56, 28))
@@ -144,7 +141,6 @@ def test_a_screenshot_is_known_with_its_place() -> None:
 def test_without_boundaries_samples_of_the_same_prompt_are_a_group(path: Path) -> None:
     batch = load(write(path, small_batch()))
 
-    assert batch.group_ids is not None
     assert batch.group_ids[0] == batch.group_ids[1]
     assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
     assert batch.step == 3
@@ -161,7 +157,6 @@ def test_rewards_that_are_still_there_are_summed(path: Path) -> None:
     rewards = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.5]])
     batch = load(write(path, {**small_batch(), "rewards": rewards}))
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.5]
 
 
@@ -190,6 +185,5 @@ def test_an_empty_response_is_all_prompt(path: Path) -> None:
     fields["loss_mask"][0] = 0
     batch = load(write(path, fields))
 
-    assert batch.prompt_ids is not None
     assert batch.lengths.tolist() == [0, 2]
     assert batch.prompt_ids.tolist() == [1, 2, 10, 3, 11, 1, 2]

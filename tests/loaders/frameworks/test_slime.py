@@ -27,7 +27,6 @@ def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) ->
     assert batch.rounds.start.tolist() == [0, 2, 3]
     assert batch.log_probs("rollout").tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
     assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 9, 9, 3, 1, 2]
     assert batch.step == 3
     assert batch.meta["mask_source"] == "loss_masks"
@@ -38,9 +37,7 @@ def test_a_train_file_gives_the_other_numbers_of_tokens(tmp_path: Path) -> None:
     batch = load(write_train_file(tmp_path, trained_samples(), shards()))
 
     assert batch.scores["ref"].tolist() == [-1.25, -10.0, -2.5, -1.5, -1.5]
-    assert batch.entropy is not None
     assert batch.entropy.tolist() == [0.25, 9.0, 1.5, 0.5, 0.5]
-    assert batch.advantages is not None
     assert batch.advantages.tolist() == [1.0] * 5
     assert batch.meta["left_out"] == ["returns"]
 
@@ -49,7 +46,6 @@ def test_what_is_known_of_a_sample_is_in_its_columns(tmp_path: Path) -> None:
     batch = load(write_train_file(tmp_path, trained_samples(), shards()))
 
     assert batch.sample_ids == ("10", "12")
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]  # of the environment
     # Prompts are [1, 9, 9, 3] and [1, 2].
     assert batch.group_ids is not None
@@ -72,7 +68,6 @@ def test_raw_rewards_of_other_rollouts_are_left_out(tmp_path: Path) -> None:
     parts = [part | {"raw_reward": [1.0]} for part in shards()]
     batch = load(write_train_file(tmp_path, trained_samples(), parts))
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5, -0.5]  # normalised, for want of others
     assert batch.meta["left_out"] == ["raw_reward", "returns"]
 
@@ -82,7 +77,6 @@ def test_a_reward_of_none_is_not_a_number(tmp_path: Path) -> None:
     samples = [first | {"rewards": 1}, second | {"rewards": None}]
     batch = load(write_train_file(tmp_path, samples))
 
-    assert batch.rewards is not None
     assert np.array_equal(batch.rewards.numpy(), [1, np.nan], equal_nan=True)
 
 
@@ -118,7 +112,6 @@ def test_the_columns_of_a_rank_are_read_alike(as_stored: type, tmp_path: Path) -
     assert batch.sample_columns["rank"].tolist() == [5]
     assert batch.sample_columns["micro_batch"].tolist() == [0]
     assert batch.sample_columns["normalized_reward"].tolist() == [0.5]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0]
     assert batch.meta["left_out"] == ["returns"]
 
@@ -152,7 +145,6 @@ def test_screenshots_are_rebuilt_and_placed(tmp_path: Path) -> None:
     samples = [first | {"multimodal_train_inputs": pixels((1, 2, 4))}, second]
     batch = load(write_train_file(tmp_path, samples))
 
-    assert batch.images is not None
     assert [len(row) for row in batch.images] == [1, 0]
     assert batch.images[0][0].size == (56, 28)
     assert (batch.images[0][0].position, batch.images[0][0].round) == (-3, 0)

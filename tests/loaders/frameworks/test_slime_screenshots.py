@@ -23,7 +23,6 @@ from tests.loaders.slime_writer import (
 def test_pictures_are_as_the_agent_saw_them(tmp_path: Path) -> None:
     batch = loaded(tmp_path)
 
-    assert batch.images is not None
     assert [len(row) for row in batch.images] == [1, 0]
     picture = batch.images[0][0].image()
     assert [picture.getpixel((x, 0)) for x in (0, 1)] == [(255,) * 3, (255, 0, 0)]
@@ -52,7 +51,6 @@ def test_a_large_picture_is_read_when_it_is_asked_for(
         tmp_path, [first | {"multimodal_inputs": {"images": [picture]}}, *others]
     )
 
-    assert batch.images is not None
     found = batch.images[0][0].image()
     assert found.convert("RGB").tobytes() == picture.convert("RGB").tobytes()
 
@@ -68,7 +66,6 @@ def test_pictures_stand_where_their_image_tokens_do(place: str, tmp_path: Path) 
     samples = [mine | inputs if place == "train" else mine, other]
     batch = load(write_train_file(tmp_path, samples))
 
-    assert batch.images is not None
     shot = batch.images[0][0]
     assert (shot.size, shot.position, shot.round) == ((2, 1), -3, 0)
 
@@ -78,7 +75,6 @@ def test_pictures_without_pixel_values_are_placed_by_their_number(
 ) -> None:
     batch = loaded(tmp_path)  # one picture, one run of image tokens: 9, 9
 
-    assert batch.images is not None
     shot = batch.images[0][0]
     assert (shot.size, shot.position, shot.round) == ((2, 1), -3, 0)
 

@@ -81,7 +81,6 @@ def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
     assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
     assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -3.0, -4.0]
     assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.0, -3.0, -4.0]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 1, 2, 3]
     assert batch.lengths.tolist() == [3, 2]
     assert batch.step == 40
@@ -104,14 +103,12 @@ def test_whole_sequences_are_a_batch(write_fields: Any, tmp_path: Path) -> None:
         assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
         assert batch.log_probs("rollout").tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
         assert batch.log_probs("old").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
-        assert batch.prompt_ids is not None
         assert batch.prompt_ids.tolist() == [1, 2, 1]
 
 
 def test_openrlhf_s_rewards_and_reference_are_kept() -> None:
     batch = load(openrlhf())
 
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.scores["ref"].tolist() == [-1.25, 0.0, -2.0, -3.0, -4.0]
     assert batch.meta["left_out"] == ["returns"]
@@ -193,7 +190,6 @@ def test_the_file_of_the_real_trl_opens() -> None:
     assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (4, 8, 28, 2)
     assert batch.require_ids()[:7].tolist() == [20, 29, 27, 7, 8, 6, 12]
     assert batch.response_mask[:7].tolist() == [1, 1, 1, 0, 0, 1, 1]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5, 6, 7, 5, 6, 7]
     assert len(set(batch.group_ids or ())) == 2
     written = batch.response_mask == 1
@@ -211,7 +207,6 @@ def test_the_file_of_the_real_openrlhf_opens() -> None:
         40,
     )
     assert batch.group_ids == ("0", "0", "1", "1")
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 4, 5]
     written = batch.response_mask == 1
     diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs()

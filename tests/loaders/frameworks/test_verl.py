@@ -56,8 +56,6 @@ def test_a_data_proto_has_its_tokens_and_both_log_probs(path: Path) -> None:
 def test_a_data_proto_has_prompts_without_padding(path: Path) -> None:
     batch = load(path)
 
-    assert batch.prompt_offsets is not None
-    assert batch.prompt_ids is not None
     assert batch.prompt_offsets.tolist() == [0, 6, 12, 15]
     assert batch.prompt_ids[12:].tolist() == [3, 4, 5]
 
@@ -67,13 +65,11 @@ def test_a_data_proto_has_what_else_it_says_of_samples(path: Path) -> None:
     batch = load(path)
 
     assert batch.group_ids == ("g0", "g0", "g1")
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
     assert batch.sample_columns["__num_turns__"].tolist() == [4, 2, 2]
     assert batch.sample_columns["data_source"].tolist() == ["shop", "shop", "form"]
     assert len(batch.sample_columns) == 2
     assert batch.scores["ref"][:3].tolist() == [-1.375, -1.5, -1.625]
-    assert batch.advantages is not None
     assert batch.advantages[:4].tolist() == [0.5, 0.5, 0.5, 0.0]
 
 
@@ -96,7 +92,6 @@ def test_a_data_proto_says_where_its_numbers_come_from(path: Path) -> None:
 def test_position_ids_keep_their_four_rows_and_lose_their_padding(path: Path) -> None:
     batch = load(path)
 
-    assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [
         (4, 15),
         (4, 10),
@@ -109,7 +104,6 @@ def test_position_ids_keep_their_four_rows_and_lose_their_padding(path: Path) ->
 def test_screenshots_stand_before_the_round_that_sees_them(path: Path) -> None:
     batch = load(path)
 
-    assert batch.images is not None
     assert [[shot.round for shot in row] for row in batch.images] == [[0, 1], [0], []]
     assert [shot.size for shot in batch.images[0]] == [(56, 28), (56, 28)]
     # Patch i of a sample has the value i / 16; CLIP's scale makes 0.5 a colour of
@@ -125,7 +119,6 @@ def test_nested_tensors_in_a_data_proto_are_rows_without_padding(path: Path) -> 
     assert batch.offsets.tolist() == [0, 9, 13, 15]
     assert batch.lengths.tolist() == [9, 4, 2]
     assert batch.log_probs("old")[7:9].tolist() == [-1.5, -1.625]
-    assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [
         (4, 15),
         (4, 10),
@@ -147,7 +140,6 @@ def test_a_v1_payload_opens_without_its_padding_row(path: Path) -> None:
     assert batch.rounds.num_tokens.tolist() == [3, 2, 4, 2]
     assert batch.offsets.tolist() == [0, 9, 13, 15]
     assert batch.log_probs("old")[7:9].tolist() == [-1.5, -1.625]
-    assert batch.entropy is not None
     assert batch.entropy[9:13].tolist() == [0.0, 0.25, 0.5, 0.75]
     assert batch.loss_mask is not None
     assert torch.equal(batch.loss_mask, batch.response_mask)
@@ -163,7 +155,6 @@ def test_a_v1_payload_opens_without_its_padding_row(path: Path) -> None:
 def test_a_v1_payload_has_screenshots(path: Path) -> None:
     batch = load(path)
 
-    assert batch.images is not None
     assert [[shot.round for shot in row] for row in batch.images] == [[0, 1], [0], []]
     assert batch.images[0][1].image().getpixel((0, 0)) == (157, 150, 139)
 
@@ -178,7 +169,6 @@ def test_a_dense_v1_payload_opens(path: Path) -> None:
     assert batch.rounds.num_tokens.tolist() == [3, 2, 3, 2]
     assert batch.sample_columns["num_turns"].tolist() == [4, 4]
     assert batch.sample_columns["data_source"].tolist() == ["shop", "shop"]
-    assert batch.prompt_offsets is not None
     assert batch.prompt_offsets.tolist() == [0, 6, 12]
 
 

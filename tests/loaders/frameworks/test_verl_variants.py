@@ -57,7 +57,6 @@ def test_verl_agent_has_a_row_a_step(tmp_path: Path) -> None:
     assert batch.require_ids().tolist() == [11, 12, 16, 17, 18, 14, 19, 20]
     assert batch.log_probs("old").tolist() == [-1, -2, 0, -5, -6, -3, 0, -7]
     assert batch.group_ids == ("g", "g")
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.5]
     assert batch.round_columns["row_reward"].tolist() == [0.0, 1.0, 0.0, 0.5]
     assert batch.sample_columns["episode_rewards"].tolist() == [1.0, 0.5]
@@ -145,7 +144,6 @@ def test_a_data_proto_of_roll_opens(tmp_path: Path) -> None:
     assert rows.require_ids().tolist() == [5, 6, 7, 8, 9]
     assert rows.log_probs("rollout").tolist() == [-1, 0, -2, -3, -4]
     assert rows.log_probs("old").tolist() == [-1.5, -9, -2.5, -3, -4.5]
-    assert rows.prompt_ids is not None
     assert rows.prompt_ids.tolist() == [1, 2, 3, 4]
     assert rows.group_ids == ("g", "g")
     assert rows.step == 7
@@ -219,8 +217,6 @@ def test_responses_that_are_whole_sequences_are_divided(
 
     batch = load(write(tmp_path / "a.pkl", fields, {"uid": ["g", "g"]}))
 
-    assert batch.prompt_ids is not None
-    assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [1, 1, 2]
     assert batch.prompt_offsets.tolist() == [0, 1, 3]
     assert batch.require_ids().tolist() == [5, 6, 9, 7, 8]
@@ -245,5 +241,4 @@ def test_responses_as_wide_as_other_input_ids_are_no_whole_sequences(
     batch = load(write(tmp_path / "a.pkl", fields))
 
     assert "prompts" not in batch.meta
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2, 0, 3]

@@ -25,7 +25,6 @@ def test_the_first_layout_opens() -> None:
     batch = load_parquet(FIRST)
     assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
     assert batch.require_ids().dtype == torch.int32
-    assert batch.advantages is not None
     assert batch.advantages.tolist() == [-1.5] * 5
     assert batch.position_ids is not None
     assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 0), (5,)]
@@ -37,7 +36,6 @@ def test_the_first_layout_opens() -> None:
 
 def test_screenshots_of_the_first_layout_have_rounds_and_no_positions() -> None:
     images = load_parquet(FIRST).images
-    assert images is not None
     places = [[(shot.round, shot.position) for shot in row] for row in images]
     assert places == [[(0, None), (None, None)], [], [(0, None)]]
     assert images[0][1].png() == png("blue")
@@ -46,7 +44,6 @@ def test_screenshots_of_the_first_layout_have_rounds_and_no_positions() -> None:
 def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
     save(load_parquet(FIRST), tmp_path / "second.parquet")
     again = load_parquet(tmp_path / "second.parquet")
-    assert again.images is not None
     assert again.images[0][0].png() == png("red")
     assert again.meta["original_source"] == str(FIRST)
 
@@ -62,7 +59,6 @@ def test_the_sample_data_open_unchanged(name: str, digest: str) -> None:
     path = Path(f"sample_data/{name}.parquet")
     batch = rd.load(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    assert batch.images is not None
     assert batch.images[0][0].size == (448, 336)
 
 

@@ -23,7 +23,6 @@ def test_encoded_bytes_are_kept_and_read_when_asked_for(
     full: Batch, path: Path
 ) -> None:
     images = load_parquet(path).images
-    assert images is not None
     assert full.images is not None
     assert [[shot.round for shot in row] for row in images] == [[0, None], [], [0]]
     sizes = [[shot.seen_size for shot in row] for row in images]
@@ -39,8 +38,6 @@ def test_encoded_bytes_are_kept_and_read_when_asked_for(
 
 def test_a_picture_that_was_read_knows_its_place(full: Batch, path: Path) -> None:
     images = load_parquet(path).images
-    assert images is not None
-    assert full.images is not None
     assert isinstance(images[0][0], StoredScreenshot)
     assert images[0][0].read() == full.images[0][0]
 
@@ -48,8 +45,6 @@ def test_a_picture_that_was_read_knows_its_place(full: Batch, path: Path) -> Non
 def test_they_are_found_in_every_row_group(full: Batch, path: Path) -> None:
     pq.write_table(pq.read_table(path), path, row_group_size=1)
     images = load_parquet(path).images
-    assert images is not None
-    assert full.images is not None
     assert images[2][0].png() == full.images[2][0].png()
 
 
@@ -74,13 +69,11 @@ def test_loading_reads_no_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_batch_is_saved_over_its_own_file(path: Path) -> None:
     save(load_parquet(path), path)
     images = load_parquet(path).images
-    assert images is not None
     assert images[0][0].size == (4, 3)
 
 
 def test_a_file_that_changed_is_an_error(path: Path) -> None:
     images = load_parquet(path).images
-    assert images is not None
     os.utime(path, ns=(0, 0))
     expected = re.escape(
         f"{path}: `screenshots`: expected the file as it was when the batch was loaded;"
@@ -106,6 +99,5 @@ def test_pixels_that_are_rebuilt_are_stored_as_png(path: Path, full: Batch) -> N
     )
     save(replace(full, images=((shot,), (), ())), path)
     images = load_parquet(path).images
-    assert images is not None
     assert (images[0][0].round, images[0][0].position) == (1, 7)
     assert images[0][0].png() == shot.png()

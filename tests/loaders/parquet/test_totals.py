@@ -45,7 +45,6 @@ def test_the_summary_is_that_of_the_columns(
         names = tuple(f"g{sample % num_groups}" for sample in range(len(batch)))
         batch = replace(batch, group_ids=names)
     totals = read_totals(totals_entry(batch))
-    assert totals is not None
     found = pd.DataFrame(summary_from_totals(totals["rounds"]))
     expected = rd.round_summary(batch)
     if expected["num_nonfinite"].any():
@@ -66,7 +65,6 @@ def test_the_means_of_a_batch() -> None:
     rewards = torch.tensor([1.0, 0.0, torch.nan])[: len(batch)]
     batch = replace(batch, entropy=entropy, rewards=rewards)
     totals = read_totals(totals_entry(batch))
-    assert totals is not None
     num = batch.num_tokens
     assert totals["entropy"] == pytest.approx((0.5 * (num - 2) + 2.0) / (num - 1))
     assert totals["reward"] == pytest.approx(0.5)

@@ -32,7 +32,6 @@ def test_a_dictionary_in_a_pt_has_columns_and_facts_too(tmp_path: Path) -> None:
 
     assert batch.group_ids == ("a", "b")
     assert batch.sample_columns["turns"].tolist() == [2, 3]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.5]
     assert batch.step == 12
     assert batch.meta["sampling"] == {"temperature": 0.7}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,26 +80,6 @@ def test_the_parent_weighs_json_and_footer_as_objects(
         else:
             assert not is_large
             assert read.num_samples == 3
-
-
-@pytest.mark.parametrize(
-    ("columns", "found"),
-    [
-        ({"n" * 10_001: 0}, "1 column, the longest name of 10,001 bytes"),
-        (
-            {f"{i}": 0 for i in range(10_001)},
-            "10,001 columns, the longest name of 5 bytes",
-        ),
-    ],
-)
-def test_columns_that_the_parent_could_not_list_are_refused(
-    columns: Mapping[str, int], found: str, tmp_path: Path
-) -> None:
-    names = {name: np.zeros(3, np.int8) for name in columns}
-    batch = replace(hand_batch(), scores={}, round_columns={}, sample_columns=names)
-    with pytest.raises(LoadError, match=f"of at most 10,000 bytes; found {found}"):
-        child.save_answer(tmp_path, batch, MB)
-    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.usefixtures("forked")

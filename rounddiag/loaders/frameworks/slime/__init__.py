@@ -17,7 +17,7 @@ from rounddiag.loaders.frameworks.slime.train_files import (
     RANK,
     RANK_COLUMNS,
     ROLLOUTS,
-    SAMPLES,
+    TRAIN_DATA,
 )
 
-__all__ = ["DASHBOARD", "RANK", "RANK_COLUMNS", "ROLLOUTS", "SAMPLES"]
+__all__ = ["DASHBOARD", "RANK", "RANK_COLUMNS", "ROLLOUTS", "TRAIN_DATA"]

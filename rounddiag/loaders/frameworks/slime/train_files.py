@@ -80,8 +80,7 @@ _DASHBOARD_NUMBERS = {
 
 
 def _kind_error(name: str, expected: str, table: Table, source: Source) -> LoadError:
-    return LoadError.build(
-        file=source.path,
+    return source.error(
         key=name,
         expected=f"{expected} per sample",
         found="a column of another type" if name in table.names else "no such column",
@@ -111,7 +110,7 @@ def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     if path is not None:
         train_file = Source.of_file(path)
         train = read_torch(train_file.whole())
-        if isinstance(train, dict) and {*SAMPLES.keys} <= train.keys():
+        if isinstance(train, dict) and {*TRAIN_DATA.keys} <= train.keys():
             return read_samples(train, train_file)
     raise source.error(
         expected="slime's train file beside this rollout file, which has no"
@@ -181,7 +180,7 @@ def _take_raw_reward(columns: Columns, rewards: list[Any], source: Source) -> li
     return []
 
 
-SAMPLES = Format(
+TRAIN_DATA = Format(
     name="train data",
     framework="slime, vime",
     files=("train_data/*.pt",),
@@ -220,5 +219,5 @@ ROLLOUTS = Format(
     files=("rollout_data/*.pt",),
     keys=("rollout_id", "samples"),
     read=_read_rollouts,
-    verified=SAMPLES.verified,
+    verified=TRAIN_DATA.verified,
 )

@@ -1,0 +1,233 @@
+"""The mask against the template: tokens under it that the model did not write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.checks.contracts import Contract, Fault, fault_at, merge_faults
+from rounddiag.checks.written import Written
+
+# Consecutive exact zeros of the sampler that can be an observation, and how many such
+# runs there must be, beginning with the same token.
+_MIN_RUN = 2
+_MIN_RUNS = 3
+# Two runs of this many tokens are enough.
+_LONG_RUN, _MIN_LONG_RUNS = 8, 2
+_SAME_START = 0.5
+# Nats: the other engine's sum over a run; that of certain tokens really is 0.
+_UNSURE = -1.0
+# Share of rounds that begin with the end of the prompt, or contain an end of turn.
+_MIN_SHARE = 0.3
+# Tokens of padding at the end of a sample.
+_MIN_PADDING = 3
+# Longest template under the mask, in tokens, and how many rounds have it.
+_MAX_TEMPLATE = 8
+_NEARLY_ALL = 0.9
+_MANY = 0.6
+
+
+def _covers_template(batch: Batch) -> Fault | None:
+    batch.require_ids()
+    written = Written.from_batch(batch)
+    return merge_faults(
+        fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), what)
+        for find, what in _KINDS.items()
+    )
+
+
+def find_unwritten(written: Written) -> Array:
+    """Return the tokens that stand where observations or a template do."""
+    flags = [find(written) for find in _KINDS if find is not _padding_tails]
+    unwritten: Array = np.logical_or.reduce(flags)
+    return unwritten
+
+
+def _padding_tails(written: Written) -> Array:
+    """Return ends of samples that repeat one id, exactly 0 in both columns."""
+    same_id = np.r_[written.token_id[1:] == written.token_id[:-1], False]
+    zero = (written.old == 0) & (written.rollout == 0)
+    size = written.size_of_end(zero & (written.ends_sample | same_id))
+    is_long = size >= _MIN_PADDING
+    return is_long & (len(np.unique(written.sample[is_long])) > 1)
+
+
+def _observation_runs(written: Written) -> Array:
+    """Return tokens in runs of exact 0 in the sampler that begin alike."""
+    empty = np.zeros(len(written), dtype=bool)
+    zero = written.rollout == 0
+    if zero.sum() < _MIN_RUNS:
+        return empty
+    begins = zero & ~(np.r_[False, zero[:-1]] & written.follows)
+    run = np.cumsum(begins) - 1
+    inside = np.flatnonzero(zero)
+    run_of = run[inside]
+    num = np.bincount(run_of)
+    unlikely = np.bincount(run_of, weights=written.old[inside]) < _UNSURE
+    first = np.flatnonzero(begins)
+    # The run ends before its sample does; a filled tail does not.
+    last = first + num - 1
+    goes_on = ~written.ends_sample[last]
+    # At the border of two rounds a single token of the template is enough.
+    starts = (written.token[first] == 0) & (written.round[first] > 0)
+    starts &= ~_usual_start(written, first)
+    unlikely &= (written.token[first] > 0) | _never_written(written, first)
+    stops = written.ends_round[last] & goes_on
+    at_border = starts | stops
+    long = ((num >= _MIN_RUN) | at_border) & unlikely & (goes_on | starts)
+    is_enough = (long & (num >= _LONG_RUN)).sum() >= _MIN_LONG_RUNS
+    if long.sum() < _MIN_RUNS and not is_enough:
+        return empty
+    ids, counts = np.unique(written.token_id[first[long]], return_counts=True)
+    if counts.max() < _SAME_START * long.sum():
+        return empty
+    alike = np.isin(written.token_id[first], ids[counts >= _MIN_SHARE * counts.max()])
+    flags = empty.copy()
+    flags[inside] = (((num >= _MIN_RUN) | at_border) & alike & unlikely)[run_of]
+    return flags
+
+
+def _never_written(written: Written, tokens: Array) -> Array:
+    """Return whether later rounds that begin with the ids of tokens have r = 0 there.
+
+    Some rows that got the log-probs of other rows have one.
+    """
+    start = np.flatnonzero((written.token == 0) & (written.round > 0))
+    known, code = np.unique(written.token_id[start], return_inverse=True)
+    zero = np.bincount(code, weights=written.rollout[start] == 0, minlength=len(known))
+    at = np.minimum(
+        np.searchsorted(known, written.token_id[tokens]), max(len(known) - 1, 0)
+    )
+    if not len(known):
+        return np.zeros(len(tokens), dtype=bool)
+    share = zero / np.bincount(code, minlength=len(known))
+    never: Array = (known[at] == written.token_id[tokens]) & (share[at] > _MANY)
+    return never
+
+
+def _usual_start(written: Written, tokens: Array) -> Array:
+    """Return whether tokens have the id with which first rounds begin."""
+    ids = written.token_id[(written.token == 0) & (written.round == 0)]
+    if not len(ids):
+        return np.zeros(len(tokens), dtype=bool)
+    known, counts = np.unique(ids, return_counts=True)
+    same: Array = written.token_id[tokens] == known[counts.argmax()]
+    return same
+
+
+def _headers(written: Written) -> Array:
+    """Return initial tokens that later rounds share and first rounds lack."""
+    flags = np.zeros(len(written), dtype=bool)
+    if written.ids is None:
+        return flags
+    start = np.flatnonzero(written.token == 0)
+    later, first = start[written.round[start] > 0], start[written.round[start] == 0]
+    if min(len(later), len(first)) < _MIN_RUNS:
+        return flags
+    for width in range(_MAX_TEMPLATE):
+        part = later[later + width < len(written)]
+        part = part[written.segment[part + width] == written.segment[part]]
+        at_first = first[first + width < len(written)]
+        if len(part) < _MIN_RUNS:
+            break
+        ids, counts = np.unique(written.token_id[part + width], return_counts=True)
+        same = ids[counts.argmax()]
+        is_alike = counts.max() > _NEARLY_ALL * len(part)
+        num_same = (written.token_id[at_first] == same).sum()
+        is_new = num_same < (1 - _NEARLY_ALL) * len(at_first)
+        if not (is_alike and is_new):
+            break
+        flags[part[written.token_id[part + width] == same] + width] = True
+    return flags
+
+
+def _openings(written: Written) -> Array:
+    """Return first tokens of rounds up to the id that precedes rounds elsewhere.
+
+    The template before a round ends with one id. Where a round begins earlier, that id
+    is inside of it, in nearly all rounds after the first of a sample.
+    """
+    flags = np.zeros(len(written), dtype=bool)
+    if written.ids is None:
+        return flags
+    later = np.flatnonzero((written.token == 0) & (written.round > 0))
+    if len(later) < _MIN_RUNS:
+        return flags
+    before = written.ids[written.flat[later] - 1]
+    known, counts = np.unique(before, return_counts=True)
+    end = known[counts.argmax()]
+    depth = np.zeros(len(later), dtype=np.int64)
+    for k in range(_MAX_TEMPLATE):
+        at = np.minimum(later + k, len(written) - 1)
+        inside = (written.segment[at] == written.segment[later]) & (
+            written.token_id[at] == end
+        )
+        depth = np.where((depth == 0) & inside, k + 1, depth)
+    odd = (before != end) & (depth > 0)
+    size = int(written.sample[-1]) + 1
+    num = np.bincount(written.sample[later], minlength=size)
+    hit = np.bincount(written.sample[later], odd, size) > _MANY * num
+    odd &= hit[written.sample[later]]
+    if (
+        odd.sum() < _MIN_RUNS
+        or odd.sum() < _MANY * ((depth > 0) | (before != end)).sum()
+    ):
+        return flags
+    for k in range(_MAX_TEMPLATE):
+        flags[later[odd & (depth > k)] + k] = True
+    return flags
+
+
+def _beyond_turns(written: Written) -> Array:
+    """Return tokens after the end of a turn, in rounds that are not the last."""
+    flags = np.zeros(len(written), dtype=bool)
+    if written.ids is None or len(written) == 0:
+        return flags
+    stop = np.flatnonzero(written.ends_round)
+    goes_on = ~written.ends_sample[stop]
+    inner, last = stop[goes_on], stop[~goes_on]
+    if len(inner) < _MIN_RUNS:
+        return flags
+    ids, counts = np.unique(written.token_id[last], return_counts=True)
+    end = ids[counts.argmax()]
+    if (
+        counts.max() < _MIN_SHARE * len(last)
+        or (written.token_id[inner] == end).mean() > _SAME_START
+    ):
+        return flags
+    for back in range(1, _MAX_TEMPLATE + 1):
+        part = inner[inner >= back]
+        ends = (written.token_id[part - back] == end) & (
+            written.segment[part - back] == written.segment[part]
+        )
+        if ends.sum() > _MANY * len(ends):
+            for k in range(back):
+                flags[part[ends] - k] = True
+            # Rounds that were cut off have the template without an end of turn.
+            ids, counts = np.unique(written.token_id[part[ends]], return_counts=True)
+            flags[inner[written.token_id[inner] == ids[counts.argmax()]]] = True
+            break
+    return flags
+
+
+_KINDS = {
+    _observation_runs: "in runs of exact 0 of the sampler that begin with one token, as"
+    " tool results and templates do",
+    _headers: "of the template at the start of rounds after the first, as no first"
+    " round has them",
+    _openings: "at the start of rounds are the end of the template that stands before"
+    " other rounds",
+    _beyond_turns: "after the one that ends a turn",
+    _padding_tails: "at the end of samples repeat one id and are exactly 0 in both"
+    " columns, as padding is",
+}
+COVERS_WRITTEN = Contract(
+    "the mask covers what the model wrote alone",
+    "response_mask",
+    _covers_template,
+    kind="bug",
+    cause="mask_too_wide",
+    advice="Use the mask of generated tokens (verl: `response_mask`, not the attention"
+    " mask) in the loss and in the metric.",
+)

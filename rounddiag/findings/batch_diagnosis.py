@@ -1,0 +1,297 @@
+"""`diagnose`: noise or a bug, where, what reproduces it, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import (
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
+
+import numpy as np
+
+from rounddiag.batch import Batch
+from rounddiag.checks import check
+from rounddiag.checks.provable import checkpoint_of
+from rounddiag.core.measured import Measured
+from rounddiag.errors import BatchError
+from rounddiag.findings.causes import CAUSES, NEXT_STEP
+from rounddiag.findings.consequence import describe_consequence
+from rounddiag.findings.diagnosis import Diagnosis
+from rounddiag.findings.equal_start import describe_equal_start
+from rounddiag.findings.explanation import Explained, explain, explain_updates
+from rounddiag.findings.finding import Finding
+from rounddiag.findings.kept import find_kept, keep_on
+from rounddiag.findings.level import MIN_SAMPLES, Level
+from rounddiag.findings.place import FACTOR_2
+from rounddiag.findings.reference import (
+    SHAPE,
+    Range,
+    code_probability,
+    guess_kind,
+    named_range,
+    relative_to,
+)
+from rounddiag.findings.sentence import (
+    describe_mass,
+    describe_place,
+    write_advice,
+    write_headline,
+)
+from rounddiag.findings.verdict import find_verdict
+from rounddiag.findings.view import View, lacks_engine
+from rounddiag.stats.inputs import open_measured
+from rounddiag.wording import pluralize
+
+# Positions up to which every contract is checked; of a longer batch, the fast ones.
+MAX_POSITIONS = 1_500_000
+_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
+_D_co = TypeVar("_D_co", covariant=True)
+
+
+@runtime_checkable
+class Diagnosable(Protocol[_D_co]):
+    """What diagnoses itself: a `rounddiag.Run`."""
+
+    def diagnose(self, *, kind: str | None = None) -> _D_co:
+        """Return its diagnosis."""
+
+
+@overload
+def diagnose(
+    batch: Batch | str | PathLike[str],
+    *,
+    healthy: Batch | None = None,
+    kind: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+) -> Diagnosis: ...
+@overload
+def diagnose(batch: Diagnosable[_D_co], *, kind: str | None = None) -> _D_co: ...
+def diagnose(
+    batch: Batch | str | PathLike[str] | Diagnosable[_D_co],
+    *,
+    healthy: Batch | None = None,
+    kind: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+) -> Diagnosis | _D_co:
+    """Say whether a mismatch is noise or a bug, where, and what reproduces it.
+
+    Parameters
+    ----------
+    batch : Batch, path-like or Run
+        A path is read by `rounddiag.load`. A Run is diagnosed as `Run.diagnose` does.
+    healthy : Batch, optional
+        A batch of the same run that is known to be healthy. Its level of noise replaces
+        the range of the kind.
+    kind : str, optional
+        A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
+        guessed from `batch.meta` by default; `update` for the pair `current`, `old`.
+    a, b : str
+        The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
+
+    Returns
+    -------
+    Diagnosis
+        Prints as a short table. `.verdict`, `.text`, `.frame`; its items are `Finding`s
+        with `kind`, `cause`, `share`, `where`, `shown`, `candidates` and `next_step`,
+        the largest share first. Of a Run: a `RunDiagnosis`, a verdict per step.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
+    'healthy'
+    """
+    if isinstance(batch, Diagnosable):
+        return batch.diagnose(kind=kind)
+    batch = open_measured(batch).require_batch()
+    kind = kind or _kind_of_pair(a, b)
+    if kind is not None:
+        named_range(kind)
+    if healthy is not None:
+        healthy = open_measured(healthy).require_batch()
+    make = partial(_diagnose, batch, healthy, kind, a, b)
+    return keep_on(batch, (kind, a, b), make, healthy)
+
+
+def known_diagnosis(
+    batch: Batch, a: str = "old", b: str = "rollout"
+) -> Diagnosis | None:
+    """Return what `diagnose` has found of a batch before; None if nobody asked.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> known_diagnosis(batch) is None
+    True
+    >>> found = rd.diagnose(batch)
+    >>> known_diagnosis(batch) is found
+    True
+    """
+    found: Diagnosis | None = find_kept(
+        batch, (_kind_of_pair(a, b), a, b), healthy=None
+    )
+    return found
+
+
+def _kind_of_pair(a: str, b: str) -> str | None:
+    return "update" if {a, b} == {"current", "old"} else None
+
+
+def _diagnose(
+    batch: Batch, healthy: Batch | None, kind: str | None, a: str, b: str
+) -> Diagnosis:
+    found = _judge(batch, healthy, kind, a, b)
+    headline, advice = write_headline(found), write_advice(found)
+    return replace(found, headline=headline, advice=advice)
+
+
+def _judge(
+    batch: Batch, healthy: Batch | None, kind: str | None, a: str, b: str
+) -> Diagnosis:
+    kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
+    usual = named_range(kind)
+    if healthy is not None:
+        usual = _measured_range(healthy, usual, a, b)
+    view = View.from_batch(batch, a, b, usual)
+    level = Level.from_view(view)
+    checks = check(batch, a=a, b=b, fast=batch.num_positions > MAX_POSITIONS)
+    result = Diagnosis(
+        verdict="not_measurable",
+        level=level,
+        kind=kind,
+        kind_is_assumed=not is_known,
+        reference=view.usual,
+        rest=level,
+        findings=(),
+        checks=checks,
+        reason=_not_measurable(view),
+        is_thinned=view.is_thinned,
+        caveat=_caveat(view),
+    )
+    view.facts.memo["checks"] = checks
+    view.facts.memo["stated_kind"] = kind if is_known else ""
+    if result.reason:
+        updates = tuple(_finding(one, view) for one in explain_updates(view))
+        return replace(result, findings=updates)
+    start = describe_equal_start(batch, a, b)
+    result = replace(result, equal_start=start, mass=describe_mass(view))
+    explained, left = explain(view, checks.refuted)
+    findings = tuple(_finding(one, view) for one in explained)
+    if not view.abs_diff.any():
+        return replace(result, verdict="identical", findings=findings)
+    verdict = find_verdict(level, view.usual, findings)
+    if level.num_samples == 1 and not any(one.is_bug for one in findings):
+        mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
+        reason = f"one sample cannot be compared with others; {mean}"
+        return replace(result, reason=reason, findings=findings)
+    rest = Level.from_view(left)
+    consequence = describe_consequence(view, findings)
+    return replace(
+        result,
+        verdict=verdict,
+        findings=findings,
+        rest=rest,
+        consequence=consequence,
+    )
+
+
+def _caveat(view: View) -> str:
+    """State which tokens count: of a long batch a part, or without rounds all."""
+    batch = view.batch
+    if view.is_thinned:
+        read, total = len(view) + view.num_nonfinite, int(batch.rounds.num_tokens.sum())
+        return f"Judged on {read:,} of {total:,} generated tokens: "
+    if batch.meta.get("rounds") != "unknown":
+        return ""
+    if str(batch.meta.get("mask_source")).startswith("attention_mask"):
+        return "The rounds are unknown, and observations count as generated tokens. "
+    return "The rounds are unknown. "
+
+
+def _finding(one: Explained, view: View) -> Finding:
+    evidence, cause = one.evidence, one.evidence.cause
+    large = one.indices[view.abs_diff[one.indices] > FACTOR_2]
+    where = {
+        "samples": np.unique(view.sample[one.indices]),
+        "num_large": len(large),
+        **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
+        **evidence.where,
+    }
+    source = view.batch.meta.get("source")
+    step = CAUSES[cause].decides if cause in CAUSES else NEXT_STEP
+    location = describe_place(where, one.indices, view)
+    return Finding(
+        kind=one.kind,
+        cause=cause,
+        share=one.share,
+        evidence=evidence.measures,
+        where=where,
+        location=location,
+        explanation=evidence.shown or f"{location[:1].upper()}{location[1:]}.",
+        shown=evidence.shown,
+        candidates=one.candidates,
+        p=one.p,
+        next_step=evidence.next_step or step,
+        severity=evidence.severity,
+        num_tokens=len(one.indices),
+        checkpoint=checkpoint_of(view.batch),
+        source=source if isinstance(source, str) else "",
+        view=view,
+        indices=one.indices,
+    )
+
+
+def _not_measurable(view: View) -> str:
+    """Return why there is nothing to compare; empty if there is something."""
+    if missing := lacks_engine(view.batch, view.a, view.b):
+        return missing.removesuffix(".")
+    if len(view) == 0:
+        if view.num_nonfinite:
+            return (
+                f"none of the {view.num_nonfinite} generated tokens has both log-probs"
+            )
+        return "the batch has no generated token"
+    known = Measured.of(view.batch, view.a, view.b).require_batch().meta
+    if "not_measurable" in known:
+        return str(known["not_measurable"])
+    for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
+        if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
+            return f"every `{name}` log-prob is {values[0]:g}"
+    return ""
+
+
+def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
+    """Return the range measured on a healthy batch, by the probability of tokens."""
+    view = View.from_batch(healthy, a, b, usual)
+    level = Level.from_view(view)
+    if level.num_samples < MIN_SAMPLES:
+        raise BatchError.build(
+            expected=f"a healthy batch of at least {MIN_SAMPLES} samples with"
+            " generated tokens",
+            found=pluralize(level.num_samples, "sample") if len(view) else "none",
+            advice="Leave `healthy` out, or pass a larger batch.",
+        )
+    code = code_probability(view.log_prob_b)
+    size = np.bincount(code, weights=view.abs_diff, minlength=len(SHAPE))
+    num = np.bincount(code, minlength=len(SHAPE))
+    # A bin without tokens: as far above the others as in the sound pair.
+    missing = level.mean_abs_diff / float(num @ SHAPE / len(view)) * np.array(SHAPE)
+    means = np.where(num > 0, size / np.maximum(num, 1), missing)
+    high = max(level.high, _LEAST)
+    return replace(
+        usual,
+        usual=1.5 * high,
+        limit=3 * high,
+        kl=max(usual.kl, 9 * level.kl),  # it goes with the square of the diff
+        source="the batch passed as `healthy`",
+        basis=", from the batch passed as `healthy`",
+        by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),
+    )

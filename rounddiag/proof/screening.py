@@ -1,0 +1,271 @@
+"""Hypotheses on few samples: in which order, how many of them, with which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.errors import RounddiagError
+from rounddiag.proof.engines.client import ServerError
+from rounddiag.proof.fitting import Compute, fit_family, shortlist
+from rounddiag.proof.hypotheses.family import Family
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
+from rounddiag.proof.proof import NOTHING_CHANGED
+from rounddiag.proof.scorer import StoppedError
+from rounddiag.proof.scores import MATTERS, ScoreTable
+from rounddiag.proof.search import Search, is_exact
+from rounddiag.proof.verdict import EngineResult
+
+FIRST, SECOND = 2, 5  # samples
+MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
+MOST_FAILURES = 3  # of a server, one after the other
+FURTHER = "further samples"
+_Fitted = TypeVar("_Fitted")
+
+
+class Cost(IntEnum):
+    """What a hypothesis costs: logits of plain passes, another pass, other weights."""
+
+    FREE = 0
+    PASS = 1
+    DEAR = 2
+
+
+def cost_of(one: Hypothesis) -> Cost:
+    """Return what it costs to score a hypothesis."""
+    if one.is_free:
+        return Cost.FREE
+    is_dear = one.weights or one.needs & {"weights", "resolution", "experts"}
+    return Cost.DEAR if is_dear else Cost.PASS
+
+
+@dataclass(eq=False)
+class Screening:
+    """Tries hypotheses on the first samples, cut after the rounds that show a fault.
+
+    Attributes
+    ----------
+    known: All hypotheses that can be tried; numbers that were fitted are added.
+    likely: The causes of the findings, in their order.
+    not_tested: What could not be tried, and why.
+    scored: The log-probs of those that were.
+    results: What was found about each engine so far.
+    limits: Where the first samples end.
+    is_done: Whether all hypotheses were tried.
+    """
+
+    search: Search
+    known: list[Hypothesis]
+    order: Sequence[int]
+    bar: Any
+    numbered: Sequence[Family]
+    likely: Mapping[str, int] = field(default_factory=dict)
+    not_tested: dict[str, str] = field(default_factory=dict)
+    scored: dict[Hypothesis, Array] = field(default_factory=dict)
+    results: list[EngineResult] = field(default_factory=list)
+    limits: dict[int, int] = field(default_factory=dict)
+    is_done: bool = False
+
+    def __post_init__(self) -> None:
+        self.scorer = self.search.scorer
+        self.first = self.order[:FIRST]
+        self._groups = self._list_groups()
+
+    def begin(self) -> None:
+        """Cut the first samples, and put hypotheses in their order."""
+        self.limits = self._limits(self.first, 2 * LEAST_TOKENS)
+        self.scorer.limits = self.limits
+        self.known.sort(
+            key=lambda one: (
+                self.likely.get(one.cause, len(self.likely)),
+                cost_of(one),
+                self.scorer.size_of(one, self.first),
+            )
+        )
+
+    def run(self) -> None:
+        """Try group by group until one reproduces each engine.
+
+        Called again, because that did not hold on whole samples, it goes on with the
+        groups that are left.
+        """
+        self.scorer.limits = self.limits
+        for cost, group in self._groups:
+            self._try(group)
+            if _is_found(self.results, cost):
+                return
+        self.is_done = True
+
+    def _list_groups(self) -> Iterator[tuple[Cost, Sequence[Hypothesis]]]:
+        """Yield hypotheses, and of which cost all were tried then.
+
+        Those of the candidates of the findings come first, then the cheap ones. Whole
+        numbers are fitted where no pass reproduces an engine; at the end the further
+        ones.
+        """
+        rest = [one for one in self.known if one.cause not in self.likely]
+        yield Cost.FREE, [one for one in self.known if one.cause in self.likely]
+        yield Cost.PASS, [one for one in rest if cost_of(one) <= Cost.PASS]
+        yield Cost.FREE, self._fit_numbers()
+        yield Cost.DEAR, [one for one in rest if cost_of(one) == Cost.DEAR]
+        yield Cost.DEAR, self._fit_numbers(further=True)
+
+    def judge(self) -> list[EngineResult]:
+        """Return what was found of what was scored."""
+        return self.search.judge(
+            self.first, self.search.choose(self.first, self.scored)
+        )
+
+    def stop(self, error: BaseException) -> None:
+        """Let nothing more be scored, for this reason."""
+        self.scorer.is_stopped = True
+        self.not_tested.setdefault(FURTHER, _reason(error))
+
+    @property
+    def tried(self) -> tuple[int, int]:
+        """How many hypotheses were tried, of how many that can be tested here."""
+        able = [one for one in self.known if not self.scorer.lacks(one)]
+        still = [*self.not_tested.values()].count(NOTHING_CHANGED)
+        return len(self.scored) + still, len(able)
+
+    def _try(self, group: Sequence[Hypothesis]) -> None:
+        """Score hypotheses and judge all so far; what fails is noted."""
+        failures = 0
+        for one in group:
+            self.bar.set_description(one.name, refresh=False)
+            self.bar.update()
+            why = self.scorer.lacks(one)
+            if why:
+                self.not_tested[one.name] = why
+                continue
+            try:
+                scores = self._score(one)
+                failures = 0
+            except (KeyboardInterrupt, StoppedError) as error:
+                self.stop(error)
+                self.not_tested[one.name] = self.not_tested[FURTHER]
+            except RounddiagError as error:
+                self.not_tested[one.name] = _reason(error)
+                failures += isinstance(error, ServerError)
+                if failures == MOST_FAILURES:
+                    self.stop(error)
+            else:
+                if scores is None:
+                    self.not_tested[one.name] = NOTHING_CHANGED
+                else:
+                    self.scored[one] = scores
+        self.results = self.judge()
+
+    def _score(self, one: Hypothesis) -> Array | None:
+        """Score a hypothesis; None if it changes nothing in any sample to come."""
+        scores = self.scorer.column((one,), self.first)
+        more = self.order[:SECOND]
+        is_still = np.isnan(scores).all() and (
+            len(more) == len(self.first)
+            or np.isnan(self.scorer.column((one,), more)).all()
+        )
+        return None if is_still else scores
+
+    def _limits(
+        self, samples: Sequence[int], number: int, *, by_round: bool = True
+    ) -> dict[int, int]:
+        """Return where samples may end: so many tokens before it are far off.
+
+        By default after the round of the last of them.
+        """
+        table = self.scorer.table(samples)
+        far = np.zeros(len(table), dtype=bool)
+        for engine in table.engines:
+            far |= _is_far(table, engine)
+        found = {}
+        for sample in samples:
+            one, mine = self.scorer.samples[sample], table.sample == sample
+            at = np.flatnonzero(far[mine])[:number]
+            if len(at) == number:
+                last = int(one.targets[at[-1]])
+                found[sample] = last + 1
+                if by_round:
+                    found[sample] = next(stop for _, stop in one.rounds if stop > last)
+        return found
+
+    def _fit_numbers(self, *, further: bool = False) -> list[Hypothesis]:
+        """Fit whole numbers to engines that nothing reproduces, on one sample.
+
+        The `further` ones of a family are tried on few of its tokens before.
+        """
+        found = {}
+        results = self.search.judge_base(self.first)
+        odd = [one.engine for one in results if not is_exact(one.base)]
+        for engine, family in product(odd, self.numbered):
+            if self.scorer.lacks(family.at(1)) or (further and not family.further):
+                continue
+            name, each = family.name, family
+            try:
+                if further:
+                    name += f" above {family.grid[-1]}"
+                    each = self._fit(shortlist, family, engine, LEAST_TOKENS)
+                one = self._fit(fit_family, each, engine, MANY)
+            except (RounddiagError, StoppedError) as error:
+                self.not_tested[name] = _reason(error)
+                continue
+            if one is not None:
+                found[one.name] = one
+        tried = {one.name for one in self.known}
+        new = [one for name, one in found.items() if name not in tried]
+        self.known += new
+        return new
+
+    def _fit(
+        self,
+        fit: Callable[[Family, ScoreTable, str, Compute], _Fitted],
+        family: Family,
+        engine: str,
+        number: int,
+    ) -> _Fitted:
+        """Fit to the first sample, cut where so many tokens before are far off.
+
+        Rounds without any of these count for nothing: the fault may not be in them.
+        """
+        few, limits = self.first[:1], self.scorer.limits
+        self.scorer.limits = {}
+        self.scorer.limits = self._limits(few, number, by_round=False)
+        table = self.scorer.table(few)
+        inside = np.isin(table.round, table.round[_is_far(table, engine)])
+        inside |= not inside.any()
+
+        def compute(ones: Sequence[Hypothesis]) -> Array:
+            self.scorer.read_ahead(ones, few[0])
+            scores = np.stack([self.scorer.column((one,), few) for one in ones])
+            return np.where(np.isnan(scores), table.base, scores)[:, inside]
+
+        try:
+            return fit(family, table.take(inside), engine, compute)
+        finally:
+            self.scorer.limits = limits
+
+
+def _is_far(table: ScoreTable, engine: str) -> Array:
+    """Return which tokens unchanged inputs do not reproduce."""
+    left = np.abs(table.residual(engine, table.base))
+    found: Array = left > MATTERS * noise_floor(table, engine)
+    return found
+
+
+def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
+    """Return whether each engine is reproduced by what costs so much at most."""
+    return all(
+        one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
+        for one in results
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first sentence of an error; Ctrl-C has none."""
+    return str(error).split(". ")[0].rstrip(".") or "it was interrupted"
