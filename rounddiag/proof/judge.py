@@ -39,7 +39,7 @@ LEAST_SHARE = 0.8
 LEAST_GAIN = 2.0  # base's residual over the hypothesis's, on the tokens that matter
 MOST_HARMED = 0.1
 LEAST_TOKENS = 6
-LEVEL = 20.0
+LEAST_RATIO = 20.0
 SAMPLER = "rollout"  # the engine that drew the tokens
 _MOST_NATS = 1.0  # of one token, in a share: none decides it
 
@@ -97,7 +97,7 @@ class Opinion:
 
     def is_proof(self, num_hypotheses: int) -> bool:
         """Whether it reproduces the engine, and its likelihood pays for the search."""
-        least = np.log(LEVEL * num_hypotheses)
+        least = np.log(LEAST_RATIO * num_hypotheses)
         return self.reproduces and self.evidence >= least
 
 
@@ -177,7 +177,7 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
     if engine == SAMPLER:
         kept = scores > -np.inf
         gained = float(np.nansum(scores[kept] - table.base[kept]))
-        return bool(gained >= np.log(LEVEL))
+        return bool(gained >= np.log(LEAST_RATIO))
     gone = (scores == -np.inf) & ~np.isfinite(table.engines[engine])
     return int(gone.sum()) >= LEAST_TOKENS
 

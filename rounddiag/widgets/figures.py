@@ -20,8 +20,7 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     subject,
 )
-from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
-from rounddiag.figures.compare import plot_compare
+from rounddiag.figures.compare import COMPARE_LAYERS, plot_compare
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.rounds import RoundOptions, plot_rounds
