@@ -251,4 +251,5 @@ def test_the_progress_of_a_report_ends_at_its_end(
     monkeypatch.setattr(replies, "tqdm", bar)
     assert [*collect_replies(batch, {}, worst=3, samples=2)[1]]
     (shown,) = bars
+    assert shown.total is not None
     assert shown.n == shown.total > 20
