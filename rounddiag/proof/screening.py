@@ -107,15 +107,15 @@ class Screening:
         tqdm.write(printable(text), file=sys.stderr)
 
     def run(self) -> None:
-        """Try group by group until one reproduces each engine.
+        """Try group by group until one reproduces each engine, or the dear ones end.
 
-        Called again, because that did not hold on whole samples, it goes on with the
+        Called again, because nothing was decided on whole samples, it goes on with the
         groups that are left.
         """
         self.scorer.limits = self.limits
         for cost, group in self._groups:
             self._try(group)
-            if _is_found(self.results, cost):
+            if cost == Cost.DEAR or _is_found(self.results, cost):
                 return
         self.is_done = True
 
@@ -131,7 +131,7 @@ class Screening:
         yield Cost.PASS, [one for one in rest if cost_of(one) <= Cost.PASS]
         yield Cost.FREE, self._fit_numbers()
         yield Cost.DEAR, [one for one in rest if cost_of(one) == Cost.DEAR]
-        yield Cost.DEAR, self._fit_numbers(further=True)
+        yield Cost.FREE, self._fit_numbers(further=True)
 
     def judge(self) -> list[EngineResult]:
         """Return what was found of what was scored."""
