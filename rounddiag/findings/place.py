@@ -23,7 +23,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
-from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
+from rounddiag.findings.bins import group_by_bin, mean_by_bin
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     columns_of_tokens,
@@ -51,7 +51,6 @@ FACTOR_2 = float(np.log(2))
 # A token exceeds its usual |diff| by one of these factors: many small excesses and few
 # large ones are different places.
 _LEVELS = (3.0, 10.0, 40.0)
-_BINS = 24
 _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
@@ -231,7 +230,7 @@ def _prepare(view: View) -> tuple[list[Array], Cells]:
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
     columns += _columns_of_ids(view, excesses)
-    columns += columns_of_sets(view, excesses, _bins(view), columns)
+    columns += columns_of_sets(view, excesses, view.bin, columns)
     return excesses, Cells.from_columns(columns, view, clusters(view))
 
 
@@ -251,7 +250,7 @@ def _excesses(view: View) -> list[Array]:
     """
     weight = np.sqrt(np.expm1(np.minimum(view.log_prob_b, 0.0)) ** 2 + _SOFT**2)
     size = np.minimum(view.abs_diff, 2 * _LARGEST) / weight
-    code = _bins(view)
+    code = view.bin
     groups = group_by_bin(code, int(code.max()) + 1)
     low, middle = np.array(
         [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
@@ -270,17 +269,6 @@ def _bound_units(units: Array) -> Array:
     return bounded
 
 
-def _bins(view: View) -> Array:
-    """Return each token's bin of log-prob; the bins have about as many tokens each."""
-    if "bins" not in view.memo:
-        few = view.log_prob_b[:: max(1, len(view) // 50_000)]
-        sparse = bins(quantile_edges(few, _BINS), view.log_prob_b)
-        is_used = np.bincount(sparse) > 0
-        view.memo["bins"] = (np.cumsum(is_used) - 1).astype(np.uint8)[sparse]
-    codes: Array = view.memo["bins"]
-    return codes
-
-
 def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     """Return the column of the ids that exceed the usual most often.
 
@@ -291,9 +279,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     known, code = view.distinct_ids
     num = np.bincount(code)
     size = np.minimum(view.abs_diff, _LARGEST)
-    usual = np.bincount(
-        code, weights=mean_by_bin(view.log_prob_b, size, view.log_prob_b)
-    )
+    usual = np.bincount(code, weights=view.of_equally_likely(size))
     ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
     often = ratio[num >= _MIN_OF_ID]
     if not len(often):
@@ -333,7 +319,7 @@ def _slices(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> list[tuple[float, Slice, Counts]]:
     """Return the slices to try, with the gain and the counts of each."""
-    code = _bins(view)
+    code = view.bin
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
     for exceeding in excesses:

@@ -136,9 +136,11 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     left = 0.0
     for part in (old, new):
         known, judged = part & fit, part & ~fit
-        left += float(((d - mean_by_bin(x[known], d[known], x))[judged] ** 2).sum())
+        rest = d[judged] - mean_by_bin(x[known], d[known], x[judged])
+        left += float((rest**2).sum())
     known, judged = chosen & fit, chosen & ~fit
-    alone = float(((d - mean_by_bin(x[known], d[known], x))[judged] ** 2).sum())
+    rest = d[judged] - mean_by_bin(x[known], d[known], x[judged])
+    alone = float((rest**2).sum())
     partial = 1 - left / max(alone, 1e-300)
     return SeenSplit(
         gap=gap, error=error, partial=partial, is_context=is_context, view=view
