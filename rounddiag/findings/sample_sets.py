@@ -212,7 +212,9 @@ class _Sets:
         h, e = self.hits[self.there], self.expected[self.there]
         chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.there[chosen])
-        text = f"in sample{'s' * (len(rows) > 1)} {join_names(rows, len(rows))}"
+        text = (
+            f"in sample{'s' * (len(rows) > 1)} {join_names(rows.tolist(), len(rows))}"
+        )
         yield self._candidate(SAMPLES, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:
