@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -42,30 +43,37 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, None, No
         yield
 
 
-# These files share a JupyterLab, a page of it and a kernel, which take long to start.
-LAB_FILES = tuple(
-    f"tests/browser/test_{name}"
-    for name in ("explorer_", "figures", "harness", "hostile_text", "notebooks")
-)
+# The files of a lab share a JupyterLab, a page of it and a kernel, which take long to
+# start. They mostly wait for the page: two labs run beside each other on one core.
+LABS = {
+    "first lab": ("explorer_[a-m]", "figures", "harness", "hostile_text", "notebooks"),
+    "second lab": ("explorer_[n-z]",),
+}
+
+
+def lab_of(test: str) -> str | None:
+    """Return the lab that a test runs in; None if it needs no JupyterLab."""
+    for lab, files in LABS.items():
+        if any(fnmatch(test, f"tests/browser/test_{file}*") for file in files):
+            return lab
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with them: they take longest, and one process runs them all."""
-    items.sort(key=lambda test: not test.nodeid.startswith(LAB_FILES))
+    """Begin with the labs: they take longest, and one process runs each."""
+    items.sort(key=lambda test: lab_of(test.nodeid) is None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
-    """Have one process run all files that share a JupyterLab."""
+    """Have one process run all files of a lab."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     scheduling = LoadFileScheduling(config, log)
     file_of = scheduling._split_scope
-    scheduling._split_scope = lambda test: (
-        "lab" if test.startswith(LAB_FILES) else file_of(test)
-    )
+    scheduling._split_scope = lambda test: lab_of(test) or file_of(test)
     return scheduling
 
 

@@ -155,3 +155,24 @@ def test_the_docstring_of_a_package_names_its_modules(package: Path) -> None:
     public = {name for name in modules_in(package) if not name.startswith("_")}
     in_help = {home.removeprefix(f"{name_of(package)}.") for home in HOMES.values()}
     assert sorted(public - named - in_help) == []
+
+
+def defined_names(source: Path) -> set[str]:
+    """Return the public names that a module defines itself."""
+    names = set()
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            stored = [one for target in targets for one in ast.walk(target)]
+            names |= {one.id for one in stored if isinstance(one, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_a_public_name_is_defined_in_one_module() -> None:
+    homes: dict[str, list[str]] = {}
+    for source in sorted(PACKAGE.rglob("*.py")):
+        for name in defined_names(source):
+            homes.setdefault(name, []).append(str(source.relative_to(PACKAGE)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

@@ -19,7 +19,7 @@ from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
-from rounddiag.widgets.state import Place
+from rounddiag.widgets.state import Cursor
 from rounddiag.widgets.value_means import value_means
 
 # Above this, what needs all tokens once for each column takes too long.
@@ -158,7 +158,7 @@ def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
 _KEYS = ("sample", "round", "token")
 
 
-def _plain(place: Place | None) -> dict[str, int] | None:
+def _plain(place: Cursor | None) -> dict[str, int] | None:
     return None if place is None else vars(place)
 
 

@@ -38,7 +38,7 @@ SCALE = LogScale(low=0.003, high=3.0)
 # Beyond this, a token's probability differs by more than a factor of 2.
 UNDERLINED = math.log(2)
 LEVELS = 8
-NOT_FINITE = 127  # in place of a level
+NO_LEVEL = 127  # in place of a level
 # Strongest background; text on it keeps a contrast of 4.5 in both themes.
 STRONGEST = 0.5
 
@@ -47,14 +47,14 @@ def levels(diff: Array) -> Array:
     """Return how strong each diff's background is, with its sign."""
     finite = np.isfinite(diff)
     size = np.rint(LEVELS * SCALE.share(np.abs(np.where(finite, diff, 0))))
-    return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
+    return np.where(finite, np.sign(diff) * size, NO_LEVEL).astype(np.int8)
 
 
 def token_classes(diff: Array) -> list[str]:
     """Name the CSS classes of each token: sign and strength, underline, not finite."""
     strength = levels(diff)
     names = {level: _class(level) for level in set(strength.tolist())}
-    is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)
+    is_far = (np.abs(diff) > UNDERLINED) & (strength != NO_LEVEL)
     return [
         f"{names[level]} u" if far else names[level]
         for level, far in zip(strength.tolist(), is_far.tolist(), strict=True)
@@ -62,7 +62,7 @@ def token_classes(diff: Array) -> list[str]:
 
 
 def _class(level: int) -> str:
-    if level == NOT_FINITE:
+    if level == NO_LEVEL:
         return "x"
     return f"{'p' if level > 0 else 'n'}{abs(level)}" if level else ""
 

@@ -59,7 +59,7 @@ Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
 Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
 
-LAYERS = ("ci", "difference", "heatmap")
+COMPARE_LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
 # How much of the room between two rounds the batches share.
 _SPREAD = 0.6
@@ -221,7 +221,8 @@ def _prepare_all(
             advice="Compare the ones that matter most.",
         )
     inputs = {
-        name: prepare(data, **options, known=LAYERS) for name, data in batches.items()
+        name: prepare(data, **options, known=COMPARE_LAYERS)
+        for name, data in batches.items()
     }
     pairs = dict.fromkeys(own.data.pair for own in inputs.values())
     if len(pairs) > 1:

@@ -14,7 +14,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
-    LAYERS,
+    CLOUD_LAYERS,
     NUM_BINS,
     NUM_WORST,
     Clouds,
@@ -130,7 +130,7 @@ def plot_probabilities(
     'probability by the training engine'
     """
     _check(axes)
-    inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
+    inputs = prepare(data, a, b, layers=layers, known=CLOUD_LAYERS, theme=theme)
     if axes == "log_ppl":
         return draw_log_ppl(inputs, by)
     tokens = _get_tokens(inputs.data)

@@ -44,7 +44,7 @@ _COLUMNS = (
     *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 # Whether each layer is drawn by default.
-LAYERS = {
+ROUND_LAYERS = {
     "mean": True,
     "ci": True,
     "quantiles": False,
@@ -84,7 +84,9 @@ class RoundOptions:
             "survivors": self.is_usual,
             "quantiles": self.by is None and not is_signed,
         }
-        return {name: is_on for name, is_on in LAYERS.items() if fits.get(name, True)}
+        return {
+            name: is_on for name, is_on in ROUND_LAYERS.items() if fits.get(name, True)
+        }
 
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Measured
@@ -92,7 +94,7 @@ class RoundOptions:
         """Decide whether each layer is drawn."""
         is_summary = _is_summary(data)
         has_survivors = "survivors" in self.default_layers and not is_summary
-        default = {**LAYERS, "survivors": has_survivors}
+        default = {**ROUND_LAYERS, "survivors": has_survivors}
         layers = {**default, **(chosen or {})}
         if layers["survivors"] and not has_survivors:
             raise FrameError.build(
@@ -231,7 +233,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     'log'
     """
     inputs = prepare(
-        data, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
+        data, a, b, metric=metric, layers=layers, known=ROUND_LAYERS, theme=theme
     )
     options = RoundOptions(
         metric=inputs.metric, weight=weight, by=by, last_aligned=last_aligned

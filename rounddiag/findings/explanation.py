@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.findings.causes import Candidate
-    from rounddiag.findings.finding import Kind
+    from rounddiag.findings.finding import FindingKind
     from rounddiag.findings.place import Place
     from rounddiag.findings.registry import Shown
     from rounddiag.findings.view import View
 
 MAX_FINDINGS = 6
 # A fitted effect must show outside of the first place too: this part of its slope.
-MIN_SLOPE, LARGE = 0.5, 5.0
+MIN_SLOPE, _LARGE = 0.5, 5.0
 # Nats by which engines disagree on a token that one of them finds likely: martingale's
 # rule, found on a real run.
-FAR = 2.0
+_FAR = 2.0
 # What is left of a fault, such as rows that are too short to be told, is no other one:
 # its zeros are no fills, and a few tokens of a swapped row fit with a lag.
 _LEFT_OF = {
@@ -61,7 +61,7 @@ class Explained:
     p: Of a place that was tested.
     """
 
-    kind: Kind
+    kind: FindingKind
     evidence: Evidence
     indices: Array
     share: float
@@ -130,7 +130,7 @@ def _confident(
     `reference.SHAPE` is 0.53 nat. A router can, and so can weights of few bits.
     """
     likely = np.maximum(view.log_prob_a, view.log_prob_b) >= np.log(0.5)
-    tokens = likely & (view.abs_diff > FAR)
+    tokens = likely & (view.abs_diff > _FAR)
     if not tokens.any():
         return []
     num_clusters = len(np.unique(view.cluster[tokens]))
@@ -143,7 +143,7 @@ def _confident(
         adds_mismatch=is_bug,
         where={
             "fact": f"{num} that one engine finds likely, and the other less likely by"
-            f" more than {FAR:g} nats"
+            f" more than {_FAR:g} nats"
         },
         shown=f"Rounding in a {view.usual.meaning} makes no such token."
         if is_bug
@@ -223,7 +223,7 @@ def _is_everywhere(view: View, one: Evidence) -> bool:
         return True
     outside = one.tokens & ~place.tokens
     effect = one.effect(view)[outside]
-    d = np.clip(view.diff[outside], -LARGE, LARGE)
+    d = np.clip(view.diff[outside], -_LARGE, _LARGE)
     return bool((effect * d).sum() > MIN_SLOPE * (effect**2).sum())
 
 

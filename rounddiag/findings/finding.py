@@ -21,7 +21,7 @@ from rounddiag.findings.view import View
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import printable, with_minus
 
-Kind: TypeAlias = Literal["fact", "reversal", "place", "level"]
+FindingKind: TypeAlias = Literal["fact", "reversal", "place", "level"]
 Severity: TypeAlias = Literal["bug", "update", "note"]
 
 
@@ -108,7 +108,7 @@ class Finding:
     checkpoint, source: The model and the file that the batch names; empty if none.
     """
 
-    kind: Kind
+    kind: FindingKind
     cause: str
     share: float
     evidence: tuple[Measure, ...]

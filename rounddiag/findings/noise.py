@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 # What is undone may differ by this many times the noise: both are means of few samples.
-MOST = 2.0
+_MOST = 2.0
 LARGE = 3.0  # nats: one token beyond it weighs no more
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _MIN_TOKENS = 200  # to tell the noise of 24 bins
@@ -108,13 +108,13 @@ class Noise:
         """Return whether half of the excess is left; None if there is no excess."""
         noise = self.of(log_probs)
         here, left = _mean(before), _mean(rest)
-        return left - noise > (here - noise) / 2 if here > MOST * noise else None
+        return left - noise > (here - noise) / 2 if here > _MOST * noise else None
 
     def is_reached(self, rest: Array, log_probs: Array) -> bool:
         """Return whether |diff| that is left is noise at tokens that are so likely."""
         if not len(rest):
             return False
-        return _mean(rest) <= MOST * self.of(log_probs)
+        return _mean(rest) <= _MOST * self.of(log_probs)
 
 
 def _mean(sizes: Array) -> float:

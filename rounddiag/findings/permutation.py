@@ -36,7 +36,7 @@ from rounddiag.findings.sample_sets import (
     LONGEST_PERIOD,
     MIN_PERIODS,
     OWN_START,
-    SAMPLES,
+    SAMPLE_SET,
     SampleCounts,
     best_union,
     find_turns,
@@ -66,7 +66,7 @@ _LEAST_UNITS = 5  # of four normal values, two and two are often far apart
 _COARSE = 10
 # A sample that agrees more than ten times better than the middle one is no other kind.
 _TENTH = 0.1
-_CHOSEN = frozenset({SAMPLES, BLOCK, GROUPS})
+_CHOSEN = frozenset({SAMPLE_SET, BLOCK, GROUPS})
 # What was written, and where in a round: equally likely tokens differ by it.
 CONTENT = frozenset({"role", "token_id", "application", "first_tokens", "last_tokens"})
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more

@@ -30,10 +30,10 @@ _MIN_UNION, _MAX_UNION = 3, 16  # values of a column of which several can be a p
 _ONE_STEP = 32
 # Names of the columns made here.
 EVERY_NTH, ALL_BUT_EVERY_NTH = "every_nth", "all_but_every_nth"
-BLOCK, SAMPLES, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
+BLOCK, SAMPLE_SET, GROUPS = "block_of_samples", "set_of_samples", "set_of_groups"
 OWN_START = "own_start"
-LISTS = frozenset({BLOCK, SAMPLES})  # named by a column where one has them
-SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLES, GROUPS, OWN_START})
+LISTS = frozenset({BLOCK, SAMPLE_SET})  # named by a column where one has them
+SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLE_SET, GROUPS, OWN_START})
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,10 +212,9 @@ class _Sets:
         h, e = self.hits[self.there], self.expected[self.there]
         chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.there[chosen])
-        text = (
-            f"in sample{'s' * (len(rows) > 1)} {join_names(rows.tolist(), len(rows))}"
-        )
-        yield self._candidate(SAMPLES, rows, text, len(rows), penalty)
+        names = join_names(rows.tolist(), len(rows))
+        text = f"in sample{'s' * (len(rows) > 1)} {names}"
+        yield self._candidate(SAMPLE_SET, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:
         """Yield the best set of whole groups."""

@@ -9,7 +9,7 @@ back to the noise, better than every other one.
 `screening`     which hypotheses are scored, in which order, with which numbers
 `search`        what reproduces an engine: one hypothesis, or two together
 `rescoring`     `rescore`: the ids of a batch scored again, as one more score
-`hypotheses`    what an engine may have done; `register` for one of your own
+`hypotheses`    what an engine may have done; `register_hypothesis` for one of your own
 `engines`       what scores: transformers, a server, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
 `chat`          the tokenizer of a model, and its chat template
@@ -31,8 +31,8 @@ back to the noise, better than every other one.
 """
 
 from rounddiag.proof.experiment import prove
-from rounddiag.proof.hypotheses import register
+from rounddiag.proof.hypotheses import register_hypothesis
 from rounddiag.proof.proof import Proof, load_proof
 from rounddiag.proof.rescoring import rescore
 
-__all__ = ["Proof", "load_proof", "prove", "register", "rescore"]
+__all__ = ["Proof", "load_proof", "prove", "register_hypothesis", "rescore"]

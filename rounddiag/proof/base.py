@@ -121,7 +121,7 @@ def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) ->
         table = scorer.table(samples)
         if chain:
             base = scorer.column(chain, samples)
-            rounding = table.low_precision - table.base
+            rounding = table.rounding
             table = replace(table, base=base, low_precision=base + rounding)
         gate = Gate.of_table(table)
         if gate.is_decided or size >= len(outside):

@@ -80,13 +80,17 @@ class Experiment:
         self.screening.begin()
         self.plan = self._announce()
         try:
-            self.screening.run()
-            self.is_complete = not self.scorer.is_stopped
-            bar = self.screening.bar
-            bar.total = len(self.screening.known)
-            bar.update(bar.total - bar.n)
-            found = self.screening.results
-            return _append(self._confirm(found), found)
+            while True:
+                self.screening.run()
+                self.is_complete = not self.scorer.is_stopped
+                bar = self.screening.bar
+                bar.total = len(self.screening.known)
+                bar.update(bar.total - bar.n)
+                found = self.screening.results
+                results = _append(self._confirm(found), found)
+                is_decided = all(one.is_decided for one in results)
+                if is_decided or self.screening.is_done or not self.is_complete:
+                    return results
         except STOPPED as error:
             self.screening.stop(error)
             return self.screening.results or self.screening.judge()
@@ -103,7 +107,7 @@ class Experiment:
         chain = [one for one, _ in result.chain]
         table = self.search.table(result.samples)
         scores = result.chain[-1][1].scores
-        low = scores + table.low_precision - table.base
+        low = scores + table.rounding
         if not any(one.is_column or one.weights for one in chain):
             other = self.scorer.column(chain, result.samples, low_precision=True)
             other = np.where(scores == table.base, table.low_precision, other)

@@ -158,7 +158,7 @@ class Gate:
 def _fit(table: ScoreTable, engine: str) -> Fit:
     truth = table.engines[engine]
     left = np.abs(clip_log_probs(table.base) - clip_log_probs(truth))
-    own = np.abs(table.low_precision - table.base)
+    own = np.abs(table.rounding)
     known = np.isfinite(left)
     usual = np.nansum(own) / max(np.nansum(table.spread), 1e-12) * table.spread
     if table.usual is not None and table.is_outside.any():

@@ -39,7 +39,7 @@ LEAST_SHARE = 0.8
 LEAST_GAIN = 2.0  # base's residual over the hypothesis's, on the tokens that matter
 MOST_HARMED = 0.1
 LEAST_TOKENS = 6
-LEVEL = 20.0
+LEAST_RATIO = 20.0
 SAMPLER = "rollout"  # the engine that drew the tokens
 _MOST_NATS = 1.0  # of one token, in a share: none decides it
 
@@ -97,7 +97,7 @@ class Opinion:
 
     def is_proof(self, num_hypotheses: int) -> bool:
         """Whether it reproduces the engine, and its likelihood pays for the search."""
-        least = np.log(LEVEL * num_hypotheses)
+        least = np.log(LEAST_RATIO * num_hypotheses)
         return self.reproduces and self.evidence >= least
 
 
@@ -176,8 +176,8 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
     """
     if engine == SAMPLER:
         kept = scores > -np.inf
-        gained = float(np.nansum((scores - table.base)[kept]))
-        return bool(gained >= np.log(LEVEL))
+        gained = float(np.nansum(scores[kept] - table.base[kept]))
+        return bool(gained >= np.log(LEAST_RATIO))
     gone = (scores == -np.inf) & ~np.isfinite(table.engines[engine])
     return int(gone.sum()) >= LEAST_TOKENS
 
@@ -226,14 +226,15 @@ def _measure(
     changed: Array,
 ) -> Opinion:
     spread = np.maximum(table.spread_of(engine), LEAST_SPREAD)
-    moved = np.abs((scores - table.base) / spread) > MATTERS * floor
+    with np.errstate(invalid="ignore"):  # both impossible: not moved
+        moved = np.abs((scores - table.base) / spread) > MATTERS * floor
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
     if not matters.any():
         matters = np.isfinite(base)
     left, before = (
         np.minimum(np.abs(one * spread), _MOST_NATS) for one in (changed, base)
     )
-    noise = np.abs(table.low_precision - table.base) * floor / table.floor
+    noise = np.abs(table.rounding) * floor / table.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
     gone = np.nansum(before[matters]) - np.nansum(left[matters])
     sound = (np.abs(base) <= 2 * floor) & np.isfinite(base)
@@ -275,7 +276,7 @@ def base_opinion(table: ScoreTable, engine: str, floor: float) -> Opinion:
     residual = table.residual(engine, table.base)
     spread = np.maximum(table.spread_of(engine), LEAST_SPREAD)
     left = np.abs(residual * spread)
-    noise = np.abs(table.low_precision - table.base) * floor / table.floor
+    noise = np.abs(table.rounding) * floor / table.floor
     far = np.abs(residual[np.isfinite(residual)]) > 2 * MATTERS * floor
     return Opinion(
         name="base",

@@ -150,9 +150,16 @@ class ScoreTable:
         return found
 
     @cached_property
+    def rounding(self) -> Array:
+        """What the short dtype adds to the base; NaN where both are impossible."""
+        with np.errstate(invalid="ignore"):
+            found: Array = self.low_precision - self.base
+        return found
+
+    @cached_property
     def floor(self) -> float:
         """The scale of the scorer's own noise, in nats of logits."""
-        noise = scale_residuals(self.low_precision - self.base, self.spread)
+        noise = scale_residuals(self.rounding, self.spread)
         is_uncertain = self.spread >= LEAST_SPREAD
         kept = noise[is_uncertain] if is_uncertain.any() else noise
         return max(float(fit_scale(kept)), 1e-5)
@@ -180,7 +187,7 @@ class ScoreTable:
         """
         truth, spread = clip_log_probs(self.engines[engine]), self.spread_of(engine)
         plain = scale_residuals(clip_log_probs(scores) - truth, spread)
-        rounding = scale_residuals(self.low_precision - self.base, spread)
+        rounding = scale_residuals(self.rounding, spread)
         both = np.stack([plain, plain + rounding])
         scale = self.scale(both)
         is_low = np.expand_dims(scale[1] < 0.8 * scale[0], -1)
@@ -215,5 +222,5 @@ class ScoreTable:
             self,
             engines={engine: self.engines[engine]},
             base=scores,
-            low_precision=scores + self.low_precision - self.base,
+            low_precision=scores + self.rounding,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import product
@@ -57,6 +57,8 @@ class Screening:
     not_tested: What could not be tried, and why.
     scored: The log-probs of those that were.
     results: What was found about each engine so far.
+    limits: Where the first samples end.
+    is_done: Whether all hypotheses were tried.
     """
 
     search: Search
@@ -68,14 +70,18 @@ class Screening:
     not_tested: dict[str, str] = field(default_factory=dict)
     scored: dict[Hypothesis, Array] = field(default_factory=dict)
     results: list[EngineResult] = field(default_factory=list)
+    limits: dict[int, int] = field(default_factory=dict)
+    is_done: bool = False
 
     def __post_init__(self) -> None:
         self.scorer = self.search.scorer
         self.first = self.order[:FIRST]
+        self._groups = self._list_groups()
 
     def begin(self) -> None:
         """Cut the first samples, and put hypotheses in their order."""
-        self.scorer.limits = self._limits(self.first, 2 * LEAST_TOKENS)
+        self.limits = self._limits(self.first, 2 * LEAST_TOKENS)
+        self.scorer.limits = self.limits
         self.known.sort(
             key=lambda one: (
                 self.likely.get(one.cause, len(self.likely)),
@@ -87,22 +93,29 @@ class Screening:
     def run(self) -> None:
         """Try group by group until one reproduces each engine.
 
+        Called again, because that did not hold on whole samples, it goes on with the
+        groups that are left.
+        """
+        self.scorer.limits = self.limits
+        for cost, group in self._groups:
+            self._try(group)
+            if _is_found(self.results, cost):
+                return
+        self.is_done = True
+
+    def _list_groups(self) -> Iterator[tuple[Cost, Sequence[Hypothesis]]]:
+        """Yield hypotheses, and of which cost all were tried then.
+
         Those of the candidates of the findings come first, then the cheap ones. Whole
         numbers are fitted where no pass reproduces an engine; at the end the further
         ones.
         """
         rest = [one for one in self.known if one.cause not in self.likely]
-        likely = [one for one in self.known if one.cause in self.likely]
-        self._try(likely)
-        if _is_found(self.results, Cost.FREE):
-            return
-        for cost in (Cost.PASS, Cost.DEAR):
-            self._try([one for one in rest if cost_of(one) == cost])
-            if _is_found(self.results, cost):
-                return
-            if cost == Cost.PASS and not _is_found(self.results, Cost.DEAR):
-                self._try(self._fit_numbers())
-        self._try(self._fit_numbers(further=True))
+        yield Cost.FREE, [one for one in self.known if one.cause in self.likely]
+        yield Cost.PASS, [one for one in rest if cost_of(one) <= Cost.PASS]
+        yield Cost.FREE, self._fit_numbers()
+        yield Cost.DEAR, [one for one in rest if cost_of(one) == Cost.DEAR]
+        yield Cost.DEAR, self._fit_numbers(further=True)
 
     def judge(self) -> list[EngineResult]:
         """Return what was found of what was scored."""
@@ -170,8 +183,7 @@ class Screening:
         table = self.scorer.table(samples)
         far = np.zeros(len(table), dtype=bool)
         for engine in table.engines:
-            left = np.abs(table.residual(engine, table.base))
-            far |= left > MATTERS * noise_floor(table, engine)
+            far |= _is_far(table, engine)
         found = {}
         for sample in samples:
             one, mine = self.scorer.samples[sample], table.sample == sample
@@ -217,21 +229,33 @@ class Screening:
         engine: str,
         number: int,
     ) -> _Fitted:
-        """Fit to the first sample, cut where so many tokens before are far off."""
+        """Fit to the first sample, cut where so many tokens before are far off.
+
+        Rounds without any of these count for nothing: the fault may not be in them.
+        """
         few, limits = self.first[:1], self.scorer.limits
         self.scorer.limits = {}
         self.scorer.limits = self._limits(few, number, by_round=False)
         table = self.scorer.table(few)
+        inside = np.isin(table.round, table.round[_is_far(table, engine)])
+        inside |= not inside.any()
 
         def compute(ones: Sequence[Hypothesis]) -> Array:
             self.scorer.read_ahead(ones, few[0])
             scores = np.stack([self.scorer.column((one,), few) for one in ones])
-            return np.where(np.isnan(scores), table.base, scores)
+            return np.where(np.isnan(scores), table.base, scores)[:, inside]
 
         try:
-            return fit(family, table, engine, compute)
+            return fit(family, table.take(inside), engine, compute)
         finally:
             self.scorer.limits = limits
+
+
+def _is_far(table: ScoreTable, engine: str) -> Array:
+    """Return which tokens unchanged inputs do not reproduce."""
+    left = np.abs(table.residual(engine, table.base))
+    found: Array = left > MATTERS * noise_floor(table, engine)
+    return found
 
 
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:

@@ -21,7 +21,7 @@ from rounddiag.proof.hypotheses.sampling import (
     order_families,
 )
 from rounddiag.proof.judge import (
-    LEVEL,
+    LEAST_RATIO,
     Opinion,
     base_opinion,
     correlate_changes,
@@ -153,7 +153,7 @@ class _Trial:
         of all others.
         """
         first = self._rank((), self.table)
-        least = np.log(LEVEL * base.num_hypotheses)
+        least = np.log(LEAST_RATIO * base.num_hypotheses)
         good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
         chain, last = good[:1], first
         if good and not good[0][1].reproduces:

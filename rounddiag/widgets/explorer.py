@@ -28,11 +28,11 @@ from rounddiag.widgets.steps import StepLine, session_at
 from rounddiag.widgets.view import PageWidget, Preview, error_payload
 
 BatchLike: TypeAlias = Batch | str | os.PathLike[str]
-Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
+BatchesLike: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
 _PAIR = 2
 
 
-def explore(batch: Source | Run | Proof, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+def explore(batch: BatchesLike | Run | Proof, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
@@ -402,7 +402,7 @@ class Explorer:
             self._view.notify(name, **facts)
 
 
-def open_batches(source: Source) -> dict[str, Batch]:
+def open_batches(source: BatchesLike) -> dict[str, Batch]:
     """Load the paths among one or two sources, and name each batch.
 
     Examples

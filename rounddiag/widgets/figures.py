@@ -15,8 +15,7 @@ from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import BESIDE_TICKS, hover_text, shorten_name
-from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
-from rounddiag.figures.compare import plot_compare
+from rounddiag.figures.compare import COMPARE_LAYERS, plot_compare
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.rounds import RoundOptions, plot_rounds

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
-from rounddiag.figures.compare import LAYERS
+from rounddiag.figures.compare import COMPARE_LAYERS
 from rounddiag.stats.heatmap_rows import Order, common_order, summarize_samples
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.widgets.filters import FilteredBatch
@@ -97,7 +97,7 @@ class BatchPair:
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],
             # Layers of a single batch stay valid, so that a state can be reused.
-            "layers": {**first["layers"], **dict.fromkeys(LAYERS, True)},
+            "layers": {**first["layers"], **dict.fromkeys(COMPARE_LAYERS, True)},
             "by": [],  # `plot_compare` draws one line a batch
             "axis": ["round"],
         }

@@ -22,7 +22,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.core.scores import has_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
-from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
+from rounddiag.figures.colored_text import NO_LEVEL, NO_TEXT, levels
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.columns import token_columns_of
@@ -223,7 +223,7 @@ def _round_records(
     stops = rounds["num_tokens"].cumsum().to_numpy()
     strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
     level = levels(strength)
-    level[level == NOT_FINITE] = 0
+    level[level == NO_LEVEL] = 0
     table = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
         first=stops - rounds["num_tokens"],
         level=level,

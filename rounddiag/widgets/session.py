@@ -35,7 +35,7 @@ from rounddiag.widgets.filters import FilteredBatch, filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
     CellBox,
-    Place,
+    Cursor,
     State,
     available_options,
     bounding_cells,
@@ -277,7 +277,7 @@ class Session:
         """Return the rows of a frame that are within the selected cells."""
         return _rows_within(frame, self.selected_cells)
 
-    def worst_token(self, cells: CellBox) -> Place:
+    def worst_token(self, cells: CellBox) -> Cursor:
         """Return the token with the largest |diff| in some cells.
 
         The current token, if the cells have none.
@@ -312,7 +312,7 @@ class Session:
         A filter that is not valid for it, by a group that it does not have, is removed.
         """
         before = self.state
-        switched = {"current": Place(), **pair.translate_state(before), **changes}
+        switched = {"current": Cursor(), **pair.translate_state(before), **changes}
         try:
             self.state = self._require_valid(before.with_changes(switched))
         except FrameError:
@@ -325,16 +325,16 @@ class Session:
             place = self._nearest_place(sample, before.current)
             self.state = replace(self.state, current=place)
 
-    def _nearest_place(self, sample: int | None, place: Place) -> Place:
+    def _nearest_place(self, sample: int | None, place: Cursor) -> Cursor:
         """Return the token of a sample that is nearest to a place in another one."""
         counts = {} if sample is None else self._round_sizes(sample, self.state.batch)
         rounds = [index for index in counts if index <= place.round]
         if sample is None or not rounds:
             return self._worst_place()
         token = min(place.token, counts[rounds[-1]] - 1)
-        return Place(sample=sample, round=rounds[-1], token=token)
+        return Cursor(sample=sample, round=rounds[-1], token=token)
 
-    def _worst_place(self) -> Place:
+    def _worst_place(self) -> Cursor:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
             filtered = self.filter_for(state)
@@ -345,8 +345,8 @@ class Session:
                 first = _best_to_see(rounds, filtered.batch)
                 cells = bounding_cells(first)
                 if cells is not None:
-                    return _worst_token(filtered.tokens, cells) or Place()
-        return Place()
+                    return _worst_token(filtered.tokens, cells) or Cursor()
+        return Cursor()
 
     def _require_valid(self, state: State) -> State:
         """Raise if a batch, or one of two, lacks what the state refers to."""
@@ -362,10 +362,10 @@ class Session:
         self.filter_for(state)  # raises if the filter is not valid
         return state
 
-    def _check_place(self, place: Place, batch: int) -> None:
+    def _check_place(self, place: Cursor, batch: int) -> None:
         """Raise if a batch lacks a token; the default place is valid for any batch."""
         size = self._round_sizes(place.sample, batch).get(place.round, 0)
-        if not 0 <= place.token < size and place != Place():
+        if not 0 <= place.token < size and place != Cursor():
             raise FrameError.build(
                 key="current",
                 expected="a sample, a round and a token that the batch has",
@@ -415,17 +415,17 @@ def first_with_tokens(found: Diagnosis) -> int | None:
     return next(numbers, None)
 
 
-def evidence_place(finding: Finding) -> Place | None:
+def evidence_place(finding: Finding) -> Cursor | None:
     """Return the token of a finding to look at first; None without tokens."""
     if not len(finding.indices):
         return None
     return worst_of(finding.view, finding.indices)
 
 
-def worst_of(view: View, index: Array) -> Place:
+def worst_of(view: View, index: Array) -> Cursor:
     """Return the token to look at first of some tokens of a view."""
     worst = view.worst(index)
-    return Place(
+    return Cursor(
         sample=int(view.sample[worst]),
         round=int(view.round[worst]),
         token=int(view.token[worst]),
@@ -450,14 +450,14 @@ def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
     return inside[inside["round"].between(*cells.rounds)]
 
 
-def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Place | None:
+def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Cursor | None:
     """Return the token with the largest |diff| in some cells; None without tokens."""
     inside = _rows_within(tokens, cells)
     if inside.empty:
         return None
     size = inside["diff"].abs().replace(np.inf, np.nan)
     row = inside.iloc[int(np.nanargmax(size)) if size.notna().any() else 0]
-    return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
+    return Cursor(**{key: int(row[key]) for key in ("sample", "round", "token")})
 
 
 def _without_filter(state: State) -> State:

@@ -16,7 +16,7 @@ from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures.colored_text import UNDERLINED
-from rounddiag.figures.rounds import LAYERS
+from rounddiag.figures.rounds import ROUND_LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 from rounddiag.widgets.columns import BatchColumns
@@ -54,7 +54,7 @@ LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Cursor:
     """A token, by sample, round and token in its round."""
 
     sample: int = 0
@@ -113,7 +113,7 @@ class State:
     colors: Colors = "fixed"
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
-    current: Place = Place()
+    current: Cursor = Cursor()
     cells: CellBox | None = None
     scope: _Scope = "auto"
     log_probs: bool = False
@@ -213,8 +213,8 @@ def bounding_cells(rows: pd.DataFrame) -> CellBox | None:
     return CellBox(samples=samples, rounds=(low, high))
 
 
-def _replace_entries(changes: Any, now: Place) -> Place:  # noqa: ANN401 whatever JSON holds
-    if isinstance(changes, Place):
+def _replace_entries(changes: Any, now: Cursor) -> Cursor:  # noqa: ANN401 whatever JSON holds
+    if isinstance(changes, Cursor):
         return changes
     names = [one.name for one in fields(now)]
     is_known = isinstance(changes, Mapping) and set(changes) <= set(names)
@@ -242,7 +242,7 @@ def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
 
 def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
     """List the known entries, and name the entry that this one belongs into."""
-    inner = {one.name: "current" for one in fields(Place)}
+    inner = {one.name: "current" for one in fields(Cursor)}
     whole = f"{inner[key]}={{{key!r}: {value!r:.80}}}" if key in inner else ""
     return FrameError.build(
         key=key,
@@ -299,7 +299,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         ],
         "by": names,
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
-        "layers": LAYERS,
+        "layers": ROUND_LAYERS,
         "columns": columns.offers(),
         "correction": offered(batch),
         "samples": [*(batch.sample_ids or ())],

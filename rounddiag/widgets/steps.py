@@ -20,7 +20,7 @@ from rounddiag.runs.change_points import Break
 from rounddiag.runs.diagnosis import Event
 from rounddiag.stats.pairing import index_by_id
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import CellBox, Place, State
+from rounddiag.widgets.state import CellBox, Cursor, State
 
 # Seconds between two looks for new steps.
 EVERY = 5.0
@@ -110,7 +110,7 @@ def session_at(before: Session, batch: Batch, name: str) -> Session:
     are of the step, and are dropped; so is a choice that the batch does not offer.
     """
     state = before.state
-    kept = replace(state, current=Place(), cells=None, finding=None).as_dict()
+    kept = replace(state, current=Cursor(), cells=None, finding=None).as_dict()
     session = _valid_session({name: batch}, {**kept, "current": {}})
     place = _same_place(before.full_batch, state.current, session)
     if place is None:
@@ -133,7 +133,7 @@ def _valid_session(batches: Mapping[str, Batch], state: Mapping[str, Any]) -> Se
     raise last or AssertionError
 
 
-def _same_place(before: Batch, place: Place, session: Session) -> Place | None:
+def _same_place(before: Batch, place: Cursor, session: Session) -> Cursor | None:
     batch = session.full_batch
     sample = next(_same_samples(before, place.sample, batch), None)
     if sample is None:
@@ -145,7 +145,7 @@ def _same_place(before: Batch, place: Place, session: Session) -> Place | None:
     last = max(rounds)
     cells = CellBox(samples=(sample,), rounds=(last, last))
     found = session.worst_token(cells)
-    return found if found.sample == sample else Place(sample=sample, round=last)
+    return found if found.sample == sample else Cursor(sample=sample, round=last)
 
 
 def _same_samples(before: Batch, sample: int, batch: Batch) -> Iterator[int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
-    from rounddiag.widgets.state import Place
+    from rounddiag.widgets.state import Cursor
 
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
 REGIONS = ("Controls", "Rounds", "Samples", "Sample", "Tokens", "Screenshot", "Text")
@@ -111,7 +111,7 @@ def file(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def evidence(batch: rd.Batch) -> Place:
+def evidence(batch: rd.Batch) -> Cursor:
     place = evidence_place(rd.diagnose(batch)[0])
     assert place is not None
     return place
@@ -127,7 +127,7 @@ def one_page(chromium: Browser, file: Path) -> Iterator[Opened]:
 
 
 @pytest.fixture
-def opened(one_page: Opened, evidence: Place) -> Opened:
+def opened(one_page: Opened, evidence: Cursor) -> Opened:
     """A report at the evidence of its first finding, as when it has just opened."""
     findings = one_page.page.get_by_role("tab", name="Findings", exact=True)
     if findings.get_attribute("aria-selected") != "true":
@@ -179,7 +179,7 @@ def test_it_has_the_notes_of_its_sender(opened: Opened) -> None:
 
 
 def test_attempts_of_a_group_stand_side_by_side_as_far_as_they_are_there(
-    opened: Opened, batch: rd.Batch, evidence: Place
+    opened: Opened, batch: rd.Batch, evidence: Cursor
 ) -> None:
     assert batch.group_ids is not None
     opened.press("m")
@@ -250,7 +250,7 @@ def test_it_is_whole_and_can_be_read(
 
 
 def test_it_opens_at_the_evidence_of_the_first_finding(
-    schemed: tuple[Opened, str], evidence: Place
+    schemed: tuple[Opened, str], evidence: Cursor
 ) -> None:
     opened, _ = schemed  # of which the other test changes the size alone
     opened.resize(1280, 800)

@@ -19,7 +19,7 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.opening import FunctionEngine
-from rounddiag.proof.hypotheses import register, unregister
+from rounddiag.proof.hypotheses import register_hypothesis, unregister_hypothesis
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after
 from rounddiag.proof.scorer import Scorer, StoppedError
@@ -127,7 +127,7 @@ def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
 
 
 def test_a_hypothesis_of_ones_own_is_proved() -> None:
-    @register("no_task", cause="prompt_mismatch", says="no task")
+    @register_hypothesis("no_task", cause="prompt_mismatch", says="no task")
     def drop_task(one: Any, samples: Any) -> Any:
         del samples
         gone = torch.zeros(len(one.ids), dtype=torch.bool)
@@ -143,7 +143,7 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
     try:
         proof = rd.prove(make_batch(without_task), score)
     finally:
-        unregister("no_task")
+        unregister_hypothesis("no_task")
     assert proof.conclusions[0].says == ("no task",)
 
 

@@ -204,16 +204,6 @@ def test_differences_of_probabilities_are_those_of_the_summary() -> None:
     assert found["difference"].tolist() == pytest.approx((after - before).tolist())
 
 
-def test_tokens_without_probabilities_have_no_difference_of_them() -> None:
-    message = (
-        "expected a token frame with `prob_diff`; found one without it and without"
-        " `rollout_log_prob`. Build it with"
-        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        compare_batches([token_frame(hand_batch())] * 2, metric="prob_diff")
-
-
 def test_few_groups_are_marked_as_few() -> None:
     sizes = np.arange(1.0, 13).tolist()
     ids, groups = tuple(map(str, range(12))), tuple(str(i // 3) for i in range(12))

@@ -7,15 +7,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional_means, standardise
-from rounddiag.stats.intervals import Resampling
 from rounddiag.stats.standardisation import PROB_EDGES, prob_bin
 from rounddiag.vision import EncodedScreenshot
-from tests.batches import hand_batch, padded
+from tests.batches import hand_batch
 
 LIKELY, RARE = np.log(0.8), np.log(0.02)
 FRAME = pd.DataFrame(
@@ -115,36 +113,9 @@ def test_a_round_of_nothing_finite_has_no_mean() -> None:
     assert found["covered"].tolist() == [1.0, 0.0]
 
 
-def test_an_empty_batch_has_no_rows() -> None:
-    nothing = rd.load("sample_data/healthy.parquet")[:0]
-
-    assert len(conditional_means(nothing)) == 0
-    assert len(standardise(nothing)) == 0
-
-
 def test_a_frame_without_probabilities_is_an_error() -> None:
     with pytest.raises(FrameError, match="without \\['rollout_log_prob'\\]"):
         conditional_means(FRAME.drop(columns="rollout_log_prob"))
-
-
-def test_the_intervals_of_a_batch_are_of_its_groups() -> None:
-    old = torch.arange(24.0)[:, None]
-    names = tuple(f"{i // 2:02}" for i in range(24))
-    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
-    found = conditional_means(batch)
-    totals = old.numpy().reshape(12, 2).sum(1)
-    expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
-    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
-
-
-def test_the_intervals_of_a_frame_are_of_its_groups_too() -> None:
-    old = torch.arange(24.0)[:, None]
-    names = tuple(f"{i // 2:02}" for i in range(24))
-    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
-    tokens = rd.token_frame(batch, ["rollout_log_prob"])
-    tokens["group_id"] = [names[sample] for sample in tokens["sample"]]
-    pd.testing.assert_frame_equal(conditional_means(tokens), conditional_means(batch))
-    pd.testing.assert_frame_equal(standardise(tokens), standardise(batch))
 
 
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
@@ -158,8 +129,6 @@ def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     assert found["prob_low"].tolist() == [0.01, 0.25, 0.1, 0.25]
     assert found["num_tokens"].tolist() == [1, 3, 2, 2]
     assert found["mean"].tolist() == [2.0, 0.25, 1.0, 0.375]
-    tokens = rd.token_frame(batch, ["rollout_log_prob", "rank"])
-    pd.testing.assert_frame_equal(conditional_means(tokens, by="rank"), found)
 
 
 def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:

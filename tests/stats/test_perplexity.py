@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -34,12 +33,6 @@ def test_later_rounds_go_together() -> None:
     assert found["rollout_log_ppl"].tolist() == [1.0, 3.0]
 
 
-def test_a_batch_gives_what_its_token_frame_gives() -> None:
-    tokens = token_frame(hand_batch(), ["rollout_log_prob", "old_log_prob"])
-
-    pd.testing.assert_frame_equal(perplexities(tokens), perplexities(hand_batch()))
-
-
 def test_with_one_round_the_means_are_those_that_verl_logs() -> None:
     mask = torch.ones(6, 8)
     batch = padded(mask, random_log_probs((6, 8), 0), random_log_probs((6, 8), 1))
@@ -64,11 +57,6 @@ def test_a_sample_of_which_no_token_is_left_is_not_a_number() -> None:
 
     assert found["num_nonfinite"].tolist() == [2]
     assert found[["rollout_log_ppl", "old_log_ppl"]].isna().to_numpy().all()
-
-
-def test_an_empty_batch_has_no_rows() -> None:
-    empty = torch.zeros(2, 3)
-    assert len(perplexities(padded(empty, empty, empty))) == 0
 
 
 def test_a_frame_without_log_probs_is_refused() -> None:
@@ -96,14 +84,6 @@ def test_a_column_divides_tokens_in_place_of_first_and_later_rounds() -> None:
     assert found["engine"].tolist() == ["a", "b", "a", "b"]
     assert found["num_tokens"].tolist() == [1, 2, 4, 1]
     assert found["rollout_log_ppl"].tolist() == [2.0, 1.0, 1.5, 2.0]
-    tokens = token_frame(batch, ["rollout_log_prob", "old_log_prob", "engine"])
-    pd.testing.assert_frame_equal(perplexities(tokens, by="engine"), found)
-
-
-def test_no_tokens_have_no_values() -> None:
-    empty = torch.zeros(2, 3)
-    batch = padded(empty, empty, empty, sample_columns={"rank": np.array([1, 2])})
-    assert len(perplexities(batch, by="rank")) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import torch
 from rounddiag import Batch
 from rounddiag.errors import FrameError
 from rounddiag.stats import position_means
-from rounddiag.stats.intervals import Resampling
 from rounddiag.vision import EncodedScreenshot, Screenshot
 from tests.batches import hand_batch, padded
 
@@ -102,16 +101,6 @@ def test_what_is_not_finite_is_left_out_and_counted() -> None:
     found = position_means(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
     assert found["num_nonfinite"].tolist() == [1, 0]
     assert found["mean"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
-
-
-def test_intervals_are_of_groups_where_there_are_groups() -> None:
-    old = torch.arange(24.0)[:, None]
-    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1))
-    names = tuple(f"{i // 2:02}" for i in range(24))
-    found = position_means(replace(batch, group_ids=names))
-    totals = old.numpy().reshape(12, 2).sum(1)
-    expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
-    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,6 @@ def test_nothing_finite_has_a_row_without_a_mean() -> None:
     assert found["mean"].isna().all()
 
 
-def test_no_tokens_have_no_rows() -> None:
-    found = role_means(hand_batch(tokenizer=spelled)[:0])
-    assert len(found) == 0
-    assert found.columns.tolist() == [column.name for column in ROLE_MEANS.columns]
-
-
 def test_a_batch_without_a_tokenizer_is_an_error() -> None:
     message = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-import pandas as pd
 import pytest
 import torch
 from hypothesis import strategies as st
 
-from rounddiag import round_frame, token_frame
+from rounddiag import round_frame
 from rounddiag.core.scores import pair_of
-from rounddiag.errors import FrameError
 from rounddiag.schema import Pair
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
@@ -54,28 +52,3 @@ def test_cells_are_of_the_pair_of_their_batch() -> None:
         scores={"current": torch.full((3, 6), -1.5)}, meta={"pair": ["current", "ref"]}
     )
     assert pair_of(cell_frame(batch)) == Pair("current", "ref")
-
-
-def test_without_tokens_there_are_no_cells() -> None:
-    cells = cell_frame(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]))
-    assert len(cells) == 0
-    assert "p95_abs_diff" in cells
-
-
-def test_a_batch_and_its_token_frame_have_the_same_cells() -> None:
-    batch = hand_batch()
-    cells = cell_frame(token_frame(batch, ["prob_diff"]))
-    expected = cell_frame(batch)[cells.columns]
-    pd.testing.assert_frame_equal(cells, expected)
-
-
-def test_cells_of_tokens_without_probabilities_say_what_is_missing() -> None:
-    tokens = token_frame(hand_batch())
-    with pytest.raises(FrameError) as error:
-        cell_frame(tokens, ["prob_diff"])
-    assert str(error.value) == (
-        "expected a token frame with `prob_diff`; found one without it and without"
-        " `rollout_log_prob`. Build it with"
-        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
-    )
-    assert "prob_diff" not in cell_frame(tokens, ["beyond"])

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
-from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import Resampling
 from tests import oracle
@@ -239,17 +238,6 @@ def test_values_too_large_for_a_float_leave_no_interval_and_no_warning() -> None
     assert row[["mean", "p90", "max"]].tolist() == [np.inf] * 3
     assert row[["ci_low", "ci_high"]].isna().all()
     assert row["num_nonfinite"] == 0
-
-
-def test_a_frame_without_probabilities_has_no_difference_of_them() -> None:
-    message = (
-        "expected a token frame with `prob_diff`; found one without it and without"
-        " `rollout_log_prob`. Build it with"
-        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
-    )
-    with pytest.raises(FrameError) as caught:
-        round_summary(token_frame(hand_batch()), metric="prob_diff")
-    assert str(caught.value) == message
 
 
 @given(masks(), st.randoms(use_true_random=False))

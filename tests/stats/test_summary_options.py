@@ -153,14 +153,6 @@ def test_names_of_groups_can_be_of_any_kind() -> None:
     assert round_summary(named).equals(round_summary(tokens))
 
 
-def test_nothing_generated_has_no_row_of_any_value() -> None:
-    empty = torch.zeros(2, 3)
-    batch = padded(empty, empty, empty, sample_columns={"rank": np.array([0, 1])})
-    found = round_summary(batch, by="rank", last_aligned=True, metric="k1")
-    assert len(found) == 0
-    assert found.columns[:2].tolist() == ["rank", "round"]
-
-
 def test_rounds_count_from_the_end_of_each_sample() -> None:
     found = round_summary(hand_batch(), last_aligned=True)
     # Last rounds: 1 | 2 | -1. The ones before: 0.5, -0.25 | 0, 0.25, -0.5.

@@ -68,13 +68,6 @@ def test_a_round_of_nothing_finite_has_no_mean() -> None:
     assert found["composition"][2] == pytest.approx(0.225)
 
 
-def test_an_empty_batch_has_no_survivors() -> None:
-    empty = torch.zeros(2, 3)
-    batch = padded(empty, empty, empty)
-
-    assert len(survivors(batch)) == 0
-
-
 def test_a_frame_without_diff_is_an_error() -> None:
     with pytest.raises(FrameError, match="without \\['diff'\\]"):
         survivors(frame().drop(columns="diff"))
@@ -174,15 +167,6 @@ def test_a_column_that_divides_no_samples_is_an_error() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         survivors(tokens, by="version")
-
-
-def test_an_empty_batch_has_no_survivors_of_any_value() -> None:
-    empty = torch.zeros(2, 3)
-    batch = padded(empty, empty, empty, sample_columns={"rank": np.array([0, 1])})
-    found = survivors(batch, by="rank")
-
-    assert len(found) == 0
-    assert found.columns.tolist()[:2] == ["rank", "round"]
 
 
 def test_rows_of_a_frame_can_stand_in_any_order() -> None:

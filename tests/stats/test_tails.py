@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import token_frame
 from rounddiag.stats.tail import tail_shares
-from tests.batches import hand_batch, padded
+from tests.batches import hand_batch
 
 LN2, LN5 = float(np.log(2)), float(np.log(5))
 
@@ -63,11 +61,6 @@ def test_engines_that_agree_have_no_size_but_zero() -> None:
     assert found["num_tokens"].tolist() == [2, 1]
 
 
-def test_an_empty_batch_has_no_tail() -> None:
-    empty = torch.zeros(2, 3)
-    assert len(tail_shares(padded(empty, empty, empty))) == 0
-
-
 def test_a_million_tokens_are_a_few_hundred_points_a_group() -> None:
     generator = np.random.default_rng(0)
     diff = generator.standard_t(2, 1_000_000) * 0.01
@@ -99,12 +92,6 @@ def token_group(index: int) -> str:
     return limits[max(low for low in limits if low <= index)]
 
 
-def test_a_batch_gives_what_its_token_frame_gives() -> None:
-    batch = hand_batch()
-
-    pd.testing.assert_frame_equal(tail_shares(token_frame(batch)), tail_shares(batch))
-
-
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
     found = tail_shares(batch, by="rank")
@@ -112,9 +99,6 @@ def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     assert found.columns[0] == "rank"
     assert found.groupby("rank")["num_tokens"].max().to_dict() == {3: 4, 7: 4}
     assert found.groupby("rank")["abs_diff"].max().to_dict() == {3: 2.0, 7: 1.0}
-    pd.testing.assert_frame_equal(
-        tail_shares(token_frame(batch, ["rank"]), by="rank"), found
-    )
 
 
 def test_what_has_no_value_is_a_part_of_its_own() -> None:

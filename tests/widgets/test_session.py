@@ -17,7 +17,7 @@ from rounddiag.loaders import load
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.figures import heatmap_figure
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import CellBox, Place
+from rounddiag.widgets.state import CellBox, Cursor
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def session(batch: Batch | None = None, /, **state: Any) -> Session:
 
 
 def test_a_round_of_one_token_can_be_the_worst() -> None:
-    assert session().state.current == Place(sample=1, round=1)
+    assert session().state.current == Cursor(sample=1, round=1)
 
 
 def test_bitwise_equality_is_offered_where_a_sample_begins_with_it() -> None:
@@ -53,10 +53,10 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
     batch = padded(mask, diff - 1, torch.zeros(mask.shape) - 1)
     found = session(batch).state.current
     assert found.round == 1
-    assert session(batch, current={"sample": 2}).state.current == Place(sample=2)
+    assert session(batch, current={"sample": 2}).state.current == Cursor(sample=2)
     kept = session(batch, filter={"sample": 2, "round": 0})
-    assert kept.state.current == Place(sample=2)
-    assert session(batch[1:2]).state.current == Place(round=1, token=9)
+    assert kept.state.current == Cursor(sample=2)
+    assert session(batch[1:2]).state.current == Cursor(round=1, token=9)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_without_cells_the_round_of_the_token_is_selected() -> None:
 def test_the_worst_token_of_cells() -> None:
     looked_at = session()
     first_of_equals = looked_at.worst_token(CellBox(samples=(1, 0), rounds=(0, 0)))
-    assert first_of_equals == Place()
+    assert first_of_equals == Cursor()
     both = looked_at.worst_token(CellBox(samples=(0, 1, 2), rounds=(0, 1)))
-    assert both == Place(sample=1, round=1)
+    assert both == Cursor(sample=1, round=1)
 
 
 def test_in_cells_without_a_token_nothing_moves() -> None:
     looked_at = session(current={"sample": 1, "round": 1})
-    assert looked_at.worst_token(CellBox(samples=(2,), rounds=(1, 5))) == Place(
+    assert looked_at.worst_token(CellBox(samples=(2,), rounds=(1, 5))) == Cursor(
         sample=1, round=1
     )
 
@@ -136,7 +136,7 @@ def test_in_cells_without_a_token_nothing_moves() -> None:
 def test_in_cells_without_a_number_it_is_the_first_token() -> None:
     unknown = torch.full((1, 3), torch.nan)
     looked_at = session(padded([[0, 1, 1]], unknown, unknown))
-    assert looked_at.worst_token(CellBox(samples=(0,), rounds=(0, 0))) == Place()
+    assert looked_at.worst_token(CellBox(samples=(0,), rounds=(0, 0))) == Cursor()
 
 
 def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:

@@ -15,12 +15,12 @@ from rounddiag.errors import FrameError
 from rounddiag.widgets.state import (
     OFFERED_METRICS,
     CellBox,
-    Place,
+    Cursor,
     State,
     bounding_cells,
 )
 
-PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
+PLACES = st.builds(Cursor, sample=st.integers(0), round=st.integers(0))
 RANGES = st.fixed_dictionaries({"from": st.integers(0), "to": st.integers(0)})
 FILTERS = st.dictionaries(st.text(), RANGES | st.text() | st.lists(st.text()))
 CELLS = st.builds(
@@ -63,7 +63,7 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
         {"layout": {"list": "rounds"}, "current": {"round": 1}}
     )
     assert changed.layout == {**State().layout, "columns": 0.5, "list": "rounds"}
-    assert changed.current == Place(sample=2, round=1, token=5)
+    assert changed.current == Cursor(sample=2, round=1, token=5)
 
 
 def test_a_filter_is_replaced_and_loses_what_is_none() -> None:

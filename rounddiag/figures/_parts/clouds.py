@@ -260,7 +260,7 @@ def why_empty(agreed: pd.DataFrame, noun: str) -> str:
     return NO_TOKENS
 
 
-LAYERS = ("density", "points", "diagonal")
+CLOUD_LAYERS = ("density", "points", "diagonal")
 # Room under a figure without a colour bar, in pixels.
 _BOTTOM = 52
 # Symbols tell the sign of a difference in grey; in text they are ▲ and ▼.
@@ -285,7 +285,7 @@ class Clouds:
     noun: The name of what a point stands for.
     numbers: Columns of `marks` for hover texts and clicks.
     hover: The hover text of a mark, in plotly's syntax.
-    layers: Which of `LAYERS` are drawn.
+    layers: Which of `CLOUD_LAYERS` are drawn.
     """
 
     panels: Panels

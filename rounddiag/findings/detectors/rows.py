@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 PROBES = 192
 MIN_PROBES, MIN_FEW = 4, 2
 # Rows with a mean |diff| above this, in nats, are tried: at most this many.
-MIN_DIFF = 0.1
+_MIN_DIFF = 0.1
 MAX_ROWS = 192
 # The best row leaves less than this part of what the row's own, and the second best,
 # leave: unrelated rows differ by as much as each other.
-REST = 0.5
+_REST = 0.5
 MIN_ROWS = 2
-MIN_ZEROS = 3
+_MIN_ZEROS = 3
 
 
 @register("swapped_rows", kind="reversal")
@@ -37,16 +37,16 @@ def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `a` fits the `b` of other rows, which lost their own fit too."""
     own = view.per_sample(np.minimum(view.abs_diff, LARGE))
     num = view.num_per_sample
-    lost = np.flatnonzero((own > MIN_DIFF) & (num >= 2 * MIN_PROBES))
+    lost = np.flatnonzero((own > _MIN_DIFF) & (num >= 2 * MIN_PROBES))
     if len(lost) < MIN_ROWS:
         return None
     tried = lost[np.argsort(-own[lost], kind="stable")][:MAX_ROWS]
     table = _Table.from_view(view)
-    sound = ~np.isin(view.sample, np.flatnonzero(own > MIN_DIFF))
+    sound = ~np.isin(view.sample, np.flatnonzero(own > _MIN_DIFF))
     noise = Noise(view=view, unchanged=sound)
     matches = {int(row): match for row in tried if (match := table.match(int(row)))}
     # Where a row is only better than its own, the values of both must have moved.
-    matches = {row: one for row, one in matches.items() if own[one.partner] > MIN_DIFF}
+    matches = {row: one for row, one in matches.items() if own[one.partner] > _MIN_DIFF}
     if len(matches) < MIN_ROWS:
         return None
     rest = np.concatenate([one.rest for one in matches.values()])
@@ -91,9 +91,9 @@ def _short(view: View) -> Array:
     """
     found = np.zeros(view.batch.num_samples, dtype=np.int64)
     for values in (view.log_prob_a, view.log_prob_b):
-        wrong = (values == 0) & (view.abs_diff > MIN_DIFF) & ~not_written(view)
+        wrong = (values == 0) & (view.abs_diff > _MIN_DIFF) & ~not_written(view)
         found = np.maximum(found, np.bincount(view.sample[wrong], minlength=len(found)))
-    rows: Array = np.flatnonzero(found >= MIN_ZEROS)
+    rows: Array = np.flatnonzero(found >= _MIN_ZEROS)
     return rows
 
 
@@ -164,7 +164,7 @@ class _Table:
         if not np.isfinite(mean[first]) or len(rest) < least:
             return None
         bar = min([float(own.mean()), *(mean[one] for one in others)])
-        is_best = mean[first] < REST * bar and rest.mean() < REST * own.mean()
+        is_best = mean[first] < _REST * bar and rest.mean() < _REST * own.mean()
         return (int(first), rest) if is_best else None
 
     def _by_place(self, index: Array) -> tuple[Array, Array]:

@@ -21,10 +21,10 @@ LAGS = (1, -1, 2, -2, 3, -3)
 CONTROLS = (5, -5, 7, -7, 9, -9)
 MIN_TIMES_CHANCE = 3
 # A stretch is shifted where the lag leaves less than half of mean |diff| ...
-REST = 0.5
+_REST = 0.5
 # ... and mean |diff| is above this, in nats, over so many tokens.
-MIN_DIFF = 0.1
-MIN_TOKENS = 4
+_MIN_DIFF = 0.1
+_MIN_TOKENS = 4
 # Least sum of |diff| that a lag must remove in one stretch, in nats: a few tokens fit
 # by chance.
 MIN_GAIN = 4.0
@@ -42,17 +42,17 @@ MAX_START = 8
 @register("shifted_log_probs", kind="reversal")
 def shifted_log_probs(view: View) -> list[Evidence]:
     """Find rows, or stretches of rounds, that fit only with a lag."""
-    if (view.abs_diff > MIN_DIFF).sum() < MIN_TOKENS:
+    if (view.abs_diff > _MIN_DIFF).sum() < _MIN_TOKENS:
         return []
     return _shifted_ends(view) or _shifted_starts(view)
 
 
 def _shifted_ends(view: View) -> list[Evidence]:
     """Find rounds that are shifted from some token on to their end."""
-    tokens, lags, starts = _stretches(view, LAGS, MIN_TOKENS, MIN_GAIN)
+    tokens, lags, starts = _stretches(view, LAGS, _MIN_TOKENS, MIN_GAIN)
     if not tokens.any():
         return []
-    by_chance = _stretches(view, CONTROLS, MIN_TOKENS, MIN_GAIN)[2]
+    by_chance = _stretches(view, CONTROLS, _MIN_TOKENS, MIN_GAIN)[2]
     others = (by_chance >= 0) & (starts < 0)
     segment = np.cumsum(_begins(view)) - 1
     size = np.bincount(segment, weights=view.abs_diff)
@@ -88,7 +88,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
     """Find samples in which the first tokens of every round are shifted."""
     near = view.keep(view.token < MAX_START + max(CONTROLS))
     at = near.token < MAX_START
-    if not (near.abs_diff[at] > MIN_DIFF).any():
+    if not (near.abs_diff[at] > _MIN_DIFF).any():
         return []
     starts = near.keep(at)
     rests = {lag: _gain(near, lag)[0][at] for lag in LAGS}
@@ -144,7 +144,7 @@ def _gain_of_starts(
     size = view.batch.num_samples
     here = np.bincount(view.sample[start], view.abs_diff[start], size)
     left = np.bincount(view.sample[start], rest[start], size)
-    hit = (left < REST * here) & (here - left > min_gain)
+    hit = (left < _REST * here) & (here - left > min_gain)
     return float((here - left)[hit].sum()), start & hit[view.sample]
 
 
@@ -224,8 +224,8 @@ def _stretches_of(
         sum_rest = np.bincount(row, weights=np.where(inside, shifted, 0.0))
         found = (
             (num >= min_tokens)
-            & (sum_diff > MIN_DIFF * num)
-            & (sum_rest < REST * sum_diff)
+            & (sum_diff > _MIN_DIFF * num)
+            & (sum_rest < _REST * sum_diff)
             & (sum_diff - sum_rest > min_gain)
             & (top > best)
         )

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 # the mass is kept, and more where more is; where less is kept, nearly all that such
 # diffs can be. And the missing mass in standard errors.
 MIN_MISSING = 0.5 / float(np.log(2))
-MIN_Z = 8.0
-MIN_TOKENS = 30
+_MIN_Z = 8.0
+_MIN_TOKENS = 30
 MIN_ALONE = 0.02
 # And hardly any diff is positive: the sum of diff, as a part of that of |diff|.
 NEARLY_ALL = 0.96
 # Larger diffs count as this: the exp of one would outweigh hundreds below 0.
 LARGEST = 5.0
-LARGE = 3.0
+_LARGE = 3.0
 _TINY = 1e-300
 
 
@@ -82,10 +82,10 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 
     None if two complete distributions can explain as much.
     """
-    if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
+    if view.is_fitted or view.uncertain.sum() < _MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
     lost, error, missing = _mass(view)
-    if lost < MIN_Z * error or not _is_missing(view):
+    if lost < _MIN_Z * error or not _is_missing(view):
         return None
     half = fitting_half(view, view.uncertain)
     if not all(_is_missing(view.keep(one)) for one in (half, ~half)):
@@ -108,15 +108,15 @@ def _mass(view: View) -> tuple[float, float, float]:
 
 def lacks_mass(view: View) -> bool:
     """Return whether a truncated distribution is possible: half of its relation."""
-    if view.is_fitted or view.uncertain.sum() < MIN_TOKENS:
+    if view.is_fitted or view.uncertain.sum() < _MIN_TOKENS:
         return not view.is_fitted
     lost, error, missing = _mass(view)
-    return missing > MIN_MISSING / 2 and lost > MIN_Z / 2 * error
+    return missing > MIN_MISSING / 2 and lost > _MIN_Z / 2 * error
 
 
 def _lost(view: View) -> Array:
     """Return the part of each token's diff that truncation can explain."""
-    return np.where(view.uncertain, np.clip(view.diff, -LARGE, 0.0), 0.0)
+    return np.where(view.uncertain, np.clip(view.diff, -_LARGE, 0.0), 0.0)
 
 
 def _may_lack_context(view: View, d: Array) -> bool:

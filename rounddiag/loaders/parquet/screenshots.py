@@ -65,7 +65,7 @@ _TYPE_1 = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
 _NAMES = ("round", "position", "seen_width", "seen_height")
 _FACTS_TYPE = pa.list_(pa.struct([(name, pa.int32()) for name in _NAMES]))
 # Makes every version of `datasets` show the column as pictures.
-FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
+HUGGINGFACE_FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
 
 
 def stored_screenshots(

@@ -33,7 +33,10 @@ from rounddiag.loaders.parquet.columns import (
     tensor_mark,
 )
 from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
-from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
+from rounddiag.loaders.parquet.screenshots import (
+    HUGGINGFACE_FEATURES,
+    screenshot_columns,
+)
 from rounddiag.loaders.parquet.totals import totals_entry
 
 _Column = tuple[pa.Field, pa.Array]
@@ -208,7 +211,9 @@ def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
     )
     metadata = {KEY: footer.to_json(), **totals_entry(batch)}
     if batch.images is not None:
-        metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
+        metadata[b"huggingface"] = json.dumps(
+            {"info": {"features": HUGGINGFACE_FEATURES}}
+        )
     table = _make_table(batch).replace_schema_metadata(metadata)
     with write_atomically(file) as partial:
         pq.write_table(

@@ -1,7 +1,7 @@
 """What an engine may have done: hypotheses, each with its cause.
 
 ==============  ==================================================================
-`hypothesis`    `Hypothesis`, and `register` for one of your own
+`hypothesis`    `Hypothesis`, and `register_hypothesis` for one of your own
 `family`        hypotheses that differ in one number
 `processor`     a step of a sampler, from logits to other logits
 `pictures`      images not seen, blank, exchanged, of other sizes; the last k only
@@ -22,17 +22,17 @@ from rounddiag.proof.hypotheses import positions as positions
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
-    register,
+    register_hypothesis,
     registered_names,
     select_hypotheses,
-    unregister,
+    unregister_hypothesis,
 )
 
 __all__ = [
     "Hypothesis",
     "all_registered",
-    "register",
+    "register_hypothesis",
     "registered_names",
     "select_hypotheses",
-    "unregister",
+    "unregister_hypothesis",
 ]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from rounddiag.proof.hypotheses.hypothesis import Edit, register
+from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.hypotheses.positions import restart_at
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
@@ -70,8 +70,8 @@ def _mask_observations(*, template: bool, compact: bool) -> Edit:
     )
 
 
-_mask = partial(register, cause="context_masked", needs=("positions",))
-_remove = partial(register, cause="context_masked")
+_mask = partial(register_hypothesis, cause="context_masked", needs=("positions",))
+_remove = partial(register_hypothesis, cause="context_masked")
 _mask("observations_masked", "observations not attended to")(
     _mask_observations(template=False, compact=False)
 )
@@ -93,7 +93,7 @@ def drop_first(one: Trajectory, number: int) -> Request | None:
     return drop_tokens(one, torch.arange(len(one.ids)) < number, compact=True)
 
 
-_prompt = partial(register, cause="prompt_mismatch")
+_prompt = partial(register_hypothesis, cause="prompt_mismatch")
 
 
 def _message_starts(one: Trajectory) -> list[int]:
@@ -191,11 +191,11 @@ def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
     return edit
 
 
-_packed = partial(register, cause="packing_leak", needs=("positions",))
+_packed = partial(register_hypothesis, cause="packing_leak", needs=("positions",))
 _packed("previous_row_attended", "the previous row attended to, positions restarted")(
     _pack()
 )
-register(
+register_hypothesis(
     "previous_row_in_front",
     "the previous row in front of it, positions going on",
     cause="packing_leak",
@@ -210,7 +210,9 @@ for _size in (2, 4, 8):
     )(_pack(_size))
 
 
-@register("padding_attended", "the left padding attended to", cause="packing_leak")
+@register_hypothesis(
+    "padding_attended", "the left padding attended to", cause="packing_leak"
+)
 def _attend_padding(one: Trajectory, samples: Samples) -> Request:
     number = samples.longest_prompt - one.start
     base = Request.of_sample(one)

@@ -10,7 +10,7 @@ import torch
 
 from rounddiag.checks.provable import PROMPTS
 from rounddiag.proof.hypotheses.context import drop_tokens
-from rounddiag.proof.hypotheses.hypothesis import Edit, register
+from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.text import pieces
 from rounddiag.vision.image_tokens import TokenRuns
@@ -63,7 +63,7 @@ def _written(one: Trajectory, number: int) -> list[int]:
     return one.ids[start:stop].tolist()
 
 
-_again = partial(register, cause="retokenised")
+_again = partial(register_hypothesis, cause="retokenised")
 
 
 @_again(
@@ -114,7 +114,7 @@ def _drop_newlines(one: Trajectory, samples: Samples) -> Request | None:
     return drop_tokens(one, gone, compact=True)
 
 
-@register(
+@register_hypothesis(
     "recorded_prompts",
     "the prompts that the sampler recorded",
     cause="prompt_mismatch",

@@ -84,7 +84,7 @@ class Hypothesis:
 _REGISTERED: dict[str, Hypothesis] = {}
 
 
-def register(
+def register_hypothesis(
     name: str, says: str, *, cause: str, needs: Iterable[Need] = ()
 ) -> Callable[[Edit], Edit]:
     """Register a hypothesis: a function from a sample to the passes that score it.
@@ -107,13 +107,13 @@ def register(
 
     Examples
     --------
-    >>> @register("no_prompt", "no prompt at all", cause="prompt_mismatch")
+    >>> @register_hypothesis("no_prompt", "no prompt at all", cause="prompt_mismatch")
     ... def drop_prompt(one, samples):
     ...     whole = Request.of_sample(one)
     ...     return whole.keep(whole.source >= one.start, whole.pictures)
     >>> "no_prompt" in registered_names()
     True
-    >>> unregister("no_prompt")
+    >>> unregister_hypothesis("no_prompt")
     """
 
     def add(edit: Edit) -> Edit:
@@ -125,7 +125,7 @@ def register(
     return add
 
 
-def unregister(name: str) -> None:
+def unregister_hypothesis(name: str) -> None:
     """Forget a registered hypothesis."""
     _REGISTERED.pop(name, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rounddiag.proof.hypotheses.hypothesis import Edit, register
+from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 
@@ -18,15 +18,19 @@ for _name, _says in (
     ("fp8_weights", "weights in 8-bit floats by output, inputs as they are"),
     ("int8_by_row", "weights in 8-bit integers by output, inputs by token"),
 ):
-    register(_name, _says, cause="low_precision", needs=("weights",))(_set(_name))
+    register_hypothesis(_name, _says, cause="low_precision", needs=("weights",))(
+        _set(_name)
+    )
 for _name, _says in (
     ("one_expert_fewer", "one expert fewer for each token"),
     ("one_expert_more", "one expert more for each token"),
     ("experts_not_normalised", "weights of experts normalised the other way"),
     ("router_bfloat16", "routers in bfloat16"),
 ):
-    register(_name, _says, cause="moe_routing", needs=("experts",))(_set(_name))
-register(
+    register_hypothesis(_name, _says, cause="moe_routing", needs=("experts",))(
+        _set(_name)
+    )
+register_hypothesis(
     "rotary_bfloat16",
     "rotary frequencies rounded to bfloat16",
     cause="position_ids",
@@ -34,7 +38,7 @@ register(
 )(_set("rotary_bfloat16"))
 
 
-@register(
+@register_hypothesis(
     "decoded",
     "decoding, which differs from the same engine's prefill",
     cause="decode_path",

@@ -10,15 +10,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from rounddiag.proof.hypotheses.hypothesis import Edit, Need, register
+from rounddiag.proof.hypotheses.hypothesis import Edit, Need, register_hypothesis
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 
 LARGEST_WINDOW = 8
 SHOWN: tuple[Need, ...] = ("pictures",)
 FEATURES: tuple[Need, ...] = ("pictures", "features")
-_lost = partial(register, cause="dropped_image", needs=SHOWN)
-_blank = partial(register, cause="dropped_image", needs=FEATURES)
-_other = partial(register, cause="wrong_image", needs=SHOWN)
+_lost = partial(register_hypothesis, cause="dropped_image", needs=SHOWN)
+_blank = partial(register_hypothesis, cause="dropped_image", needs=FEATURES)
+_other = partial(register_hypothesis, cause="wrong_image", needs=SHOWN)
 Choice = Callable[[Trajectory, Samples, int], "Picture | None"]
 """From the number of a picture to the one that is shown instead."""
 
@@ -59,7 +59,7 @@ def remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> 
     return edit
 
 
-@register(
+@register_hypothesis(
     "no_images_counted_positions",
     "no pixels: image tokens as text, with positions that count tokens",
     cause="dropped_image",
@@ -129,13 +129,13 @@ def _window(size: int, *, removed: bool) -> Edit:
 
 for _size in range(1, LARGEST_WINDOW + 1):
     _images = "image" if _size == 1 else f"{_size} images"
-    register(
+    register_hypothesis(
         f"last_{_size}_images",
         f"the last {_images} only",
         cause="image_window",
         needs=SHOWN,
     )(_window(_size, removed=True))
-    register(
+    register_hypothesis(
         f"last_{_size}_images_others_blank",
         f"pixels of the last {_images} only, the tokens of all",
         cause="image_window",
@@ -272,7 +272,7 @@ def limit_to(most: int) -> Edit:
     )
 
 
-register(
+register_hypothesis(
     "stored_size",
     "pictures of the size at which they are stored",
     cause="image_expansion",

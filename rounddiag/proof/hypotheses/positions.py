@@ -9,12 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rounddiag.proof.hypotheses.hypothesis import Edit, register
+from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.hypotheses.pictures import count_tokens
 from rounddiag.proof.trajectory import Places, Request, Samples, Trajectory
 
-_text = partial(register, cause="position_ids", needs=("positions",))
-_seen = partial(register, cause="position_ids", needs=("pictures", "positions"))
+_text = partial(register_hypothesis, cause="position_ids", needs=("positions",))
+_seen = partial(
+    register_hypothesis, cause="position_ids", needs=("pictures", "positions")
+)
 
 
 def _place(make: Callable[[Trajectory], Places], *, images: bool = False) -> Edit:

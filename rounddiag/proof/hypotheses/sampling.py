@@ -153,11 +153,12 @@ _STEP = 2.0**-7  # of bfloat16, as a share of the value
 _T = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 _P = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995)
 _K = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200)
-_MIN_P = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
+_MIN_P = (0.001, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 _PENALTIES = (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
 _REPETITIONS = (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _family = partial(Family, kind="processor", needs=("logits",))
 _cut = partial(_family, cause="truncated_sampling")
+_cut_by_chance = partial(_cut, is_continuous=True)
 _penalty = partial(_family, cause="logit_processor", is_continuous=True)
 FAMILIES: tuple[Family, ...] = (
     _family(
@@ -168,7 +169,9 @@ FAMILIES: tuple[Family, ...] = (
         grid=(*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
         is_continuous=True,
     ),
-    _cut(name="top_p", says="the nucleus of top-p {} only", make=TopP, grid=_P),
+    _cut_by_chance(
+        name="top_p", says="the nucleus of top-p {} only", make=TopP, grid=_P
+    ),
     _cut(
         name="top_k",
         says="the {} likeliest tokens only",
@@ -176,7 +179,7 @@ FAMILIES: tuple[Family, ...] = (
         grid=_K,
         is_ordered=True,
     ),
-    _cut(name="min_p", says="min-p {}", make=MinP, grid=_MIN_P),
+    _cut_by_chance(name="min_p", says="min-p {}", make=MinP, grid=_MIN_P),
     _penalty(
         name="repetition_penalty",
         says="a repetition penalty of {} on prompt and output",
@@ -205,7 +208,7 @@ FAMILIES: tuple[Family, ...] = (
 
 # SGLang takes each of min-p, top-k and top-p of the whole distribution, vLLM takes
 # top-p of what the others left: the same numbers keep other tokens.
-_TOP_P_FIRST = _cut(
+_TOP_P_FIRST = _cut_by_chance(
     name="top_p_first",
     says="the nucleus of top-p {} of the whole distribution, as SGLang takes it",
     make=partial(Processor, keep_top_p, rank=2),
@@ -217,7 +220,7 @@ _TOP_K_LAST = _cut(
     make=partial(Processor, keep_top_k, rank=6),
     grid=_K,
 )
-_MIN_P_LAST = _cut(
+_MIN_P_LAST = _cut_by_chance(
     name="min_p_last",
     says="min-p {}, beside top-p as SGLang takes it",
     make=partial(Processor, keep_min_p, rank=6),

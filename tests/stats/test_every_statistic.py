@@ -1,0 +1,111 @@
+"""What holds for every statistic: of nothing, of a frame, of groups, of wrong input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rounddiag import round_summary, stats, token_frame
+from rounddiag.errors import FrameError, LoadError
+from rounddiag.stats.intervals import Resampling
+from tests.batches import hand_batch, padded
+
+BY = {  # those that a column divides, and where it stands in the result
+    "conditional_means": 0,
+    "perplexities": 1,
+    "position_means": 0,
+    "role_means": 1,
+    "round_summary": 0,
+    "survivors": 0,
+    "tail_shares": 0,
+}
+EVERY = (*BY, "cell_frame", "standardise")
+OF_FRAMES = sorted({*EVERY} - {"position_means", "role_means"})
+RANKS = {"rank": np.array([7, 3, 7])}
+COLUMNS = ["rollout_log_prob", "old_log_prob", "prob_diff", "rank"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_of_no_tokens_there_are_no_rows(name: str) -> None:
+    empty, ranks = torch.zeros(3, 3), {"sample_columns": RANKS}
+    batch = padded(empty, empty, empty, tokenizer=lambda _: "", **ranks)
+    known = getattr(stats, name)(hand_batch(tokenizer=lambda ids: "x" * len(ids)))
+    found = getattr(stats, name)(batch)
+    assert len(found) == 0
+    assert [*found] == [*known]
+    if name in BY:
+        divided = getattr(stats, name)(batch, by="rank")
+        assert len(divided) == 0
+        assert [*divided].index("rank") == BY[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in OF_FRAMES),
+        *((name, {"by": "rank"}) for name in OF_FRAMES if name in BY),
+    ],
+)
+def test_a_batch_gives_what_its_token_frame_gives(
+    name: str, options: dict[str, str]
+) -> None:
+    statistic = partial(getattr(stats, name), **options)
+    batch = hand_batch(sample_columns=RANKS)
+    found = statistic(token_frame(batch, COLUMNS))
+    pd.testing.assert_frame_equal(found, statistic(batch)[[*found]])
+
+
+@pytest.mark.parametrize(
+    "name", ["conditional_means", "position_means", "round_summary"]
+)
+def test_intervals_are_of_groups_where_there_are_groups(name: str) -> None:
+    old = torch.arange(24.0)[:, None]
+    groups = tuple(f"{i // 2:02}" for i in range(24))
+    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=groups)
+    found = getattr(stats, name)(batch)
+    totals = old.numpy().reshape(12, 2).sum(1)
+    expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
+    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
+    if name != "position_means":
+        tokens = token_frame(batch, ["rollout_log_prob", "prob_diff"])
+        named = tokens.assign(group_id=np.array(groups)[tokens["sample"]])
+        pd.testing.assert_frame_equal(getattr(stats, name)(named), found)
+
+
+@pytest.mark.parametrize("name", OF_FRAMES)
+def test_a_number_or_a_path_of_no_file_is_an_error(name: str) -> None:
+    message = (
+        "expected a Batch or a DataFrame; found a int. Open a file with"
+        " `rounddiag.load(path)` first; of a run, pass a step: `run.batch(step)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        getattr(stats, name)(3)
+    with pytest.raises(LoadError, match="expected a file, a folder or a glob"):
+        getattr(stats, name)("step_40.parquet")
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        partial(round_summary, metric="prob_diff"),
+        partial(stats.cell_frame, columns=["prob_diff"]),
+        lambda tokens: stats.compare_batches([tokens] * 2, metric="prob_diff"),
+    ],
+)
+def test_a_frame_without_probabilities_has_no_difference_of_them(
+    statistic: Callable[[Any], object],
+) -> None:
+    message = (
+        "expected a token frame with `prob_diff`; found one without it and without"
+        " `rollout_log_prob`. Build it with"
+        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        statistic(token_frame(hand_batch()))
