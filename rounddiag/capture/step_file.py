@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
@@ -27,6 +26,7 @@ from rounddiag.capture.snapshot import Snapshot, join_parts
 from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
 from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.checks.provable import PROMPTS
+from rounddiag.checks.tokens import known_sequence
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
@@ -185,8 +185,10 @@ def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, 
     keys = zip(columns["sample"].tolist(), columns["round"].tolist(), strict=True)
     for row, key in enumerate(keys):
         if key[0] in samples and key in starts and prompts[row] is not None:
-            ids = torch.tensor(list(prompts[row]), dtype=torch.int64)
-            if not torch.equal(ids, _tokens_before(batch, key[0], starts[key])):
+            ids = np.array(list(prompts[row]), dtype=np.int64)
+            num_prompt, whole = known_sequence(batch, key[0])
+            start = num_prompt + starts[key] - int(batch.offsets[key[0]])
+            if not np.array_equal(ids, whole[:start]):
                 kept[row] = ids.tolist()
     return {**columns, PROMPTS: kept} if any(kept) else columns
 
@@ -195,15 +197,6 @@ def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
     rounds = batch.rounds
     keys = zip(rounds.sample.tolist(), rounds.round.tolist(), strict=True)
     return dict(zip(keys, rounds.start.tolist(), strict=True))
-
-
-def _tokens_before(batch: Batch, sample: int, start: int) -> torch.Tensor:
-    """Return a sample's prompt and its response up to an index of the batch."""
-    response = batch.require_ids()[int(batch.offsets[sample]) : start]
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return response.long()
-    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-    return torch.cat([batch.prompt_ids[first:stop], response]).long()
 
 
 def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:

@@ -21,7 +21,7 @@ from rounddiag.loaders.parquet.columns import (
     to_tensor,
 )
 from rounddiag.loaders.parquet.reader import TableReader
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, damage_error
 from rounddiag.loaders.tables import Table, require_unique_names
 
 # Without list views, which may overlap: a few bytes could be any number of rows.
@@ -159,7 +159,7 @@ def arrow_table(source: Source) -> Table:
         start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
         file.seek(file.size() - len(end))
         if file.read() != end:  # a stream cut off between batches would lose rows
-            raise source.damage_error(found="no end")
+            raise damage_error(found="no end")
         file.seek(start)
         table = pa.ipc.open_stream(file).read_all()
         table.validate(full=True)  # wrong offsets would read outside the buffers

@@ -56,7 +56,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     """Return the content of a file with its columns under verl's or our names."""
     if not columns:
         return root
-    root = as_table(root, source) if isinstance(root, JsonLines) else root
+    root = as_table(root) if isinstance(root, JsonLines) else root
     is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"

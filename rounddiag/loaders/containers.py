@@ -11,7 +11,13 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.signatures import UnknownContent, read_kind
-from rounddiag.loaders.source import Source, Span, SpanReader, format_names
+from rounddiag.loaders.source import (
+    Source,
+    Span,
+    SpanReader,
+    damage_error,
+    format_names,
+)
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -51,7 +57,7 @@ def _zip(source: Source) -> object:
     with open_zip(source.whole()) as archive:
         names = archive.namelist()
     if any(name.endswith("/data.pkl") for name in names):
-        return _fields_or_columns(read_torch(source.whole()), source)
+        return _fields_or_columns(read_torch(source.whole()))
     if names and all(name.endswith(".npy") for name in names):
         entries = zip_entries(source.whole())
         return {name.removesuffix(".npy"): _npy(one) for name, one in entries.items()}
@@ -65,12 +71,12 @@ def _pickle(source: Source) -> object:
     with span.open() as stream:
         root = PickleMachine(span, stream).run()
     root = read_torch(span) if root == LEGACY_MAGIC else root
-    return _fields_or_columns(root, source)
+    return _fields_or_columns(root)
 
 
-def _fields_or_columns(root: object, source: Source) -> object:
+def _fields_or_columns(root: object) -> object:
     """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
-    fields = read_tensordict(root, source)
+    fields = read_tensordict(root)
     return columns_from_records(root) if fields is None else fields
 
 
@@ -84,15 +90,11 @@ def _npy(span: Span) -> StoredArray | StoredJagged | list[object] | None:
         try:
             shape, is_fortran, dtype = _npy_header(stream)
         except _BAD_HEADER as error:
-            raise span.source.damage_error(
-                found="an array without a good header"
-            ) from error
+            raise damage_error(found="an array without a good header") from error
         if dtype.hasobject:
-            return find_array(PickleMachine(span, stream).run(), span.source)
+            return find_array(PickleMachine(span, stream).run())
         if not dtype.itemsize:
-            raise span.source.damage_error(
-                found=f"an array of {dtype}, which has no size"
-            )
+            raise damage_error(found=f"an array of {dtype}, which has no size")
         start = stream.tell()
     data = span.part(start, len(span) - start)
     return numpy_array(data, dtype, shape, is_fortran=is_fortran)
@@ -126,11 +128,11 @@ def _safetensors(source: Source) -> dict[str, object]:
     try:
         header = parse_json(whole.part(8, size).read(), dict)
     except JsonError as error:
-        raise source.damage_error(found=f"a safetensors header: {error}") from error
+        raise damage_error(found=f"a safetensors header: {error}") from error
     info = header.pop("__metadata__", {})
     tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
     if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):
-        raise source.damage_error(found="tensors that overlap in a safetensors file")
+        raise damage_error(found="tensors that overlap in a safetensors file")
     return {**(info if isinstance(info, dict) else {}), **tensors}
 
 
@@ -142,11 +144,9 @@ def _safetensor(entry: object, data: Span) -> StoredArray:
             "data_offsets": [int(start), int(stop)],
         } if kind in _SAFETENSORS:
             span = data.part(start, stop - start)
-            sizes = integers(shape, data.source)
+            sizes = integers(shape)
             return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
-    raise data.source.damage_error(
-        found="a tensor of an unknown kind in a safetensors header"
-    )
+    raise damage_error(found="a tensor of an unknown kind in a safetensors header")
 
 
 _READERS = {

@@ -112,7 +112,7 @@ def read_tensors(
     root: Table | JsonLines | Mapping[Any, object], source: Source
 ) -> Batch:
     """Build a batch from fields under verl's names or ours."""
-    return batch_from_table(as_table(root, source), source)
+    return batch_from_table(as_table(root), source)
 
 
 def _read_own(_: object, source: Source) -> Batch:

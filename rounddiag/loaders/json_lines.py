@@ -14,7 +14,7 @@ from rounddiag._typing import Array
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.signatures import ZSTD
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, damage_error
 
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
@@ -117,7 +117,7 @@ class JsonLines:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from rounddiag.loaders.source import Source
+    >>> from rounddiag.loaders.source import Source, damage_error
     >>> data = b'{"step": 1, "loss_mask": [0, 1]}'
     >>> JsonLines(Source(path=Path("f.jsonl"), size=len(data), data=data)).first
     {'step': 1, 'loss_mask': array([0, 1], dtype=int8)}
@@ -152,7 +152,7 @@ class JsonLines:
                 yield from io.BufferedReader(unpacked)
         except OSError as error:
             found = f"bytes that zstd cannot unpack: {error!s:.80}"
-            raise self.source.damage_error(found=found) from error
+            raise damage_error(found=found, file=self.source.path) from error
 
     def _record(self, number: int, line: bytes) -> Record:
         try:
@@ -160,11 +160,13 @@ class JsonLines:
         except JsonError as error:
             if error.is_cut_off and line.endswith(b"\n"):  # it goes on in the next line
                 raise self._cut_off_error(number) from error
-            raise self.source.damage_error(found=f"line {number}: {error}") from error
+            raise damage_error(
+                found=f"line {number}: {error}", file=self.source.path
+            ) from error
         if not isinstance(record, dict):
             kind = "a list" if isinstance(record, list) else "a single value"
             found = f"{kind} in line {number}, where a record must be"
-            raise self.source.damage_error(found=found)
+            raise damage_error(found=found, file=self.source.path)
         return Record(record, line=number, source=self.source)
 
     def _cut_off_error(self, number: int) -> LoadError:
@@ -193,7 +195,7 @@ def read_document(source: Source) -> dict[str, Any]:
             source.whole().read(), dict, pairs=_object
         )
     except JsonError as error:
-        raise source.damage_error(found=str(error)) from error
+        raise damage_error(found=str(error), file=source.path) from error
     return document
 
 

@@ -133,9 +133,9 @@ def _read(
         raise missing_columns_error(source, root, columns)
     mapping = columns or responses
     if is_generic:
-        table = as_table(table, source)
+        table = as_table(table)
     if mapping:
-        check_kinds(as_table(table, source), mapping, source)
+        check_kinds(as_table(table), mapping, source)
     try:
         batch = form.batch(table, source)
     except (AttributeError, TypeError) as error:

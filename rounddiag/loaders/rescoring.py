@@ -16,6 +16,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import locate_token
+from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import describe_content
@@ -23,7 +24,7 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import Entries, read_entries
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import Table, as_table, in_memory
 from rounddiag.loaders.trajectory_files import attach_trajectories
 from rounddiag.vision import Screenshot
@@ -189,11 +190,10 @@ def _read_table(path: Path) -> Table:
             advice="Pass the path of the scores.",
         )
     source = Source.of_file(path)
-    root = open_container(source)
-    if isinstance(root, JsonLines):
-        return as_table(root, source)
-    if isinstance(root, Table):
-        return root
+    with load_errors(source):
+        root = open_container(source)
+        if isinstance(root, JsonLines | Table):
+            return as_table(root)
     raise source.error(
         expected="JSON lines or a Parquet file of scores",
         found=describe_content(root),
@@ -211,12 +211,13 @@ def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
         _write_screenshot(shot, folder, f"images/{sample:05}-{index:03}.png")
         for index, shot in enumerate(shots)
     ]
+    num_prompt, ids = known_sequence(batch, sample)
     saved = None if batch.position_ids is None else batch.position_ids[sample]
     return {
         "sample": sample,
         "sample_id": None if batch.sample_ids is None else batch.sample_ids[sample],
-        "prompt_ids": _prompt(batch, sample),
-        "response_ids": batch.require_ids()[real].tolist(),
+        "prompt_ids": None if batch.prompt_ids is None else ids[:num_prompt].tolist(),
+        "response_ids": ids[num_prompt:].tolist(),
         "response_mask": (batch.response_mask[real] != 0).int().tolist(),
         "images": [name for name, _ in pictures],
         "image_positions": [shot.position for shot in shots],
@@ -231,14 +232,6 @@ def _size(shot: Screenshot) -> tuple[int, int] | None:
         return shot.size
     except (RounddiagError, *BROKEN):
         return None
-
-
-def _prompt(batch: Batch, sample: int) -> list[int] | None:
-    ids, offsets = batch.prompt_ids, batch.prompt_offsets
-    if ids is None or offsets is None:
-        return None
-    prompt: list[int] = ids[offsets[sample] : offsets[sample + 1]].tolist()
-    return prompt
 
 
 def _write_screenshot(

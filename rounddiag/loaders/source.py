@@ -83,13 +83,23 @@ class Source:
             file=self.path, key=key, expected=expected, found=found, advice=advice
         )
 
-    def damage_error(self, *, found: str) -> LoadError:
-        """Build the LoadError of a file that violates its own format."""
-        return self.error(
-            expected="a whole file of its kind",
-            found=found,
-            advice="It is cut off, damaged or forged: copy or save it again.",
-        )
+
+class DamageError(LoadError):
+    """What a file holds violates its own format; `load_errors` names the file."""
+
+
+def damage_error(*, found: str, file: Path | None = None) -> LoadError:
+    """Build the error of a file that violates its own format.
+
+    Without `file`, `load_errors` names the one that is read.
+    """
+    kind = DamageError if file is None else LoadError
+    return kind.build(
+        file=file,
+        expected="a whole file of its kind",
+        found=found,
+        advice="It is cut off, damaged or forged: copy or save it again.",
+    )
 
 
 # Errors that no check anticipates become a LoadError, with the original as its cause.
@@ -104,6 +114,9 @@ def load_errors(source: Source) -> Iterator[None]:
     """Turn every failure to read a file into a LoadError."""
     try:
         yield
+    except DamageError as error:
+        msg = f"{source.path}: {error}"
+        raise LoadError(msg) from error.__cause__
     except LoadError:
         raise
     except MemoryError as error:
@@ -115,7 +128,7 @@ def load_errors(source: Source) -> Iterator[None]:
     except _UNEXPECTED as error:
         kind = type(error).__name__
         found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
-        raise source.damage_error(found=found) from error
+        raise damage_error(found=found, file=source.path) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +146,7 @@ class Span:
         """Return the span of `size` bytes that begins `start` bytes into this one."""
         if start < 0 or size < 0 or start + size > len(self):
             found = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
-            raise self.source.damage_error(found=found)
+            raise damage_error(found=found)
         return Span(self.source, self.start + start, self.start + start + size)
 
     def open(self) -> SpanReader:
@@ -149,7 +162,7 @@ class Span:
         """Fill a buffer of the span's size without an intermediate copy."""
         with self.open() as stream:
             if stream.readinto(buffer) != len(self):
-                raise self.source.damage_error(found="an end in the middle of a tensor")
+                raise damage_error(found="an end in the middle of a tensor")
 
 
 class SpanReader(io.BufferedReader):

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from torch import Tensor
 from rounddiag.columns.sources import Ragged, array_tensor, close_gaps
 from rounddiag.core.columns import to_numpy
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
-from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.torch_file import Storage, read_torch
 
 # In bytes. A tensor with stride 0 repeats its elements; up to this size it may be
 # larger than its storage.
 MAX_REPEATED = 1 << 28
+_MAX_ROWS = MAX_REPEATED // 8  # that share one value: a list of pointers
 MAX_NUMBER = 1 << 48  # of a shape, stride or offset
 
 DTYPES = {
@@ -68,15 +70,11 @@ class StoredArray:
             0 <= n < MAX_NUMBER for n in numbers
         )
         if not is_valid:
-            raise self.storage.source.damage_error(
-                found="a tensor of an impossible shape"
-            )
+            raise damage_error(found="a tensor of an impossible shape")
         in_storage = self._size * self.dtype.itemsize
         self.storage.part(self.offset * self.dtype.itemsize, in_storage)
         if self.num_elements * self.dtype.itemsize > max(in_storage, MAX_REPEATED):
-            raise self.storage.source.damage_error(
-                found="a tensor much larger than its storage"
-            )
+            raise damage_error(found="a tensor much larger than its storage")
 
     @property
     def num_elements(self) -> int:
@@ -190,9 +188,7 @@ class StoredJagged:
         return close_gaps(self.values.read(), self.offsets.read(), lengths, self.dim)
 
 
-def find_array(
-    value: object, source: Source
-) -> StoredArray | StoredJagged | list[object] | None:
+def find_array(value: object) -> StoredArray | StoredJagged | list[object] | None:
     """Return the tensor or array that a value of a pickle represents.
 
     The items of an array of objects; None for other values.
@@ -202,26 +198,26 @@ def find_array(
     if not isinstance(value, Node):
         return None
     if value.name == _TYPED:  # unwrapped once, so that nesting cannot be deep
-        value = _unwrap_typed(value, source)
+        value = _unwrap_typed(value)
     if value.name in _VIEWS:
-        return _view(value.args, source)
+        return _view(value.args)
     if value.name == "torch._utils._rebuild_parameter":
-        return stored_tensor(value.args[0], source) if value.args else None
+        return stored_tensor(value.args[0]) if value.args else None
     if value.name == _NESTED:
-        return _read_nested(value.args, source)
-    return _numpy(value, source)
+        return _read_nested(value.args)
+    return _numpy(value)
 
 
-def find_tensor(value: object, source: Source) -> StoredArray | None:
+def find_tensor(value: object) -> StoredArray | None:
     """Return the plain tensor or array that a value represents, or None."""
-    found = find_array(value, source)
+    found = find_array(value)
     return found if isinstance(found, StoredArray) else None
 
 
 _PLAIN = re.compile(r"[biufSU]\d{1,4}")
 
 
-def _numpy(node: Node, source: Source) -> StoredArray | list[object] | None:
+def _numpy(node: Node) -> StoredArray | list[object] | None:
     match node.name.rpartition(".")[2], node.args, node.state:
         case "_reconstruct", _, (_, tuple(shape), Node() as dtype, fortran, data):
             pass
@@ -236,8 +232,8 @@ def _numpy(node: Node, source: Source) -> StoredArray | list[object] | None:
     if plain is None or len(sizes) != len(shape):
         return None
     if not isinstance(data, bytes | Span | TextBytes):
-        raise source.damage_error(found="an array without data")
-    return numpy_array(as_span(data, source), plain, sizes, is_fortran=bool(fortran))
+        raise damage_error(found="an array without data")
+    return numpy_array(as_span(data), plain, sizes, is_fortran=bool(fortran))
 
 
 def scalar_value(value: object) -> object:
@@ -265,26 +261,26 @@ def _dtype(node: Node) -> np.dtype[Any] | None:
     return None
 
 
-def stored_tensor(value: object, source: Source) -> StoredArray:
+def stored_tensor(value: object) -> StoredArray:
     """Return the plain tensor that a value of a pickle represents."""
     if isinstance(value, Node) and value.name == _TYPED:
-        value = _unwrap_typed(value, source)
+        value = _unwrap_typed(value)
     if isinstance(value, Node) and value.name in _VIEWS:
-        return _view(value.args, source)
-    raise source.damage_error(found="another value in place of a tensor")
+        return _view(value.args)
+    raise damage_error(found="another value in place of a tensor")
 
 
-def _unwrap_typed(node: Node, source: Source) -> Node:
+def _unwrap_typed(node: Node) -> Node:
     match node.args:
         case (Name(function), Name(), tuple(args), *_):
             return Node(function, args)
-    raise source.damage_error(found="a tensor of an unknown type")
+    raise damage_error(found="a tensor of an unknown type")
 
 
-def _view(args: tuple[object, ...], source: Source) -> StoredArray:
+def _view(args: tuple[object, ...]) -> StoredArray:
     match args:
         case (storage, int(offset), tuple(shape), tuple(stride), *rest):
-            memory = _storage(storage, source)
+            memory = _storage(storage)
             dtype = memory.dtype
             match rest:
                 case (_, _, Name(name), *_):
@@ -294,35 +290,35 @@ def _view(args: tuple[object, ...], source: Source) -> StoredArray:
                     storage=memory.span,
                     dtype=dtype,
                     offset=offset,
-                    shape=integers(shape, source),
-                    stride=integers(stride, source),
+                    shape=integers(shape),
+                    stride=integers(stride),
                 )
-    raise source.damage_error(found="a tensor without a storage")
+    raise damage_error(found="a tensor without a storage")
 
 
-def _storage(value: object, source: Source) -> Storage:
+def _storage(value: object) -> Storage:
     """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
             "torch.storage._load_from_bytes", (Span() | bytes() | TextBytes() as inner,)
         ):
-            value = read_torch(as_span(inner, source))
+            value = read_torch(as_span(inner))
     if isinstance(value, Storage):
         return value
-    raise source.damage_error(found="another value in place of a storage")
+    raise damage_error(found="another value in place of a storage")
 
 
-def _read_nested(args: tuple[object, ...], source: Source) -> StoredJagged:
+def _read_nested(args: tuple[object, ...]) -> StoredJagged:
     match args:
         case ({"values": values, "offsets": offsets, **others},):
             lengths, ragged = others.get("lengths"), others.get("_ragged_idx", 1)
             return assemble_jagged(
-                stored_tensor(values, source),
-                stored_tensor(offsets, source),
-                None if lengths is None else stored_tensor(lengths, source),
+                stored_tensor(values),
+                stored_tensor(offsets),
+                None if lengths is None else stored_tensor(lengths),
                 ragged,
             )
-    raise source.damage_error(found="a nested tensor without values")
+    raise damage_error(found="a nested tensor without values")
 
 
 def assemble_jagged(
@@ -339,24 +335,22 @@ def assemble_jagged(
     count = len(values.shape)
     dim = ragged - 1 if isinstance(ragged, int) else count - 1
     if not 0 <= dim < count:
-        raise values.storage.source.damage_error(
-            found="a nested tensor of an impossible shape"
-        )
+        raise damage_error(found="a nested tensor of an impossible shape")
     return StoredJagged(values=values, offsets=offsets, lengths=lengths, dim=dim)
 
 
-def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
+def as_span(data: Span | bytes | TextBytes) -> Span:
     """Return bytes of a pickle as a span; short or decoded bytes stay in memory."""
     if isinstance(data, Span):
         return data
     decoded = data.read() if isinstance(data, TextBytes) else data
-    return source.of_bytes(decoded).whole()
+    return Source(path=Path(), size=len(decoded), data=decoded).whole()
 
 
-def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
+def integers(values: Sequence[object]) -> tuple[int, ...]:
     """Return a shape or stride of a pickle."""
     if not all(isinstance(value, int) for value in values):
-        raise source.damage_error(found="a shape that is not of integers")
+        raise damage_error(found="a shape that is not of integers")
     return tuple(value for value in values if isinstance(value, int))
 
 
@@ -364,26 +358,26 @@ Value = StoredArray | StoredJagged | list[object]
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
-def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
+def read_tensordict(value: object) -> dict[str, Value] | None:
     """Return the fields of a TensorDict, still in the file; None for other values."""
     match value:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
-            return _from_call(td, source)
+            return _from_call(td)
         case Node(name, ({"leaves": dict(leaves)}, storage)) if name == _CONSOLIDATED:
-            return _read_consolidated(leaves, stored_tensor(storage, source), source)
+            return _read_consolidated(leaves, stored_tensor(storage))
     return None
 
 
-def _from_call(entries: dict[object, object], source: Source) -> dict[str, Value]:
+def _from_call(entries: dict[object, object]) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value, source) or find_array(value, source)
+        field = _rows(value) or find_array(value)
         if isinstance(key, str) and field is not None:
             fields[key] = field
     return fields
 
 
-def _rows(value: object, source: Source) -> list[object] | None:
+def _rows(value: object) -> list[object] | None:
     """Return the values of a NonTensorStack, or one value repeated for all rows."""
     match value:
         case Node(state={"tensordicts": list(rows)}):
@@ -393,7 +387,7 @@ def _rows(value: object, source: Source) -> list[object] | None:
                 "tensordict": Node(args=(_, {"_batch_size": (int(count),)})),
                 "non_tensordict": {"data": data},
             }
-        ) if 0 <= count <= source.size:
+        ) if 0 <= count <= _MAX_ROWS:
             return [data] * count
     return None
 
@@ -406,38 +400,34 @@ def _datum(row: object) -> object:
 
 
 def _read_consolidated(
-    leaves: dict[object, object], storage: StoredArray, source: Source
+    leaves: dict[object, object], storage: StoredArray
 ) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, leaf in leaves.items():
         if isinstance(key, str):
-            fields[key], ragged = _leaf(leaf, storage, source)
+            fields[key], ragged = _leaf(leaf, storage)
             if key.startswith("<NJT_OFFSETS>"):
                 name = key.removeprefix("<NJT_OFFSETS>")
-                fields[name] = _nested_leaves(fields, name, ragged, source)
+                fields[name] = _nested_leaves(fields, name, ragged)
     return {key: value for key, value in fields.items() if not key.startswith("<NJT")}
 
 
-def _leaf(
-    leaf: object, storage: StoredArray, source: Source
-) -> tuple[StoredArray, object]:
+def _leaf(leaf: object, storage: StoredArray) -> tuple[StoredArray, object]:
     match leaf:
         case (str(dtype), list(shape) | tuple(shape), int(start), int(stop), _, *rest):
             known = DTYPES.get(dtype.removeprefix("torch."))
             if known is not None:
                 span = storage.storage.part(storage.offset + start, stop - start)
-                sizes = integers(shape, source)
+                sizes = integers(shape)
                 return contiguous(span, known, sizes), rest[0] if rest else None
-    raise source.damage_error(found="a TensorDict with a field of an unknown kind")
+    raise damage_error(found="a TensorDict with a field of an unknown kind")
 
 
-def _nested_leaves(
-    fields: dict[str, Value], name: str, ragged: object, source: Source
-) -> StoredJagged:
+def _nested_leaves(fields: dict[str, Value], name: str, ragged: object) -> StoredJagged:
     values, offsets, lengths = (
         fields.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
     )
     if not (isinstance(values, StoredArray) and isinstance(offsets, StoredArray)):
-        raise source.damage_error(found="a nested tensor without values")
+        raise damage_error(found="a nested tensor without values")
     rows = lengths if isinstance(lengths, StoredArray) else None
     return assemble_jagged(values, offsets, rows, ragged)

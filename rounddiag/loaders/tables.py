@@ -45,7 +45,13 @@ from rounddiag.loaders.fields.columns import (
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
+from rounddiag.loaders.source import (
+    Source,
+    Span,
+    damage_error,
+    left_out_entry,
+    left_out_of,
+)
 from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
 
 if TYPE_CHECKING:
@@ -176,7 +182,6 @@ class Table:
 
 def table_of(
     values: Mapping[Any, Any],
-    source: Source,
     *,
     columns: Mapping[str, Any] | None = None,
     info: Mapping[Any, Any] | None = None,
@@ -187,19 +192,18 @@ def table_of(
 
     Examples
     --------
-    >>> from pathlib import Path
     >>> values = {"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0}
-    >>> table = table_of(values, Source(path=Path("f"), size=0))
+    >>> table = table_of(values)
     >>> list(table.fields), list(table.columns), dict(table.info)
     (['ids'], ['turns'], {'top_p': 1.0})
     """
-    cells = {str(key): _found(value, source) for key, value in values.items()}
+    cells = {str(key): _found(value) for key, value in values.items()}
     dims = {
         name: 1 if name in _PICTURES and _is_list(value) else _num_dims(value)
         for name, value in cells.items()
     }
     readers = (_single_value, column_values, rows_of)
-    table = Table.classify(dims, lambda name: readers[dims[name]](cells[name], source))
+    table = Table.classify(dims, lambda name: readers[dims[name]](cells[name]))
     facts = {str(key): scalar_value(value) for key, value in (info or {}).items()}
     return replace(
         table,
@@ -208,23 +212,23 @@ def table_of(
     )
 
 
-def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
+def as_table(root: Table | JsonLines | Mapping[Any, object]) -> Table:
     """Return the content of a file as a table."""
     if isinstance(root, JsonLines):
         columns, left_out = collect_columns(root)
-        return replace(table_of(columns, source), left_out=left_out)
-    return root if isinstance(root, Table) else table_of(root, source)
+        return replace(table_of(columns), left_out=left_out)
+    return root if isinstance(root, Table) else table_of(root)
 
 
-def _found(value: Any, source: Source) -> Any:  # noqa: ANN401 anything
+def _found(value: Any) -> Any:  # noqa: ANN401 anything
     """Return the arrays that a value of a pickle or of pandas represents."""
     if hasattr(value, "iloc"):
         is_number = getattr(value.dtype, "kind", "O") in "biuf"
         return value.to_numpy() if is_number else value.tolist()
-    found = find_array(value, source)
+    found = find_array(value)
     value = value if found is None else found
     if isinstance(value, list) and any(isinstance(item, Node) for item in value):
-        items = [find_array(item, source) for item in value]
+        items = [find_array(item) for item in value]
         return [
             scalar_value(v) if i is None else i
             for i, v in zip(items, value, strict=True)
@@ -267,22 +271,20 @@ def _holds_others(row: Any) -> bool:  # noqa: ANN401 a list or an array
     return isinstance(row[0], _OTHERS) or type(row[0]).__module__.startswith("PIL.")
 
 
-def _single_value(value: Any, _: Source) -> object:  # noqa: ANN401 a scalar, or anything
+def _single_value(value: Any) -> object:  # noqa: ANN401 a scalar, or anything
     value = value.array() if isinstance(value, StoredArray) else scalar_value(value)
     return value.item() if hasattr(value, "item") else value
 
 
-def column_values(value: Any, source: Source) -> Any:  # noqa: ANN401 array or list
+def column_values(value: Any) -> Any:  # noqa: ANN401 array or list
     """Return a column of one value per sample; empty if it is none."""
-    value = _found(value, source)
+    value = _found(value)
     if isinstance(value, StoredArray):
         return value.array()
     if isinstance(value, torch.Tensor):
         return to_numpy(value.detach())
     if isinstance(value, list):
-        return [
-            _single_value(item, source) if _is_scalar(item) else item for item in value
-        ]
+        return [_single_value(item) if _is_scalar(item) else item for item in value]
     return value if isinstance(value, tuple | np.ndarray) else []
 
 
@@ -290,9 +292,9 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, StoredArray) and not value.shape
 
 
-def rows_of(value: Any, source: Source) -> Ragged | Tensor | list[Tensor]:  # noqa: ANN401 rows
+def rows_of(value: Any) -> Ragged | Tensor | list[Tensor]:  # noqa: ANN401 rows
     """Return rows of numbers in host memory."""
-    value = _found(value, source)
+    value = _found(value)
     if isinstance(value, StoredArray | StoredJagged):
         return value.read()
     if isinstance(value, torch.Tensor):
@@ -337,13 +339,13 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, list | tuple) and are_rows(data):
         columns, left_out = collect_columns(data)
-        return replace(table_of(columns, source), left_out=left_out), source
+        return replace(table_of(columns), left_out=left_out), source
     if isinstance(data, Mapping):
-        return table_of(data, source), source
+        return table_of(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
         named = list(data.items())
         require_unique_names([name for name, _ in named], source)
-        return table_of(dict(named), source), source
+        return table_of(dict(named)), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):
@@ -414,7 +416,7 @@ def with_picture_column(
     try:
         values = [_picture_values(row) for row in rows]
     except ValueError as error:  # structs of Arrow whose names are no text
-        raise source.damage_error(found=f"{error!s:.80}") from error
+        raise damage_error(found=f"{error!s:.80}") from error
     if len(values) != len(batch):
         raise source.error(
             key=name,

@@ -23,7 +23,7 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.pickle.placeholders import Name
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import Span, SpanReader
+from rounddiag.loaders.source import Span, SpanReader, damage_error
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _STORAGES = {
@@ -62,13 +62,13 @@ def _read_zip(span: Span) -> object:
     entries = zip_entries(span)
     pickles = [name for name in entries if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise span.source.damage_error(found=f"a zip with {len(pickles)} `data.pkl`")
+        raise damage_error(found=f"a zip with {len(pickles)} `data.pkl`")
     folder = pickles[0].removesuffix("data.pkl")
 
     def storage(key: object) -> Storage:
-        name, dtype = _storage_key(span, key)
+        name, dtype = _storage_key(key)
         if f"{folder}data/{name}" not in entries:
-            raise span.source.damage_error(found=f"no storage {name!r:.40} in the zip")
+            raise damage_error(found=f"no storage {name!r:.40} in the zip")
         return Storage(dtype, entries[f"{folder}data/{name}"])
 
     pickle = entries[pickles[0]]
@@ -94,7 +94,7 @@ def open_zip(span: Span) -> Iterator[zipfile.ZipFile]:
         struct.error,
         ValueError,
     ) as error:
-        raise span.source.damage_error(found=f"a bad zip: {error}") from error
+        raise damage_error(found=f"a bad zip: {error}") from error
 
 
 def zip_entries(span: Span) -> dict[str, Span]:
@@ -109,7 +109,7 @@ def zip_entries(span: Span) -> dict[str, Span]:
             for entry in archive.infolist()
         ]
     if sum(len(entry) for _, entry in entries) > len(span):
-        raise span.source.damage_error(found="entries of a zip that overlap")
+        raise damage_error(found="entries of a zip that overlap")
     return dict(entries)
 
 
@@ -120,17 +120,15 @@ def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:
             found=f"{entry.filename!r:.60} compressed",
             advice="Save it without compression: `numpy.savez`, or `torch.save`.",
         )
-    return span.part(data_start(span, stream, entry), entry.file_size)
+    return span.part(data_start(stream, entry), entry.file_size)
 
 
-def data_start(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> int:
+def data_start(stream: SpanReader, entry: zipfile.ZipInfo) -> int:
     """Return where the data of an entry starts: after its own header."""
     stream.seek(entry.header_offset)
     header = stream.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":  # noqa: PLR2004 its fixed part
-        raise span.source.damage_error(
-            found=f"no zip entry where {entry.filename!r:.60} should be"
-        )
+        raise damage_error(found=f"no zip entry where {entry.filename!r:.60} should be")
     name, extra = struct.unpack("<HH", header[26:30])
     start: int = entry.header_offset + len(header) + name + extra
     return start
@@ -141,17 +139,17 @@ def _read_legacy(span: Span, stream: SpanReader) -> object:
     storages: dict[str, Storage] = {}
 
     def storage(key: object) -> Storage:
-        name, dtype = _storage_key(span, key)
+        name, dtype = _storage_key(key)
         return storages.setdefault(name, Storage(dtype))
 
     magic, _version, _system, root, names = (
         PickleMachine(span, stream, storage).run() for _ in range(5)
     )
     if magic != LEGACY_MAGIC or not isinstance(names, list):
-        raise span.source.damage_error(found="no magic number of torch")
+        raise damage_error(found="no magic number of torch")
     for name in names:
         if not isinstance(name, str) or name not in storages:
-            raise span.source.damage_error(found="a storage that no tensor uses")
+            raise damage_error(found="a storage that no tensor uses")
         width = storages[name].dtype.itemsize
         size = int.from_bytes(stream.read(8), "little") * width
         storages[name].span = span.part(stream.tell(), size)
@@ -159,10 +157,10 @@ def _read_legacy(span: Span, stream: SpanReader) -> object:
     return root
 
 
-def _storage_key(span: Span, key: object) -> tuple[str, torch.dtype]:
+def _storage_key(key: object) -> tuple[str, torch.dtype]:
     match key:
         case ("storage", Name(name), str(number), *_):
             dtype = _STORAGES.get(name.rpartition(".")[2])
             if name.startswith("torch.") and dtype is not None:
                 return number, dtype
-    raise span.source.damage_error(found="a storage of an unknown kind")
+    raise damage_error(found="a storage of an unknown kind")

@@ -20,7 +20,7 @@ from tests.loaders.table_cases import COLUMNS, check
 
 
 def read_other(root: Any, source: Source) -> Batch:
-    table = as_table(root, source).rename({"response_ids": "their_ids"})
+    table = as_table(root).rename({"response_ids": "their_ids"})
     batch = batch_from_table(table, source)
     # Theirs need not say where a batch is from.
     meta = {name: value for name, value in batch.meta.items() if name != "source"}

@@ -18,7 +18,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, find_tensor
 from rounddiag.vision import (
     EncodedScreenshot,
@@ -134,9 +134,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one per sample"]
         return replace(batch, meta={**batch.meta, "screenshots": facts})
     rows = [_processor_output(row) for row in inputs]
-    known = list(
-        _bounded_by_size((_rebuild_screenshots(row, source) for row in rows), source)
-    )
+    known = list(_bounded_by_size((_rebuild_screenshots(row) for row in rows), source))
     pictures = [images or () for images in known]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     sequences = (known_sequence(batch, sample)[1] for sample in range(len(batch)))
@@ -167,7 +165,7 @@ def _bounded_by_size(
     for images in rows:
         remaining -= len(images or ())
         if remaining < 0:
-            raise source.damage_error(found="more screenshots than its bytes can hold")
+            raise damage_error(found="more screenshots than its bytes can hold")
         yield images
 
 
@@ -178,9 +176,7 @@ def _processor_output(row: object) -> Mapping[object, object]:
     return row if isinstance(row, Mapping) else {}
 
 
-def _rebuild_screenshots(
-    row: Mapping[object, object], source: Source
-) -> Patches | None:
+def _rebuild_screenshots(row: Mapping[object, object]) -> Patches | None:
     """Return the screenshots of a sample; None if the processor is unknown."""
     match row:
         case {
@@ -192,7 +188,7 @@ def _rebuild_screenshots(
                 partial(rows_in_memory, pixels), pixels.shape, sizes
             )
         case {"pixel_values": values, "image_grid_thw": grid}:
-            saved, saved_grid = find_tensor(values, source), find_tensor(grid, source)
+            saved, saved_grid = find_tensor(values), find_tensor(grid)
             if isinstance(saved, StoredArray) and isinstance(saved_grid, StoredArray):
                 known = _grids(saved_grid, saved.num_elements // _MIN_VALUES)
                 rows = partial(_rows, saved)

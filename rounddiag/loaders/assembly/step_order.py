@@ -17,6 +17,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.rows import STEP_COLUMNS
+from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import by_numbers
@@ -180,10 +181,8 @@ _ID = np.dtype(np.int64)
 
 
 def _prompt(batch: Batch, row: int) -> bytes:
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return b""
-    start, stop = batch.prompt_offsets[row : row + 2].tolist()
-    return batch.prompt_ids[start:stop].numpy().astype(_ID).tobytes()
+    size, ids = known_sequence(batch, row)
+    return ids[:size].astype(_ID).tobytes()
 
 
 def _response(batch: Batch, row: int) -> bytes:

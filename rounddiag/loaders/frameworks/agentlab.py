@@ -20,7 +20,7 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in, read_document
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import Source, inside
+from rounddiag.loaders.source import Source, damage_error, inside, load_errors
 from rounddiag.loaders.stored import scalar_value
 
 _MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
@@ -65,11 +65,13 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
         with source.whole().open() as packed, gzip.GzipFile(fileobj=packed) as unpacked:
             data = unpacked.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise source.damage_error(found=f"no whole gzip file: {error!s:.80}") from error
+        found = f"no whole gzip file: {error!s:.80}"
+        raise damage_error(found=found, file=source.path) from error
     if len(data) > _MOST_BYTES:
-        raise source.damage_error(found=f"more than {_MOST_BYTES:,} bytes in a step")
+        found = f"more than {_MOST_BYTES:,} bytes in a step"
+        raise damage_error(found=found, file=source.path)
     span = source.of_bytes(data).whole()
-    with span.open() as stream:
+    with load_errors(source), span.open() as stream:
         return _fields(PickleMachine(span, stream).run())
 
 

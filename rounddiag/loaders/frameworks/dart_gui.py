@@ -26,7 +26,7 @@ def read_step(root: Mapping[str, object], source: Source) -> Iterator[Transcript
     The sample columns `dataset_ids` and `step_idx` name its trajectory, which is its
     folder, and its number: `load(folder, sample_by="dataset_ids")` joins the steps.
     """
-    values = {name: column_values(root[name], source) for name in _NAMES}
+    values = {name: column_values(root[name]) for name in _NAMES}
     call = call_of(values, *_NAMES)
     if call is None:
         raise source.error(

@@ -41,7 +41,7 @@ def _unpacked(
 
         whole = source.whole()
         with whole.open() as stream:
-            start = data_start(whole, stream, entry)
+            start = data_start(stream, entry)
         packed = whole.part(start, entry.compress_size).read()
         with pa.CompressedInputStream(io.BytesIO(packed), "zstd") as unpacked:
             data = unpacked.read(_MOST_BYTES + 1)

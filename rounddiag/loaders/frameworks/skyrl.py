@@ -15,7 +15,13 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span, format_names, left_out_entry
+from rounddiag.loaders.source import (
+    Source,
+    Span,
+    damage_error,
+    format_names,
+    left_out_entry,
+)
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -85,8 +91,8 @@ def _training_input(node: Node, source: Source) -> TrainingInput:
         case Node(state={"batch_dict": dict(stored), **facts}):
             pass
         case _:
-            raise source.damage_error(found="a TrainingInputBatch without its tensors")
-    fields = {str(key): _field(v, source) for key, v in stored.items() if v is not None}
+            raise damage_error(found="a TrainingInputBatch without its tensors")
+    fields = {str(key): _field(v) for key, v in stored.items() if v is not None}
     return TrainingInput(
         tensors={k: v for k, v in fields.items() if isinstance(v, StoredArray)},
         lists={k: v for k, v in fields.items() if isinstance(v, list)},
@@ -95,26 +101,26 @@ def _training_input(node: Node, source: Source) -> TrainingInput:
     )
 
 
-def _field(value: object, source: Source) -> StoredArray | list[StoredArray]:
+def _field(value: object) -> StoredArray | list[StoredArray]:
     match value:
         case {"format": "tensor_list", "items": list(items)}:
-            return [_tensor(item, source) for item in items]
-    return _tensor(value, source)
+            return [_tensor(item) for item in items]
+    return _tensor(value)
 
 
-def _tensor(value: object, source: Source) -> StoredArray:
+def _tensor(value: object) -> StoredArray:
     """Return a tensor: its bytes, or a file of torch where numpy lacks the dtype."""
     match value:
         case {"format": "torch", "data": Span() | bytes() | TextBytes() as data}:
-            return stored_tensor(read_torch(as_span(data, source)), source)
+            return stored_tensor(read_torch(as_span(data)))
         case {
             "data": Span() | bytes() | TextBytes() as data,
             "shape": tuple(shape),
             "dtype": str(dtype),
         } if dtype in DTYPES:
-            sizes = integers(shape, source)
-            return contiguous(as_span(data, source), DTYPES[dtype], sizes)
-    raise source.damage_error(found="a tensor in none of SkyRL's formats")
+            sizes = integers(shape)
+            return contiguous(as_span(data), DTYPES[dtype], sizes)
+    raise damage_error(found="a tensor in none of SkyRL's formats")
 
 
 def _metadata(stored: object) -> dict[str, object]:

@@ -37,7 +37,7 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
     """
 
     def read(root: Table | Mapping[Any, object], source: Source) -> Batch:
-        table = as_table(root, source)
+        table = as_table(root)
         table = table.convert(lambda fields: to_verl(fields, source.path))
         groups = {}
         if "prompts" in table.fields and not {"uid", "group_ids"} & {*table.columns}:

@@ -25,7 +25,7 @@ from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span
+from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -79,16 +79,16 @@ def read_data_proto(node: Node, source: Source) -> Batch:
     """
     match node.state:
         case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
-            fields = _batch_fields(tensors, source)
-            columns = {str(k): column_values(v, source) for k, v in others.items()}
-            table = table_of(fields, source, columns=columns, info={**info, **OWN_PASS})
+            fields = _batch_fields(tensors)
+            columns = {str(k): column_values(v) for k, v in others.items()}
+            table = table_of(fields, columns=columns, info={**info, **OWN_PASS})
             if remote:
                 _check_local(fields, source)
                 return batch_from_table(_roll_table(table, source), source)
             if _are_equal(fields.get("responses"), fields.get("input_ids")):
                 return _from_sequences(table, source)
             return batch_from_table(table, source)
-    raise source.damage_error(found="a DataProto without its three parts")
+    raise damage_error(found="a DataProto without its three parts")
 
 
 def _check_local(fields: Mapping[str, Value], source: Source) -> None:
@@ -147,33 +147,31 @@ def _from_sequences(table: Table, source: Source) -> Batch:
     return replace(batch, meta={**batch.meta, "prompts": note})
 
 
-def _batch_fields(value: object, source: Source) -> dict[str, Value]:
+def _batch_fields(value: object) -> dict[str, Value]:
     match value:
         case Node("_io.BytesIO", state=(data, *_)):  # ROLL
             value = data
     match value:
         case Span() | bytes() | TextBytes():
-            value = read_torch(as_span(value, source))
+            value = read_torch(as_span(value))
         case (_, _, dict(encoded)):
-            return {str(k): _decode(v, source) for k, v in encoded.items()}
-    fields = {} if value is None else read_tensordict(value, source)
+            return {str(k): _decode(v) for k, v in encoded.items()}
+    fields = {} if value is None else read_tensordict(value)
     if fields is None:
-        raise source.damage_error(
-            found="a DataProto with something else than a TensorDict"
-        )
+        raise damage_error(found="a DataProto with something else than a TensorDict")
     return fields
 
 
-def _decode(value: object, source: Source) -> Value:
+def _decode(value: object) -> Value:
     """Return one field of the numpy serialisation: (dtype, shape, bytes) or rows."""
     match value:
         case (str(), list(rows)):
-            return [_decode(row, source) for row in rows]
+            return [_decode(row) for row in rows]
         case (str(dtype), tuple(shape), data):
-            array = find_tensor(data, source)
+            array = find_tensor(data)
             if array is not None and dtype in DTYPES:
-                return contiguous(array.storage, DTYPES[dtype], integers(shape, source))
-    raise source.damage_error(found="a field in neither of verl's serialisations")
+                return contiguous(array.storage, DTYPES[dtype], integers(shape))
+    raise damage_error(found="a field in neither of verl's serialisations")
 
 
 DATA_PROTO = Format(
@@ -200,9 +198,9 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     A session can have several outputs, for example after its context was reset. Their
     rows are joined in the order of their index, as `load(..., sample_by=...)` does.
     """
-    fields = read_tensordict(payload["tensordict"], source)
+    fields = read_tensordict(payload["tensordict"])
     if fields is None:
-        raise source.damage_error(found="a V1 payload without a TensorDict")
+        raise damage_error(found="a V1 payload without a TensorDict")
     tags = [*map(object_in, as_list(payload.get("tags")))]
     keys = [str(key) for key in as_list(payload.get("keys"))]
     ids = {"sample_ids": keys} if keys else {}
@@ -214,9 +212,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     }
     info = {**extra, **facts, **OWN_PASS}
     info.pop("extra_info", None)
-    batch = batch_from_table(
-        table_of(fields, source, columns=columns, info=info), source
-    )
+    batch = batch_from_table(table_of(fields, columns=columns, info=info), source)
     return _by_session(without_padding_rows(batch))
 
 

@@ -39,7 +39,7 @@ from rounddiag.loaders.parquet.columns import (
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
 from rounddiag.loaders.parquet.screenshots import COLUMN, stored_screenshots
-from rounddiag.loaders.source import Source, format_names
+from rounddiag.loaders.source import Source, damage_error, format_names
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -388,7 +388,7 @@ def parquet_names(source: Source) -> dict[str, None]:
     except BROKEN as error:
         said = str(error).partition(". ")[0]  # Arrow goes on to guess
         found = f"{type(error).__name__}: {said:.80}"
-        raise source.damage_error(found=found) from error
+        raise damage_error(found=found) from error
     marks = [name.decode(errors="replace") for name in schema.metadata or {}]
     return dict.fromkeys([*schema.names, *marks])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rounddiag.loaders.source import Span
+from rounddiag.loaders.source import Span, damage_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TextBytes:
             return self.text.read().decode("utf-8").encode("latin1")
         except UnicodeError as error:
             found = "text where bytes should be"
-            raise self.text.source.damage_error(found=found) from error
+            raise damage_error(found=found) from error
 
 
 # Calls that a stream may request. They are not executed: they become nodes.

@@ -16,7 +16,7 @@ from rounddiag.loaders.pickle.placeholders import (
     Name,
     Node,
 )
-from rounddiag.loaders.source import Span, SpanReader
+from rounddiag.loaders.source import Span, SpanReader, damage_error
 
 MAX_KEY = 1 << 60  # smaller integers have different hashes, except -1 and -2
 
@@ -90,7 +90,7 @@ class PickleMachine:
             raise
         except _DAMAGED as error:
             found = f"a bad pickle: {str(error) or type(error).__name__}"
-            raise self.span.source.damage_error(found=found) from None
+            raise damage_error(found=found) from None
 
     def _run(self) -> object:
         read = self.stream.read

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rounddiag.columns.sources import row_list
 from rounddiag.loaders.frameworks.slime.samples import whole_numbers
-from rounddiag.loaders.source import Source, inside
+from rounddiag.loaders.json_lines import object_in
+from rounddiag.loaders.source import Source, damage_error, inside, load_errors
 from rounddiag.loaders.tables import rows_of
 from rounddiag.loaders.torch_file import read_torch
 
@@ -25,6 +26,7 @@ _SLICED = (
     *("log_probs", "rollout_log_probs", "ref_log_probs", "entropy", "ref_entropy"),
     *("advantages", "returns"),
 )
+_RANK = {"cp_rank", "rollout_data"}  # keys of the file of a rank
 
 
 def response_positions(total: int, response: int, rank: int, size: int) -> Tensor:
@@ -63,17 +65,15 @@ def whole_columns(root: Mapping[str, Any], source: Source) -> dict[str, Any]:
             advice="Copy the whole folder `train_data`.",
         )
     totals, lengths = (
-        [number or 0 for number in whole_numbers(data[name], source)]
+        [number or 0 for number in whole_numbers(data[name])]
         for name in ("total_lengths", "response_lengths")
     )
     joined = dict(data)
     for name in _SLICED:
         if all(ranks[rank].get(name) is not None for rank in range(size)):
-            rows = [
-                row_list(rows_of(ranks[rank][name], source)) for rank in range(size)
-            ]
+            rows = [row_list(rows_of(ranks[rank][name])) for rank in range(size)]
             joined[name] = [
-                _join([row[at] for row in rows], total, length, source)
+                _join([row[at] for row in rows], total, length)
                 for at, (total, length) in enumerate(zip(totals, lengths, strict=True))
             ]
     return joined
@@ -82,29 +82,28 @@ def whole_columns(root: Mapping[str, Any], source: Source) -> dict[str, Any]:
 def _ranks(root: Mapping[str, Any], source: Source) -> dict[int, Mapping[str, Any]]:
     """Return the columns of each context-parallel rank with the samples of this one."""
     found: dict[int, Mapping[str, Any]] = {root["cp_rank"]: root["rollout_data"]}
-    wanted = _indices(root, source)
+    wanted = _indices(root)
     name = re.compile(re.escape(source.path.stem.rpartition("_")[0]) + r"_\d+\.pt")
     for file in sorted(source.path.parent.iterdir()):
         if name.fullmatch(file.name) and file.name != source.path.name:
             other = Source.of_file(inside(source.path.parent, file.name))
-            read = read_torch(other.whole())
-            if not isinstance(read, dict) or not {"cp_rank", "rollout_data"} <= {*read}:
-                continue
-            if _indices(read, other) == wanted:
-                found.setdefault(read["cp_rank"], read["rollout_data"])
+            with load_errors(other):
+                read = object_in(read_torch(other.whole()))
+                if {*read} >= _RANK and _indices(read) == wanted:
+                    found.setdefault(read["cp_rank"], read["rollout_data"])
     return found
 
 
-def _indices(root: Mapping[str, Any], source: Source) -> list[int | None]:
-    return whole_numbers(root["rollout_data"].get("sample_indices", []), source)
+def _indices(root: Mapping[str, Any]) -> list[int | None]:
+    return whole_numbers(root["rollout_data"].get("sample_indices", []))
 
 
-def _join(slices: list[Tensor], total: int, length: int, source: Source) -> Tensor:
+def _join(slices: list[Tensor], total: int, length: int) -> Tensor:
     whole = slices[0].new_empty(length)
     for rank, part in enumerate(slices):
         at = response_positions(total, length, rank, len(slices))
         if len(at) != len(part):
-            raise source.damage_error(
+            raise damage_error(
                 found=f"a slice of {len(part)} tokens of rank {rank}, not {len(at)}"
             )
         whole[at] = part

@@ -28,7 +28,13 @@ from rounddiag.loaders.frameworks.slime.samples import (
     whole_numbers,
     with_entries,
 )
-from rounddiag.loaders.source import Source, inside, left_out_entry, left_out_of
+from rounddiag.loaders.source import (
+    Source,
+    inside,
+    left_out_entry,
+    left_out_of,
+    load_errors,
+)
 from rounddiag.loaders.tables import (
     LazyFields,
     as_list,
@@ -64,8 +70,9 @@ def find_rollout_file(
     if path is None:
         return None
     source = Source.of_file(path)
-    rollouts = _read_rollouts(source, rollout_id)
-    positions = _positions(batch, rollouts, source)
+    with load_errors(source):
+        rollouts = _read_rollouts(source, rollout_id)
+        positions = _positions(batch, rollouts)
     if len(positions) < len(batch):
         raise _mismatch(source, "other samples")
     columns, _ = collect_columns([rollouts[position] for position in positions])
@@ -91,7 +98,7 @@ def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, 
         raise _mismatch(source, "something else")
     if root["rollout_id"] != rollout_id:
         raise _mismatch(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
-    return dictionaries(root["samples"], source)
+    return dictionaries(root["samples"])
 
 
 def _mismatch(source: Source, found: str) -> LoadError:
@@ -102,21 +109,19 @@ def _mismatch(source: Source, found: str) -> LoadError:
     )
 
 
-def _positions(
-    batch: Batch, rollouts: Sequence[Mapping[str, Any]], source: Source
-) -> list[int]:
+def _positions(batch: Batch, rollouts: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the position of each sample among the rollouts, if it is known.
 
     Without `rollout_position` in the file, unique indices of rollouts are matched. A
     position is dropped if the rollout there has another index than the sample.
     """
-    indices = whole_numbers([rollout.get("index") for rollout in rollouts], source)
+    indices = whole_numbers([rollout.get("index") for rollout in rollouts])
     count = Counter(indices)
     unique = {index: at for at, index in enumerate(indices) if count[index] == 1}
     unique.pop(None, None)
-    sample_indices = _sample_column(batch, "sample_index", source)
+    sample_indices = _sample_column(batch, "sample_index")
     if "rollout_position" in batch.sample_columns:
-        positions = _sample_column(batch, "rollout_position", source)
+        positions = _sample_column(batch, "rollout_position")
     else:
         positions = [unique.get(index) for index in sample_indices]
     return [
@@ -128,10 +133,10 @@ def _positions(
     ]
 
 
-def _sample_column(batch: Batch, name: str, source: Source) -> list[int | None]:
+def _sample_column(batch: Batch, name: str) -> list[int | None]:
     column = batch.sample_columns.get(name)
     values = [None] * len(batch) if column is None else column.tolist()
-    return whole_numbers(values, source)
+    return whole_numbers(values)
 
 
 # Fields that the train file has too, under these or other names.
@@ -165,7 +170,9 @@ def with_rollouts(
         rollouts = find_rollout_file(source.path, rollout_id, batch)
         if rollouts is None:
             return batch
-        return _with_raw_rewards(_with_columns(batch, rollouts), rollouts, raw_rewards)
+        with load_errors(rollouts.source):
+            batch = _with_columns(batch, rollouts)
+        return _with_raw_rewards(batch, rollouts, raw_rewards)
     except (OSError, RounddiagError) as error:
         note = {"rollout_file": f"not used: {error}"}
         return replace(batch, meta={**batch.meta, **note})
@@ -174,10 +181,10 @@ def with_rollouts(
 def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, source = rollouts.columns, rollouts.source
     others = {name: rows for name, rows in columns.items() if name not in _USED}
-    table = table_of(with_entries(others), source)
+    table = table_of(with_entries(others))
     texts = select_plain_columns(table.columns, len(batch))
     batch = with_weight_versions(batch, columns.get("weight_versions", []))
-    groups = whole_numbers(columns.get("group_index", [None]), source)
+    groups = whole_numbers(columns.get("group_index", [None]))
     inputs = columns.get("multimodal_train_inputs", [])
     if batch.images is None and any(row is not None for row in inputs):
         batch = with_screenshots(batch, inputs, source)
@@ -283,7 +290,7 @@ def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
     """Return the response tokens of the sampling engine, if all are present."""
     tokens = rollouts.columns.get("tokens", [])
     lengths = rollouts.columns.get("response_length", [])
-    rows = LazyFields(["tokens"], lambda _: rows_of(tokens, rollouts.source))
+    rows = LazyFields(["tokens"], lambda _: rows_of(tokens))
     try:
         _, responses = divide_tokens(rows, lengths, rollouts.source)
     except LoadError:

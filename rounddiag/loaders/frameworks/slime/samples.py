@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, damage_error
 from rounddiag.loaders.stored import StoredArray, find_array
 from rounddiag.loaders.tables import LazyFields, as_list, column_values, rows_of
 
@@ -44,32 +44,28 @@ _FILE_KEYS = {
 _SHARD_KEYS = {"rank", "data_parallel_rank", *_RENAMED, *_LAYOUT}
 
 
-def columns_from_samples(
-    root: Mapping[str, object], source: Source
-) -> tuple[Columns, list[str]]:
+def columns_from_samples(root: Mapping[str, object]) -> tuple[Columns, list[str]]:
     """Return the columns of version 2, and the names of the fields left out."""
-    samples = dictionaries(root["samples"], source)
+    samples = dictionaries(root["samples"])
     columns, left_out = collect_columns(samples)
     columns = with_entries(columns)
     shards = [dict(s) for s in as_list(root.get("dp_shards")) if isinstance(s, dict)]
     numbers = dict(_micro_batches(shards, len(samples)))
     positions = columns.get("rollout_position", [])
     if numbers:
-        places = whole_numbers(positions, source)
+        places = whole_numbers(positions)
         columns["micro_batch"] = [None if n is None else numbers.get(n) for n in places]
     unused = {str(key) for key in root} - _FILE_KEYS
     unused |= {str(key) for key in (shards or [{}])[0]} - _SHARD_KEYS
     return columns, [*left_out, *unused]
 
 
-def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
+def columns_from_rank(value: object) -> tuple[Columns, list[str]]:
     """Return the columns of a rank, and the names of those left out."""
     if not isinstance(value, dict):
-        raise source.damage_error(
-            found="`rollout_data` that is not a dictionary of columns"
-        )
+        raise damage_error(found="`rollout_data` that is not a dictionary of columns")
     stored = {
-        _RENAMED.get(str(name), str(name)): _column_as_list(column, source)
+        _RENAMED.get(str(name), str(name)): _column_as_list(column)
         for name, column in value.items()
         if name not in {*_LAYOUT, "raw_reward"} and column is not None
     }
@@ -77,7 +73,7 @@ def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]
     columns = {name: rows for name, rows in stored.items() if len(rows) == count}
     unused = [name for name in stored if name not in columns]
     for name in sorted({*unused} & {"tokens", *MASK, *_NAMES}):
-        raise source.damage_error(
+        raise damage_error(
             found=f"{len(stored[name])} rows of `{name}`, {count} of `response_lengths`"
         )
     columns = with_entries(columns)
@@ -88,11 +84,11 @@ def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]
     return columns, unused
 
 
-def _column_as_list(value: object, source: Source) -> list[Any]:
+def _column_as_list(value: object) -> list[Any]:
     """Return a column as one value per sample; empty if it is none."""
     if isinstance(value, list | tuple):
         return [*value]
-    array = find_array(value, source)
+    array = find_array(value)
     if isinstance(array, StoredArray) and array.shape:
         rows = array.read() if array.num_dims > 1 else array.array().tolist()
         return [*rows]
@@ -124,16 +120,16 @@ def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
     }
 
 
-def dictionaries(value: object, source: Source) -> list[dict[str, Any]]:
+def dictionaries(value: object) -> list[dict[str, Any]]:
     """Return a list of samples; a LoadError for any other value."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise source.damage_error(found="`samples` that is not a list of dictionaries")
+        raise damage_error(found="`samples` that is not a list of dictionaries")
     return value
 
 
-def whole_numbers(column: object, source: Source) -> list[int | None]:
+def whole_numbers(column: object) -> list[int | None]:
     """Return a column of integers, None for anything else."""
-    values = column_values(column, source)
+    values = column_values(column)
     items = [v.item() if hasattr(v, "item") else v for v in values]
     return [item if isinstance(item, int) else None for item in items]
 
@@ -187,7 +183,7 @@ def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
         for name in ("tokens", *MASK, *_NAMES)
         if name in columns
     }
-    saved = LazyFields(taken, lambda name: rows_of(taken[name], source))
+    saved = LazyFields(taken, lambda name: rows_of(taken[name]))
     lengths = columns.pop("response_lengths", [])
     prompts, responses = divide_tokens(saved, lengths, source)
     fields = ChainMap[str, Any]({"responses": responses}, saved)  # type: ignore[arg-type]
@@ -207,7 +203,7 @@ def divide_tokens(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tokens of the prompts and of the responses, of these lengths."""
     reader = FieldReader(fields, source.path, "tokens", advice=_AGAIN)
-    rows, sizes = reader.tokens.rows(), whole_numbers([*lengths], source)
+    rows, sizes = reader.tokens.rows(), whole_numbers([*lengths])
     if len(sizes) != len(rows):
         raise reader.misfit(
             key="response_lengths", expected=f"{len(rows)}", found=f"{len(sizes)}"

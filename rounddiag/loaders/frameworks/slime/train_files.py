@@ -31,7 +31,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
     token_fields,
     whole_numbers,
 )
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, damage_error, load_errors
 from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
 from rounddiag.loaders.torch_file import read_torch
 
@@ -46,13 +46,13 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
             found=f"{reprlib.repr(root['format_version']):.40}",
             advice="Update rounddiag, or dump the step with the slime that it knows.",
         )
-    columns, left_out = columns_from_samples(root, source)
+    columns, left_out = columns_from_samples(root)
     return _batch(root, columns, left_out, root.get("raw_reward"), source)
 
 
 def _read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns that one rank trained on."""
-    columns, left_out = columns_from_rank(root["rollout_data"], source)
+    columns, left_out = columns_from_rank(root["rollout_data"])
     columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
     rewards = root["rollout_data"].get("raw_reward")
     return _batch(root, columns, left_out, rewards, source)
@@ -62,7 +62,7 @@ def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns of one rank, and of those with its samples."""
     size, rank = root["cp_size"], root.get("cp_rank")
     if not isinstance(size, int) or not isinstance(root["rollout_data"], dict):
-        raise source.damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
+        raise damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
     if size > 1 and isinstance(rank, int):
         root = {**root, "rollout_data": whole_columns(root, source)}
     return _read_columns(root, source)
@@ -98,7 +98,7 @@ def read_dashboard(table: Table, source: Source) -> Batch:
     for theirs, ours in _DASHBOARD_NUMBERS.items():
         if theirs not in table.columns:
             raise _kind_error(theirs, "one number", table, source)
-        columns[ours] = [*column_values(table.columns[theirs], source)]
+        columns[ours] = [*column_values(table.columns[theirs])]
     number = source.path.stem.rpartition("_")[2]
     root = {"rollout_id": int(number) if number.isdecimal() else None}
     return _batch(root, columns, [], None, source)
@@ -109,9 +109,10 @@ def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     path = sibling_file(source.path, "train_data", root["rollout_id"])
     if path is not None:
         train_file = Source.of_file(path)
-        train = read_torch(train_file.whole())
-        if isinstance(train, dict) and {*TRAIN_DATA.keys} <= train.keys():
-            return read_samples(train, train_file)
+        with load_errors(train_file):
+            train = read_torch(train_file.whole())
+            if isinstance(train, dict) and {*TRAIN_DATA.keys} <= train.keys():
+                return read_samples(train, train_file)
     raise source.error(
         expected="slime's train file beside this rollout file, which has no"
         " log-probabilities of the training engine",
@@ -135,21 +136,21 @@ def _batch(
             advice="Pass the file of a rank that has some.",
         )
     fields = token_fields(columns, source)
-    rewards = [*column_values(raw_reward, source)]
-    left_out += _take_raw_reward(columns, rewards, source)
+    rewards = [*column_values(raw_reward)]
+    left_out += _take_raw_reward(columns, rewards)
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
-    table, origin = table_of(columns, source), {"mask_source": "loss_masks"}
+    table, origin = table_of(columns), {"mask_source": "loss_masks"}
     others = dict(table.columns)
     if inputs is not None:
         others["multi_modal_inputs"] = inputs
     elif "uid" not in others:
         others["uid"] = [prompt_group(row) for row in fields["prompts"]]
         origin |= SAME_PROMPT
-    indices = whole_numbers(columns.get("sample_index", []), source)
+    indices = whole_numbers(columns.get("sample_index", []))
     if indices and None not in indices:
         others["sample_ids"] = indices
-    (step,) = whole_numbers([root["rollout_id"]], source)
+    (step,) = whole_numbers([root["rollout_id"]])
     left_out += [*table.left_out, *table.fields]
     batch = batch_from_table(
         Table(fields=fields, columns=others, info={"step": step}, left_out=left_out),
@@ -161,7 +162,7 @@ def _batch(
     return with_rollouts(batch, root["rollout_id"], rewards, source)
 
 
-def _take_raw_reward(columns: Columns, rewards: list[Any], source: Source) -> list[str]:
+def _take_raw_reward(columns: Columns, rewards: list[Any]) -> list[str]:
     """Use the environment's rewards as `rewards`; return the names left out.
 
     slime's own `rewards` are normalised by group, or shaped in other ways for training.
@@ -170,7 +171,7 @@ def _take_raw_reward(columns: Columns, rewards: list[Any], source: Source) -> li
     """
     count = len(next(iter(columns.values()), ()))
     default = [*range(count)] if len(rewards) == count else []
-    positions = whole_numbers(columns.get("rollout_position", default), source)
+    positions = whole_numbers(columns.get("rollout_position", default))
     valid = [at for at in positions if at is not None and 0 <= at < len(rewards)]
     if not rewards or len(valid) < max(count, 1):
         return ["raw_reward"] * bool(rewards)
