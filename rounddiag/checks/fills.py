@@ -13,6 +13,7 @@ from rounddiag.checks.contracts import (
     Contract,
     Fault,
     fault_at,
+    generated_where,
     merge_faults,
     require_tokens,
 )
@@ -33,6 +34,11 @@ def _find_fills(batch: Batch) -> Fault | None:
     require_tokens(batch)
     if batch.lacks("old", "rollout"):
         return _find_in_one_engine(batch)
+    is_far = generated_where(
+        batch, lambda a, b: (a - b).abs() > _FAR, *batch.both_log_probs()
+    )
+    if len(is_far) == 0:
+        return None
     written, pair = Written.from_batch(batch), pair_of(batch)
     sides = (
         (pair.b, written.rollout, written.old),

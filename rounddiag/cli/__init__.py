@@ -5,7 +5,6 @@
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `show`        `rounddiag show`: the tokens of a place, as text or JSON
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
-`prove`       `rounddiag prove`: which engine was wrong, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
 `terminal`    printing: colours, signs and wrapped lines on a terminal, plain in a pipe
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from rounddiag._version import __version__
-from rounddiag.cli.terminal import announced, print_text
+from rounddiag.cli.terminal import announced, json_line, print_text
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import printable
 
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["_Parser"]  # noqa: SLF001 has no public name
 
 _DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
+# What `rounddiag prove --json` prints of a Proof, with `file`, `text` and `hypotheses`,
+# the rows of its frame.
+_PROOF = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
 _ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports them
 
@@ -396,7 +398,11 @@ def _add_prove(commands: Commands) -> None:
         metavar="PROOF",
         help="also write the proof to a file, for `rounddiag.load_proof` elsewhere",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object; numbers that are not finite are null",
+    )
     command.set_defaults(run=_prove)
 
 
@@ -409,7 +415,6 @@ def _checkpoint(text: str) -> tuple[str, str]:
 
 
 def _prove(options: argparse.Namespace) -> int:
-    from rounddiag.cli.prove import proof_json
     from rounddiag.proof import prove
 
     proof = prove(
@@ -422,7 +427,12 @@ def _prove(options: argparse.Namespace) -> int:
     )
     if options.output is not None:
         proof.save(options.output)
-    print_text(proof_json(proof, str(options.file)) if options.json else repr(proof))
+    if not options.json:
+        print_text(repr(proof))
+        return 0
+    facts = {name: getattr(proof, name) for name in _PROOF}
+    facts |= {"text": repr(proof), "hypotheses": proof.frame.to_dict("records")}
+    print_text(json_line({"file": str(options.file), **facts}))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,10 +51,23 @@ def collect_replies(
         session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = samples_of_page(session, worst, samples)
     replies = _replies(session, chosen)
-    total = 2 * len(_metrics(session)) + len(_groups(session)) + 10 + 3 * len(chosen)
-    total += len(found) + sum(len((batch.images or {one: ()})[one]) for one in chosen)
-    bar = tqdm(replies, "report", total, unit="part", leave=False, delay=1)
-    return found, iter(bar)
+    total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
+    return found, _with_progress(replies, total)
+
+
+# One for each metric, column of `by`, and sample: what takes long. How many screenshots
+# fit is known at the end.
+_PARTS = ("heatmap", "rounds", "trajectory")
+
+
+def _with_progress(
+    replies: Iterable[tuple[str, object]], total: int
+) -> Iterator[tuple[str, object]]:
+    with tqdm(desc="report", total=total, unit="part", leave=False, delay=1) as bar:
+        for key, reply in replies:
+            yield key, reply
+            kind, *names = key.split()
+            bar.update(kind in _PARTS and names[1:] != ["all"])
 
 
 def samples_of_page(

@@ -238,8 +238,8 @@ def _prepare_all(
 def _style_batches(
     data: Mapping[str, Measured], metric: str, theme: Theme
 ) -> list[RoundLine]:
-    """Summarise each batch, in a colour that encodes neither magnitude nor sign."""
-    colors = (theme.text, *theme.lines)
+    """Summarise each batch, in a colour that encodes no magnitude."""
+    colors = theme.batches
     summaries = {
         name: round_summary(batch, metric=metric).sort_values("round")
         for name, batch in data.items()

@@ -67,7 +67,7 @@ class RunPair:
     @property
     def colors(self) -> list[str]:
         """Colours of the lines; they do not encode a magnitude."""
-        return [self.inputs.theme.text, self.inputs.theme.lines[0]]
+        return [*self.inputs.theme.batches[:2]]
 
 
 def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:

@@ -32,7 +32,13 @@ from rounddiag.figures._parts.heatmap_cells import (
     build_grid,
     choose_hover_columns,
 )
-from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, estimate_width, tick_step
+from rounddiag.figures._parts.labels import (
+    CROSS,
+    NO_TOKENS,
+    estimate_width,
+    subject,
+    tick_step,
+)
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import (
     CELLS,
@@ -173,7 +179,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         pooling=pooling,
         color_range=color_range,
     )
-    title = "Difference" if heat.is_difference else "Mismatch"
+    title = "Difference" if heat.is_difference else subject(metric)
     title += " per sample and round"
     if heat.rounds.empty:
         why = "no round of a sample in both batches"

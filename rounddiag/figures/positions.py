@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
 from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
-from rounddiag.figures._parts.labels import NO_TOKENS
+from rounddiag.figures._parts.labels import NO_TOKENS, subject
 from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
 from rounddiag.figures._parts.means import (
     HEIGHT,
@@ -30,12 +30,12 @@ from rounddiag.stats.token_positions import Along, check_along
 
 _LAYERS = ("ci", "counts")
 _TITLES = {
-    "round": "Mismatch along the round",
-    "response": "Mismatch along the response",
-    "end": "Mismatch to the end of the round",
-    "image": "Mismatch since the last screenshot",
-    "images": "Mismatch by screenshots seen",
-    "context": "Mismatch by length of context",
+    "round": "along the round",
+    "response": "along the response",
+    "end": "to the end of the round",
+    "image": "since the last screenshot",
+    "images": "by screenshots seen",
+    "context": "by length of context",
 }
 # Ticks must not touch in a figure of 400 pixels: its plot, a character, and the gap
 # between labels, in pixels.
@@ -95,9 +95,9 @@ def plot_positions(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     check_along(along)
-    means = _get_means(inputs, along, by)
+    means, title = _get_means(inputs, along, by), f"{subject(metric)} {_TITLES[along]}"
     if means.empty:
-        return empty_figure(_TITLES[along], NO_TOKENS, inputs.theme)
+        return empty_figure(title, NO_TOKENS, inputs.theme)
     bins = means["low"].drop_duplicates().sort_values(ignore_index=True)  # NaN last
     means = means.assign(place=[*bins.searchsorted(means["low"])])
     lines = split_by_column(means, by, inputs.theme)
@@ -108,7 +108,7 @@ def plot_positions(
     captions += explain_marks(means)
     has_counts = inputs.layers["counts"]
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
-    figure = new_figure(_TITLES[along], captions, inputs.theme, height=height)
+    figure = new_figure(title, captions, inputs.theme, height=height)
     _set_axes(figure, bins, along, axis)
     figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
     width = 0.6 * min(1, len(bins) / 15)  # thin also when they are few

@@ -14,7 +14,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
-from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
+from rounddiag.figures._parts.labels import NO_TOKENS, subject, tick_step
 from rounddiag.figures._parts.lines import format_key, split_by_column, thin_rounds
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
@@ -240,7 +240,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     )
     drawn = options.layers(layers, inputs.data)
     summary = options.summary(inputs.data)
-    title = "Mismatch per round" + (", from the end" if last_aligned else "")
+    title = f"{subject(metric)} per round" + (", from the end" if last_aligned else "")
     if summary.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
     worst = worst_round(summary) if by is None else None

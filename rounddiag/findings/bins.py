@@ -6,7 +6,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 
-_BINS = 24  # of `mean_by_bin`
+_BINS = 24
 _MOST_SORTED = 50_000  # values that give the edges of bins
 # Blocks of values that stay in the cache while they are compared with every edge.
 _BLOCK = 16_384
@@ -47,6 +47,15 @@ def bins(edges: Array, values: Array) -> Array:
     return codes
 
 
+def bin_codes(values: Array) -> Array:
+    """Return the bin of each value, of 24 with about as many values each."""
+    return bins(_edges(values), values)
+
+
+def _edges(values: Array) -> Array:
+    return quantile_edges(values[:: max(1, len(values) // _MOST_SORTED)], _BINS)
+
+
 def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
     """Return for each entry of `at` the mean of the values whose `by` is near it.
 
@@ -56,7 +65,7 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
     >>> mean_by_bin(by, np.array([1.0, 3.0, 5.0, 7.0]), np.array([-2.0, -1.0]))
     array([2., 6.])
     """
-    edges = quantile_edges(by[:: max(1, len(by) // _MOST_SORTED)], _BINS)
+    edges = _edges(by)
     code = bins(edges, by)
     count = np.bincount(code, minlength=len(edges) + 1)
     total = np.bincount(code, weights=values, minlength=len(edges) + 1)

@@ -30,7 +30,6 @@ import numpy as np
 from scipy import special
 
 from rounddiag.columns.predicates import meets
-from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.sample_sets import (
     BLOCK,
     GROUPS,
@@ -425,7 +424,7 @@ class Chance:
     def _sizes(self) -> tuple[Array, Array]:
         """|diff| of each cell, and that of equally likely tokens."""
         size = np.minimum(self.view.abs_diff, _LARGEST)
-        usual = mean_by_bin(self.view.log_prob_b, size, self.view.log_prob_b)
+        usual = self.view.of_equally_likely(size)
         return tuple(  # type: ignore[return-value]
             self.cells.sums(np.where(self.there, one + _LEAST, 0.0))
             for one in (size, usual)

@@ -23,7 +23,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
-from rounddiag.findings.bins import bins, group_by_bin, mean_by_bin, quantile_edges
+from rounddiag.findings.bins import group_by_bin, mean_by_bin
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     columns_of_tokens,
@@ -51,7 +51,6 @@ FACTOR_2 = float(np.log(2))
 # A token exceeds its usual |diff| by one of these factors: many small excesses and few
 # large ones are different places.
 _LEVELS = (3.0, 10.0, 40.0)
-_BINS = 24
 _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
@@ -62,7 +61,9 @@ MIN_HITS = 6
 # Limits of size, from the sound batches of the benches: the largest of their places
 # that chance does not explain (`python -m tests.faults.permutation --sizes`). Roles,
 # ids and rounds differ by nature in text, and single tokens in sound mixtures.
-SURE = 100.0  # gain from which a small place counts too; at most 86 in sound mixtures
+# Gain from which a small place counts too; at most 86 in sound mixtures. With 50, 5 of
+# 40 sound batches of vLLM alarm; 200 changes nothing (`tests.faults.bench --set`).
+SURE = 100.0
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere: at least
 # twice; rounds of sound batches reach 2.07 with a gain of 38, samples 1.28.
 _MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
@@ -231,7 +232,7 @@ def _prepare(view: View) -> tuple[list[Array], Cells]:
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
     columns += _columns_of_ids(view, excesses)
-    columns += columns_of_sets(view, excesses, _bins(view), columns)
+    columns += columns_of_sets(view, excesses, view.bin, columns)
     return excesses, Cells.from_columns(columns, view, clusters(view))
 
 
@@ -251,7 +252,7 @@ def _excesses(view: View) -> list[Array]:
     """
     weight = np.sqrt(np.expm1(np.minimum(view.log_prob_b, 0.0)) ** 2 + _SOFT**2)
     size = np.minimum(view.abs_diff, 2 * _LARGEST) / weight
-    code = _bins(view)
+    code = view.bin
     groups = group_by_bin(code, int(code.max()) + 1)
     low, middle = np.array(
         [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
@@ -270,17 +271,6 @@ def _bound_units(units: Array) -> Array:
     return bounded
 
 
-def _bins(view: View) -> Array:
-    """Return each token's bin of log-prob; the bins have about as many tokens each."""
-    if "bins" not in view.memo:
-        few = view.log_prob_b[:: max(1, len(view) // 50_000)]
-        sparse = bins(quantile_edges(few, _BINS), view.log_prob_b)
-        is_used = np.bincount(sparse) > 0
-        view.memo["bins"] = (np.cumsum(is_used) - 1).astype(np.uint8)[sparse]
-    codes: Array = view.memo["bins"]
-    return codes
-
-
 def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     """Return the column of the ids that exceed the usual most often.
 
@@ -291,9 +281,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     known, code = view.distinct_ids
     num = np.bincount(code)
     size = np.minimum(view.abs_diff, _LARGEST)
-    usual = np.bincount(
-        code, weights=mean_by_bin(view.log_prob_b, size, view.log_prob_b)
-    )
+    usual = np.bincount(code, weights=view.of_equally_likely(size))
     ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
     often = ratio[num >= _MIN_OF_ID]
     if not len(often):
@@ -333,7 +321,7 @@ def _slices(
     view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> list[tuple[float, Slice, Counts]]:
     """Return the slices to try, with the gain and the counts of each."""
-    code = _bins(view)
+    code = view.bin
     num_clusters = int(cells.cluster.max()) + 1
     found: list[tuple[float, Slice, Counts]] = []
     for exceeding in excesses:

@@ -14,7 +14,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import Measured
-from rounddiag.findings.bins import distinct
+from rounddiag.findings.bins import bin_codes, distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
@@ -168,6 +168,20 @@ class View:
     def distinct_ids(self) -> tuple[Array, Array]:
         """The distinct ids, sorted, and which of them each token has."""
         return distinct(self.token_id)
+
+    @cached_property
+    def bin(self) -> Array:
+        """Each token's bin of `log_prob_b`; the bins have about as many tokens each."""
+        codes = bin_codes(self.log_prob_b)
+        is_used = np.bincount(codes) > 0
+        used: Array = (np.cumsum(is_used) - 1).astype(np.uint8)[codes]
+        return used
+
+    def of_equally_likely(self, values: Array) -> Array:
+        """Return for each token the mean of the values of its bin."""
+        mean = np.bincount(self.bin, weights=values) / np.bincount(self.bin)
+        means: Array = mean[self.bin]
+        return means
 
     @cached_property
     def num_before(self) -> Array:

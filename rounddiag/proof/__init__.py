@@ -15,7 +15,6 @@ back to the noise, better than every other one.
 `chat`          the tokenizer of a model, and its chat template
 `template`      a chat template, rendered in a child process with limits
 `samples`       those with the largest mismatch, and controls
-`plan`          passes, seconds and memory, before it starts
 `scorer`        the scores of samples under hypotheses, computed once each
 `weights`       older checkpoints, of all samples or of each; adapters
 `columns`       log-probs that were moved, exchanged, rounded or filled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,15 +22,14 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import MOST_OF_USUAL, Gate
-from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
+    Family,
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FAMILIES
-from rounddiag.proof.plan import Plan, announce, plan_proof
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
@@ -64,7 +62,6 @@ class Experiment:
     search: Search
     screening: Screening
     gate: Gate
-    plan: Plan | None = None
     is_complete: bool = False
 
     def __post_init__(self) -> None:
@@ -78,7 +75,6 @@ class Experiment:
         when a server fails, what is known by then is judged.
         """
         self.screening.begin()
-        self.plan = self._announce()
         try:
             while True:
                 self.screening.run()
@@ -140,18 +136,6 @@ class Experiment:
         return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
             one.is_sound for one in results
         )
-
-    def _announce(self) -> Plan:
-        """Print what the passes of the first samples and of further ones will cost."""
-        plan = plan_proof(
-            self.scorer,
-            self.screening.known,
-            self.order[:FIRST],
-            self.order[FIRST:SECOND],
-            num_kept=len(self.scorer.engines) * KEPT,
-        )
-        tqdm.write(announce(plan, self.scorer.engine.name), file=sys.stderr)
-        return plan
 
     def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
         """Judge the best on whole samples, more of them until it is decided."""
@@ -349,7 +333,7 @@ def prove_with(  # noqa: PLR0913 keywords only
         names=names,
         base=base,
     )
-    return replace(proof, plan=experiment.plan, go_on=go_on)
+    return replace(proof, go_on=go_on)
 
 
 def _rank_causes(scorer: Scorer) -> dict[str, int]:

@@ -9,8 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
 from rounddiag.proof.scores import ScoreTable, log_density
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour

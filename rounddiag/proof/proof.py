@@ -17,7 +17,6 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
-from rounddiag.proof.plan import Plan
 from rounddiag.proof.saving import read_proof, write_proof
 from rounddiag.wording import join_names, pluralize, printable
 
@@ -92,7 +91,6 @@ class Proof:
     note: Which checkpoint is the base, where it is not the model that was given; of one
         engine that nothing else reproduces, what the proved hypothesis leaves.
     num_sent: How many pictures were sent to a server.
-    plan: What was expected before it started: passes, seconds, memory.
     tried: With `so_far`: how many hypotheses were scored, of how many.
     """
 
@@ -111,7 +109,6 @@ class Proof:
     refuted: tuple[str, ...] = ()
     note: str = ""
     num_sent: int = 0
-    plan: Plan | None = None
     tried: tuple[int, int] = (0, 0)
     go_on: Callable[..., Proof] | None = field(default=None, repr=False)
 
@@ -247,7 +244,7 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
         repr(found)  # it cannot be printed with fields of other types
         return found
 
-    return read_proof(path, batch, (Conclusion, Opinion, Plan), make)
+    return read_proof(path, batch, (Conclusion, Opinion), make)
 
 
 def _describe(one: Conclusion) -> str:

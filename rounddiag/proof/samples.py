@@ -26,7 +26,11 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     """
     if samples is None or isinstance(samples, int | np.integer):
         most = MAX_SAMPLES if samples is None else int(samples)
-        wanted = _wanted(scorer)
+        wanted = (
+            interleave(scorer.batch)
+            if scorer.engines[:2] == STANDARD
+            else _spread_groups(scorer.batch, np.arange(scorer.batch.num_samples))
+        )
     else:
         wanted = _require_samples(scorer.batch, samples)
         most = len(wanted)
@@ -61,13 +65,6 @@ def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
             advice="Name samples as the batch numbers them.",
         )
     return list(dict.fromkeys(found))
-
-
-def _wanted(scorer: Scorer) -> list[int]:
-    batch = scorer.batch
-    if scorer.engines[:2] != STANDARD:
-        return _spread_groups(batch, np.arange(batch.num_samples))
-    return interleave(batch)
 
 
 def interleave(batch: Batch) -> list[int]:

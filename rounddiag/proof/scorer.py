@@ -18,9 +18,9 @@ from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
 from rounddiag.proof.gate import Reference
-from rounddiag.proof.hypotheses.family import Family
 from rounddiag.proof.hypotheses.hypothesis import (
     NEEDS,
+    Family,
     Hypothesis,
     registered_names,
 )
@@ -91,6 +91,13 @@ class Scorer:
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
         self.samples = Samples(self.batch, own.prepare, chat, count)
+
+    @property
+    def seconds_per_token(self) -> float:
+        """The speed of the plain passes so far."""
+        known = [self.samples[sample] for sample, _ in self._plain]
+        read = sum(len(one.ids) for one in known)
+        return self.seconds.get("base", 0.0) / max(read, 1)
 
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -9,19 +10,20 @@ from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from rounddiag._typing import Array
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.fitting import Compute, fit_family, shortlist
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.scorer import StoppedError
 from rounddiag.proof.scores import MATTERS, ScoreTable
 from rounddiag.proof.search import Search, is_exact
 from rounddiag.proof.verdict import EngineResult
+from rounddiag.wording import printable
 
 FIRST, SECOND = 2, 5  # samples
 MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
@@ -79,7 +81,10 @@ class Screening:
         self._groups = self._list_groups()
 
     def begin(self) -> None:
-        """Cut the first samples, and put hypotheses in their order."""
+        """Cut the first samples, put hypotheses in their order, and say what they cost.
+
+        At the speed of the plain passes; further samples come on top.
+        """
         self.limits = self._limits(self.first, 2 * LEAST_TOKENS)
         self.scorer.limits = self.limits
         self.known.sort(
@@ -89,6 +94,17 @@ class Screening:
                 self.scorer.size_of(one, self.first),
             )
         )
+        sizes = [self.scorer.size_of(one, self.first) for one in self.known]
+        number = sum(map(any, sizes))
+        num_passes, num_tokens = map(sum, zip((0, 0), *sizes, strict=True))
+        seconds = num_tokens * self.scorer.seconds_per_token
+        text = (
+            f"rounddiag prove with {self.scorer.engine.name}: {number:,}"
+            f" {'hypothesis' if number == 1 else 'hypotheses'},"
+            f" {num_passes:,} passes of {num_tokens / max(num_passes, 1):,.0f} tokens,"
+            f" about {seconds:.0f} s."
+        )
+        tqdm.write(printable(text), file=sys.stderr)
 
     def run(self) -> None:
         """Try group by group until one reproduces each engine.

@@ -13,8 +13,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.fitting import fit_family
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     FAMILIES,
     bias_families,

@@ -184,25 +184,18 @@ def _frame(results: Sequence[EngineResult], scorer: Scorer) -> pd.DataFrame:
         tried = [("base", "", one.base)]
         tried += [(each.name, cause_of(each, that), that) for each, that in one.ranking]
         for name, cause, that in tried:
-            left = that.residual_to_noise
-            rows.append(
-                {
-                    "hypothesis": name,
-                    "cause": cause,
-                    **{column: getattr(that, column) for column in _MEASURED},
-                    "residual_to_noise_before": left * that.gain,
-                    "log_likelihood_ratio": that.evidence,
-                    "is_proved": name in proved,
-                    "seconds": scorer.seconds.get(name, 0.0),
-                }
-            )
+            row = vars(that) | {
+                "hypothesis": name,
+                "cause": cause,
+                "residual_to_noise_before": that.residual_to_noise * that.gain,
+                "log_likelihood_ratio": that.evidence,
+                "is_proved": name in proved,
+                "seconds": scorer.seconds.get(name, 0.0),
+            }
+            rows.append({column: row[column] for column in _COLUMNS})
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-_MEASURED = (
-    *("engine", "where", "residual", "noise", "before", "residual_to_noise"),
-    *("share", "num_tokens", "num_samples", "num_nearer"),
-)
 _COLUMNS = (
     *("hypothesis", "cause", "engine", "where", "residual", "noise", "before"),
     *("residual_to_noise", "residual_to_noise_before", "share"),

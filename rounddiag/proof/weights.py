@@ -14,8 +14,7 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.engines import Engine
 from rounddiag.proof.engines.adapters import Adapter, open_adapter
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Edit, Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Edit, Family, Hypothesis
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.trajectory import Request, Samples, Trajectory

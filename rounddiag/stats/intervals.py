@@ -200,15 +200,8 @@ class Resampling:
         is_signed: bool = False,
     ) -> list[tuple[float, float]]:
         """Return intervals of means over tokens: sum of totals over sum of counts."""
-        intervals = []
-        for start in range(0, len(totals), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            drawn = self._draws(totals[part], counts[part])
-            rows = zip(totals[part], counts[part], *drawn, strict=True)
-            intervals += [
-                _interval(*row, confidence, is_signed=is_signed) for row in rows
-            ]
-        return intervals
+        rows = zip(totals, counts, *self._draws(totals, counts), strict=True)
+        return [_interval(*row, confidence, is_signed=is_signed) for row in rows]
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
         """Return the mean and standard error of each draw, one row per mean."""

@@ -14,7 +14,12 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
-from rounddiag.figures._parts.labels import BESIDE_TICKS, hover_text, shorten_name
+from rounddiag.figures._parts.labels import (
+    BESIDE_TICKS,
+    hover_text,
+    shorten_name,
+    subject,
+)
 from rounddiag.figures.compare import COMPARE_LAYERS, plot_compare
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.positions import plot_positions
@@ -252,7 +257,9 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     if pair is not None:
         return plot_compare(pair.data, metric=state.metric, layers=layers, theme=theme)
     if reason := empty_reason(filtered):
-        return empty_figure("Mismatch per round", reason, theme_of(theme))
+        return empty_figure(
+            f"{subject(state.metric)} per round", reason, theme_of(theme)
+        )
     if state.axis != "round":
         return plot_positions(
             filtered.samples, along=state.axis, metric=state.metric, theme=theme
@@ -305,7 +312,8 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     if (pair := session.filtered_pair) is not None:
         return _heatmap_of_pair(pair, state, theme)
     if reason := empty_reason(filtered):
-        return empty_figure("Mismatch per sample and round", reason, theme_of(theme))
+        title = f"{subject(state.metric)} per sample and round"
+        return empty_figure(title, reason, theme_of(theme))
     metric = METRICS[state.metric]
     column = metric.mean_column.name
     is_all, is_plain = filtered.is_all, state.order in get_args(Order)

@@ -106,6 +106,8 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     box.fill("3 r1")
     box.press("Enter")
     expect(opened.find(".rdx-title")).to_contain_text("Sample 3 ·")
+    while opened.explorer.current["sample"] != 3:  # the page tells it a moment later
+        opened.settle()
     opened.explorer.state = {"filter": {"status": ["done"]}, "current": {"sample": 0}}
     opened.settle()
     assert opened.page.evaluate("page.samples()") == [3, 2, 0]

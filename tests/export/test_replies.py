@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from tqdm.auto import tqdm
 
 import rounddiag as rd
 from rounddiag.export import replies
@@ -239,18 +239,17 @@ def test_dates_of_a_file_are_text(tmp_path: Path) -> None:
     assert offers["day"]["values"][0] == "2026-11-20 00:00:00"
 
 
-def test_a_report_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[int] = []
+def test_the_progress_of_a_report_ends_at_its_end(
+    batch: rd.Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[tqdm[Any]] = []
 
-    def bar(
-        parts: Iterable[object], name: str, total: int, **_: object
-    ) -> list[object]:
-        assert name == "report"
-        done = [*parts]
-        shown.extend([len(done), total])
-        return done
+    def bar(**options: Any) -> tqdm[Any]:
+        bars.append(tqdm(**options))
+        return bars[-1]
 
     monkeypatch.setattr(replies, "tqdm", bar)
-    collect_replies(hand_batch(), {}, worst=1, samples=0)
-    done, total = shown
-    assert 0.8 < done / total < 1.25
+    assert [*collect_replies(batch, {}, worst=3, samples=2)[1]]
+    (shown,) = bars
+    assert shown.total is not None
+    assert shown.n == shown.total > 20

@@ -3,6 +3,7 @@
     python -m tests.faults.bench                  the batches that are in the repository
     python -m tests.faults.bench --split tune     those of the cache, `test`, `fresh`
     python -m tests.faults.bench --only temperature
+    python -m tests.faults.bench --set place.SURE=50   another value of a constant
 
 Counted per batch, not by hit rates of names: wrong claims; faults seen; sound batches
 called a fault or given a name; the truth among the claim and the first eight
@@ -18,6 +19,7 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -171,7 +173,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", help="a cause, or healthy")
     parser.add_argument("--every", type=int, default=1, help="every n-th batch")
     parser.add_argument("--misses", type=int, default=40, help="how many to print")
+    parser.add_argument("--set", help="a constant of findings: module.NAME=number")
     options = parser.parse_args(arguments)
+    if options.set:
+        path, _, value = options.set.partition("=")
+        module, _, name = path.rpartition(".")
+        setattr(import_module(f"rounddiag.findings.{module}"), name, float(value))
     if options.split:
         groups = {options.split: list(cases(options.split, options.only))}
     else:

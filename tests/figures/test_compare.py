@@ -13,6 +13,7 @@ import torch
 
 from rounddiag import plot_compare, round_summary, token_frame
 from rounddiag.errors import FrameError
+from rounddiag.figures._parts.canvas import DARK
 from rounddiag.stats import compare_batches
 from tests.batches import hand_batch, padded
 from tests.figures.plots import words
@@ -91,6 +92,14 @@ def test_batches_differ_in_colour_and_in_shape() -> None:
     looks = [(trace.marker.symbol, trace.line.color) for trace in means]
     assert len({symbol for symbol, _ in looks}) == 8
     assert len(set(looks)) == 8
+
+
+def test_the_second_batch_has_the_colour_of_more_than_in_the_first() -> None:
+    means = plot_compare([hand_batch()] * 3, theme="dark").data[:6:2]
+    less, more = DARK.changes
+    colors = [trace.line.color for trace in means]
+    assert colors[:2] == [DARK.text, more]
+    assert colors[2] not in (*colors[:2], less)
 
 
 def test_a_difference_of_few_samples_is_hollow() -> None:

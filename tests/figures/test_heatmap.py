@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 import torch
 from plotly.colors import unlabel_rgb
 
-from rounddiag import plot_heatmap, round_frame
+from rounddiag import plot_heatmap, plot_rounds, round_frame
 from rounddiag.errors import FrameError
+from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
@@ -41,6 +43,13 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
         "<br>95th percentile of |old − rollout| log-prob %{customdata[0]:.3~g}"
         "<br>largest |old − rollout| log-prob %{customdata[1]:.3~g}<extra></extra>"
     )
+
+
+def test_one_engine_has_no_mismatch() -> None:
+    one = replace(hand_batch(), old_log_probs=None)
+    draw = plot_heatmap(one, metric="surprise"), plot_rounds(one, metric="surprise")
+    titles = [plain_text(caption(figure)[0]) for figure in draw]
+    assert titles == ["Surprise per sample and round", "Surprise per round"]
 
 
 def test_a_batch_and_its_round_frame_give_the_same_figure() -> None:

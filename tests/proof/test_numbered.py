@@ -61,11 +61,6 @@ def inject(
     [
         ("first_prompt_tokens_removed", 21, "no first 21 tokens of the prompt"),
         ("prompt_cut_to", 37, "the last 37 tokens of the prompt only"),
-        (
-            "position_gap_at_observations",
-            90,
-            "positions that are larger by 90 from each observation on",
-        ),
         ("position_gap", 137, "positions of the response that are larger by 137"),
         ("observation_masked", 2, "observation 2 not attended to"),
         ("blurred_by", 3, "pictures blurred by 3 pixels"),

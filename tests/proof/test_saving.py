@@ -39,7 +39,6 @@ def test_what_is_read_is_what_was_written(
     assert repr(found) == repr(proof)
     assert found.frame.equals(proof.frame)
     assert found.pair == proof.pair == ("first_message_removed", "old")
-    assert found.plan == proof.plan
     assert found.batch.scores.keys() == proof.batch.scores.keys()
     for name, values in proof.batch.scores.items():
         assert torch.equal(found.batch.scores[name].nan_to_num(9), values.nan_to_num(9))

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Context
 from html import escape, unescape
 from itertools import accumulate
 
-from rounddiag.schema import NUM_NONFINITE
+from rounddiag.schema import METRICS, NUM_NONFINITE
 from rounddiag.text import visible
 from rounddiag.wording import MINUS, pluralize, printable, with_minus
 
@@ -54,6 +54,18 @@ def format_number(value: float) -> str:
     else:
         text = f"{rounded:,.6f}".rstrip("0").rstrip(".")
     return with_minus(text)
+
+
+def subject(metric: str) -> str:
+    """Return the first word of a title: what a metric is about.
+
+    Examples
+    --------
+    >>> [subject(metric) for metric in ("abs_diff", "max_abs_diff", "surprise")]
+    ['Mismatch', 'Mismatch', 'Surprise']
+    """
+    known = METRICS.get(metric)
+    return "Mismatch" if known is None or known.of == "pair" else known.short.title()
 
 
 def format_percent(share: float) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 # Tokens of a row that are compared: every other one chooses the row, the rest judge it.
+# Conventions: 2 or 8 probes change no answer of `tests.faults.bench --set`.
 PROBES = 192
 MIN_PROBES, MIN_FEW = 4, 2
 # Rows with a mean |diff| above this, in nats, are tried: at most this many.

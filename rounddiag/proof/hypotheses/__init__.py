@@ -1,8 +1,7 @@
 """What an engine may have done: hypotheses, each with its cause.
 
 ==============  ==================================================================
-`hypothesis`    `Hypothesis`, and `register_hypothesis` for one of your own
-`family`        hypotheses that differ in one number
+`hypothesis`    `Hypothesis`; `Family`, of one number; `register_hypothesis`
 `processor`     a step of a sampler, from logits to other logits
 `pictures`      images not seen, blank, exchanged, of other sizes; the last k only
 `positions`     positions of the rotary embedding

@@ -10,8 +10,7 @@ from itertools import pairwise
 import torch
 
 from rounddiag.proof.hypotheses.context import drop_first, drop_tokens
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Edit
+from rounddiag.proof.hypotheses.hypothesis import Edit, Family
 from rounddiag.proof.hypotheses.pictures import (
     FEATURES,
     SHOWN,

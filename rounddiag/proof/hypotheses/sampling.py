@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.proof.hypotheses.family import Family
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
 from rounddiag.proof.hypotheses.processor import Processor, Seen
 
 

@@ -143,9 +143,11 @@ class ExplorerPage {
 
   // Python changed the state, a callback failed, or a run has new steps.
   onNotify({ name, error, steps }) {
-    if (name === "failed") this.banner.show(error);
-    else if (name === "steps") this.steps.show(steps);
-    else this.open();
+    if (name === "failed") return this.banner.show(error);
+    if (name === "steps") return this.steps.show(steps);
+    clearTimeout(this.flushTimer); // Python was later than the choice that was to be sent
+    this.pending = null;
+    return this.open();
   }
 
   // Show an error of Python at the field it is about, else in the banner.
@@ -226,7 +228,7 @@ class ExplorerPage {
     delete this.node.dataset.waiting;
     this.markLive(true);
     if (this.steps.show(result.steps)) this.forgetStep();
-    this.state = result.state;
+    [this.shown, this.state] = [result, result.state];
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
     this.showDrawer();
@@ -238,7 +240,8 @@ class ExplorerPage {
     this.names = result.pair?.names ?? [];
     this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
-    this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
+    const hasPlot = !result.head.lacks || result.options.metric.some(([name]) => name === "surprise");
+    if (hasPlot) this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
     const isEmpty = !result.head.num_samples;
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
@@ -249,7 +252,8 @@ class ExplorerPage {
   }
 
   // After the figures, and once for each batch and pair of scores.
-  async diagnose({ state: { batch, a, b }, head, has_onset: hasOnset }) {
+  async diagnose(shown) {
+    const { state: { batch, a, b }, head, has_onset: hasOnset } = shown;
     const key = `${batch} ${a} ${b}`;
     if (this.diagnosed?.key !== key) {
       this.controls.diagnose(undefined, head.num_tokens ? "diagnosing…" : "");
@@ -264,18 +268,18 @@ class ExplorerPage {
     this.steps.judge(found.verdict);
     this.numFindings = found.num_findings;
     this.showDrawer();
-    if (found.has_onset && !hasOnset) this.drawOnset();
+    if (found.has_onset && !hasOnset) this.drawOnset(shown);
     if (found.opens === null || this.numMoves) return;
     const goThere = () => this.goToRow({ finding: found.opens });
     if (performance.now() - this.paintedAt < UNREAD) await goThere();
     else this.controls.offer(goThere);
   }
 
-  // The figure of the rounds as the diagnosis marks them.
-  async drawOnset() {
-    const theme = this.theme.now();
-    const reply = await this.kernel.latest("overview", this.kernel.request("rounds", { theme })).catch(ignore);
-    if (reply) await this.overview.showRounds(reply.figure).catch((error) => this.showPageError(error));
+  // The figure of the rounds as the diagnosis marks them, unless another overview is shown
+  // by then. An overview that is still to come is shown.
+  async drawOnset(shown) {
+    const reply = await this.kernel.request("rounds", { theme: this.theme.now() }).catch(ignore);
+    if (reply && shown === this.shown) await this.overview.showRounds(reply.figure).catch((error) => this.showPageError(error));
   }
 
   // Notes are in the state; all other lists are Python's.
