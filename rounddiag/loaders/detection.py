@@ -191,7 +191,8 @@ FORMATS = tuple(form for form in ALL if not form.reason)
 
 def find_format(names: Collection[str]) -> Format | None:
     """Return the first format whose keys are all among `names`."""
-    return next((form for form in ALL if not form.missing_keys(names)), None)
+    found = {*names}
+    return next((form for form in ALL if found.issuperset(form.keys)), None)
 
 
 def formats() -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,3 @@ class Format:
             advice=f"Add the lines to the trainer that `rounddiag recipe"
             f" {self.framework.lower()}` prints.",
         )
-
-    def missing_keys(self, names: Collection[str]) -> list[str]:
-        """Return the keys that are not among `names`."""
-        return [key for key in self.keys if key not in names]
