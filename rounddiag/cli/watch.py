@@ -79,10 +79,12 @@ def _wait_for_run(path: str, every: float) -> Run:
     """Open a run once its folder has a step."""
     is_told = False
     while True:
+        # Asked before: a step may be written while the run is opened.
+        was_empty = Path(path).is_dir() and not any(Path(path).glob("*.*"))
         try:
             return open_run(path)
         except LoadError:
-            if not (Path(path).is_dir() and not any(Path(path).glob("*.*"))):
+            if not was_empty:
                 raise
         if not is_told:
             print_text(f"waiting for the first step in {path}")

@@ -282,7 +282,7 @@ def test_rounds_and_samples_have_notes_too_by_keyboard_alone(page: DirectPage) -
         page.page.keyboard.press("Enter")
         notes.append({**{key: START[key] for key in keys}, "text": f"of the {name}"})
         knows(page, notes=notes)
-    head = page.find(".rdx-round-head[data-round='1'] > .rdx-note-mark")
+    head = page.find(".rdx-round[data-round='1'] > .rdx-round-head > .rdx-note-mark")
     expect(head).to_have_text("✎ of the round")
     expect(page.find(".rdx-sample-line > .rdx-note-mark")).to_have_text(
         "✎ of the sample"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tqdm.auto import tqdm
 
 import rounddiag as rd
 from rounddiag.cli import main
@@ -19,7 +21,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     # A slow machine would show a progress bar on standard error.
-    monkeypatch.setattr("rounddiag.export.replies.tqdm", lambda items, *_, **__: items)
+    monkeypatch.setattr("rounddiag.export.replies.tqdm", partial(tqdm, disable=True))
     return file
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.cli import main
-from rounddiag.runs import Run
+from rounddiag.runs import Run, open_run
 from rounddiag.runs.folder import RunFolder
 from tests.runs.step_folders import write_steps
 
@@ -107,6 +107,22 @@ def test_it_waits_for_the_first_step_and_ends_at_the_first_that_fails(
     lines = capsys.readouterr().out.splitlines()
     judged = [line.split()[1:3] for line in lines if line.startswith("step ")]
     assert judged == [["10", "healthy"], ["30", "vllm"], ["30", "broken"]]
+
+
+def test_a_step_may_be_written_while_the_run_is_opened(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+
+    def open_late(path: str) -> Run:
+        try:
+            return open_run(path)
+        finally:  # the first step comes when the folder has been listed
+            shutil.copy(folder / "step_30.parquet", run)
+
+    monkeypatch.setattr("rounddiag.cli.watch.open_run", open_late)
+    assert main(["watch", str(run), "--every", "0.02"]) == 1
 
 
 def test_a_folder_that_is_away_is_waited_for(

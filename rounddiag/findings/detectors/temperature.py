@@ -121,7 +121,7 @@ class _Line:
         if not explained > MIN_EXPLAINED or abs(z) < _MIN_Z:
             return None
         likely = y[np.minimum(odds, others)[chosen] > 0]
-        if not (likely * np.sign(z) > 0).mean() > SAME_SIGN:
+        if not len(likely) or not (likely * np.sign(z) > 0).mean() > SAME_SIGN:
             return None
         odds, others, log_n = odds[chosen], others[chosen], log_n[chosen]
         if view.entropy is not None:
