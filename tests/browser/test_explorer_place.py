@@ -116,3 +116,12 @@ def test_a_run_without_a_tokenizer_says_what_to_pass(
     assert opened.find(".rdx-text-notes code").bounding_box() is not None
     assert "others of the batch have some" in opened.text(".rdx-screens")
     opened.close()
+
+
+def test_a_kernel_that_does_not_answer_is_told(chromium: Browser) -> None:
+    opened = DirectPage(chromium, explore(IMAGE_WINDOW))
+    never = "globalThis.answer = () => new Promise(() => {})"
+    opened.page.evaluate(f"() => {{ {never}; page.open(); }}")
+    note = "The kernel does not respond: it is busy or not running."
+    expect(opened.node.get_by_text(note)).to_be_visible()
+    opened.close()
