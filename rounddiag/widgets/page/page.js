@@ -14,6 +14,8 @@ class ExplorerPage {
   step = null;
   /** @type {Uint8Array | null} */
   kept = null; // tokens of the sample
+  /** @type {object | null} */
+  shown = null; // the overview
   paintedAt = 0; // the first time, in milliseconds
 
   /** `connect` gets listeners, and returns who answers requests. */
