@@ -140,9 +140,12 @@ def test_whatever_is_clicked_text_screenshot_and_token_show_it(
         assert box_of(page)["y"] == top
 
     for list_, row in (("Tokens", 3), ("Rounds", 2), ("Findings", 0)):
+        before = lab.value("ex.current")
         page.get_by_role("tab", name=list_, exact=True).click()
         page.locator(".rdx-list-rows button").nth(row).click()
         expect(page.locator(".rdx-list-rows [aria-current='true']")).to_have_count(1)
+        # The page tells Python a moment later.
+        waits_until(lambda before=before: lab.value("ex.current") != before)
         rest(lab)
         place = lab.value("ex.current")
         assert place["sample"] % NUM_RANKS == RANK
