@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -21,6 +22,7 @@ from tests.browser.test_explorer_layout import (
 
 CELLS = [
     f"""import sys
+from functools import partial
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 import rounddiag as rd
@@ -139,13 +141,16 @@ def test_whatever_is_clicked_text_screenshot_and_token_show_it(
         assert is_inside(text, area)
         assert box_of(page)["y"] == top
 
+    def has_moved(before: dict[str, int]) -> bool:
+        return bool(lab.value("ex.current") != before)
+
     for list_, row in (("Tokens", 3), ("Rounds", 2), ("Findings", 0)):
         before = lab.value("ex.current")
         page.get_by_role("tab", name=list_, exact=True).click()
         page.locator(".rdx-list-rows button").nth(row).click()
         expect(page.locator(".rdx-list-rows [aria-current='true']")).to_have_count(1)
         # The page tells Python a moment later.
-        waits_until(lambda before=before: lab.value("ex.current") != before)
+        waits_until(partial(has_moved, before))
         rest(lab)
         place = lab.value("ex.current")
         assert place["sample"] % NUM_RANKS == RANK
