@@ -40,6 +40,7 @@ def _find_fills(batch: Batch) -> Fault | None:
     if len(is_far) == 0:
         return None
     written, pair = Written.from_batch(batch), pair_of(batch)
+    unwritten = find_unwritten(written)
     sides = (
         (pair.b, written.rollout, written.old),
         (pair.a, written.old, written.rollout),
@@ -47,11 +48,13 @@ def _find_fills(batch: Batch) -> Fault | None:
     return merge_faults(
         _describe(batch, written, tokens, name, values, others)
         for name, values, others in sides
-        for tokens in find_fills(written, values, others)
+        for tokens in _fills_of(written, values, others, unwritten)
     )
 
 
-def find_fills(written: Written, values: Array, others: Array) -> Iterator[Array]:
+def _fills_of(
+    written: Written, values: Array, others: Array, unwritten: Array
+) -> Iterator[Array]:
     """Yield the tokens of each value that fills a column; bool arrays.
 
     It recurs exactly where the other engine is far from it. A sound value can recur as
@@ -65,7 +68,7 @@ def find_fills(written: Written, values: Array, others: Array) -> Iterator[Array
         same = values == known[counts.argmax()]
         if _chance_of_far(written, values, others, same) < _LEVEL:
             yield same & np.isin(written.sample, written.sample[same & far])
-    zero = (values == 0) & ~find_unwritten(written)
+    zero = (values == 0) & ~unwritten
     size = written.size_of_end(zero)
     # At ends of samples, from the length on where it is least by chance; and elsewhere.
     lengths = np.unique(size[far & (size > 0)])

@@ -98,9 +98,10 @@ class Noise:
         places = [one.tokens[tokens] for one in find_places(self.view) if one.is_tested]
         every = np.ones(len(tokens), dtype=bool)
         kept = [
-            self._kept_excess(self.view.abs_diff[tokens[part]], rest[part], likely)
+            self._kept_excess(
+                self.view.abs_diff[tokens[part]], rest[part], log_probs[part]
+            )
             for part in (every, *filter(np.any, places))
-            for likely in (log_probs[part],)
         ]
         return kept[0] is not None and not any(kept)
 

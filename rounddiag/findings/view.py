@@ -195,13 +195,6 @@ class View:
         return written
 
     @cached_property
-    def follows(self) -> Array:
-        """Whether the previous entry of the arrays is the round's previous token."""
-        flags = np.zeros(len(self), dtype=bool)
-        flags[1:] = (np.diff(self.flat) == 1) & (np.diff(self.segment) == 0)
-        return flags
-
-    @cached_property
     def uncertain(self) -> Array:
         """Tokens that either engine finds less than 99.9 % likely."""
         return np.minimum(self.log_prob_a, self.log_prob_b) < _SURE

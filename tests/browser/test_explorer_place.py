@@ -118,7 +118,7 @@ def test_a_run_without_a_tokenizer_says_what_to_pass(
     opened.close()
 
 
-def test_a_kernel_that_does_not_answer_is_told(chromium: Browser) -> None:
+def test_the_page_says_that_the_kernel_does_not_answer(chromium: Browser) -> None:
     opened = DirectPage(chromium, explore(IMAGE_WINDOW))
     never = "globalThis.answer = () => new Promise(() => {})"
     opened.page.evaluate(f"() => {{ {never}; page.open(); }}")

@@ -90,8 +90,9 @@ def _short(view: View) -> Array:
     The row in their place was too short to be recognised.
     """
     found = np.zeros(view.batch.num_samples, dtype=np.int64)
+    far = (view.abs_diff > _MIN_DIFF) & ~not_written(view)
     for values in (view.log_prob_a, view.log_prob_b):
-        wrong = (values == 0) & (view.abs_diff > _MIN_DIFF) & ~not_written(view)
+        wrong = (values == 0) & far
         found = np.maximum(found, np.bincount(view.sample[wrong], minlength=len(found)))
     rows: Array = np.flatnonzero(found >= _MIN_ZEROS)
     return rows
