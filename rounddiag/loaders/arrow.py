@@ -166,6 +166,14 @@ def arrow_table(source: Source) -> Table:
     return table_from_arrow(table, source)
 
 
+def arrow_of_frame(frame: Any) -> pa.Table | None:  # noqa: ANN401 of pandas
+    """Return a frame of pandas as Parquet has it; None if it holds other objects."""
+    try:
+        return pa.Table.from_pandas(frame)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+        return None
+
+
 def table_from_arrow(table: pa.Table, source: Source) -> Table:
     """Return a table of Arrow in memory as a `Table`."""
     return _classify(table.schema, table.column, source)

@@ -102,6 +102,12 @@ class LazyFields(Mapping[str, Any]):
         keys |= {new: name for new, name in names.items() if name in old}
         return cls(keys, lambda name: fields[keys[name]])
 
+    @classmethod
+    def join(cls, first: Mapping[str, Any], second: Mapping[str, Any]) -> Self:
+        """Return the fields of two mappings that share no name."""
+        owner = {name: fields for fields in (first, second) for name in fields}
+        return cls(owner, lambda name: owner[name][name])
+
     @property
     def left_out(self) -> list[str]:
         """The names that were never looked up."""
@@ -334,6 +340,24 @@ def columns_from_records(root: object) -> object:
     return {**columns, **dict.fromkeys(left_out)}
 
 
+def _table_of_frame(frame: Any, source: Source) -> Table:  # noqa: ANN401 of pandas
+    """Return a frame as its Parquet file has it, and what no Parquet file holds."""
+    from rounddiag.loaders.arrow import arrow_of_frame, table_from_arrow
+
+    stored, others = arrow_of_frame(frame), {}
+    if stored is None:  # such as tensors and pictures
+        names = [name for name in frame if arrow_of_frame(frame[[name]]) is None]
+        others = {name: frame[name] for name in names}
+        stored = arrow_of_frame(frame.drop(columns=names))
+    table, rest = table_from_arrow(stored, source), table_of(others)
+    return replace(
+        table,
+        fields=LazyFields.join(table.fields, rest.fields),
+        columns=LazyFields.join(table.columns, rest.columns),
+        info=rest.info,
+    )
+
+
 def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     """Return data as a table, and a source that names it in messages."""
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
@@ -343,9 +367,9 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     if isinstance(data, Mapping):
         return table_of(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
-        named = list(data.items())
-        require_unique_names([name for name, _ in named], source)
-        return table_of(dict(named)), source
+        frame = data.rename(columns=str)
+        require_unique_names([*frame], source)
+        return _table_of_frame(frame, source), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):

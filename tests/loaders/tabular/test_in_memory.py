@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,32 @@ def test_pixel_values_in_memory_are_screenshots() -> None:
         [(1, (56, 56))],
         [],
     ]
+
+
+def test_a_frame_of_pandas_is_its_parquet_file(tmp_path: Path) -> None:
+    when = pd.Timestamp("2026-01-01", tz="UTC")
+    columns = {
+        "time": [when, pd.NaT],
+        "text": ["a", None],
+        "integer": pd.array([1, None], dtype="Int64"),
+        "share": [np.nan, 0.5],
+        "flag": pd.array([None, True], dtype="boolean"),
+        "name": pd.Categorical(["b", None]),
+        "whole": [1, 2],
+    }
+    frame = pd.DataFrame({**COLUMNS, **columns}, index=pd.Index([7, 3], name="row"))
+    frame.to_parquet(tmp_path / "frame.parquet")
+
+    stored, batch = load(tmp_path / "frame.parquet"), load(frame)
+
+    assert {*columns, "row"} <= stored.sample_columns.keys()
+    assert [*batch.sample_columns] == [*stored.sample_columns]
+    for name, values in stored.sample_columns.items():
+        assert repr(batch.sample_columns[name]) == repr(values)
+
+
+def test_a_frame_keeps_what_no_parquet_file_holds() -> None:
+    batch = load(pd.DataFrame({**tensors(), "time": pd.Timestamp("2026-01-01")}))
+
+    check(batch)
+    assert all("2026-01-01" in value for value in batch.sample_columns["time"])
