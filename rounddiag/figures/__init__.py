@@ -2,8 +2,7 @@
 
 One file per figure, named like its function (`rounds` has `plot_rounds`), which is a
 name of `rounddiag` itself. Files without one: `log_ppl` draws the samples of
-`probabilities`, `compare_runs` the runs of `compare`, `colored_text` the text of
-samples; `_parts` has what figures share.
+`probabilities`, `colored_text` the text of samples; `_parts` has what figures share.
 """
 
 from rounddiag.figures._parts.canvas import use_theme

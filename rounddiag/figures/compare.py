@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,17 +47,11 @@ from rounddiag.figures._parts.panels import (
     new_panel_figure,
 )
 from rounddiag.figures._parts.scales import add_color_bar, choose_scale
-from rounddiag.figures.compare_runs import compare_runs, name_runs
-from rounddiag.runs import Run
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import compare_batches, name_batches
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
-
-Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
-Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
-
 
 COMPARE_LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
@@ -107,8 +101,7 @@ class Comparison:
 
 
 def plot_compare(
-    batches: Several | Run,
-    other: Run | None = None,
+    batches: Mapping[str, Data] | Sequence[Data],
     *,
     metric: str = "abs_diff",
     a: str = "old",
@@ -118,19 +111,13 @@ def plot_compare(
 ) -> go.Figure:
     """Plot the mismatch per round of two or more batches, and their difference.
 
-    Of two runs, plot the mean of each step, paired by step.
-
     Parameters
     ----------
-    batches : mapping of str to Batch, sequence of Batch, or Run
+    batches : mapping of str to Batch, or sequence of Batch
         Up to 8, the one that the others are compared with first; token frames and
-        paths of files are accepted. Or two runs, in a mapping or sequence, or as two
-        arguments.
-    other : Run, optional
-        The run that is compared with the first one.
+        paths of files are accepted.
     layers : mapping, optional
-        What to leave out: `{"ci": False, "difference": False, "heatmap": False}`. For
-        runs there are no intervals; the heatmap is that of their differences.
+        What to leave out: `{"ci": False, "difference": False, "heatmap": False}`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -138,9 +125,7 @@ def plot_compare(
     plotly.graph_objects.Figure
         The mean of each batch and round with its interval, on a logarithmic axis where
         it has no sign; the differences of `stats.compare_batches`; and the same
-        means as colours in one range. Of runs, the mean of each step over the tokens of
-        all rounds, the differences of the steps that both have, and those of each step
-        and round as colours.
+        means as colours in one range.
 
     Notes
     -----
@@ -166,10 +151,7 @@ def plot_compare(
     """
     options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
     options |= {"layers": layers, "theme": theme}
-    runs = name_runs(batches, other)
-    if runs is not None:
-        return compare_runs(runs, **options)
-    named = name_batches(cast("Batches", batches), a, b)
+    named = name_batches(batches, a, b)
     inputs = _prepare_all(named, options)
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}

@@ -4,7 +4,7 @@
 `run`                 `open_run` and `Run`: steps, summaries, batches, samples
 `folder`              the files of a run, and the step of each
 `index`               tables derived from the files, in the user's cache folder
-`step_tables`         the rows of one step, of all steps, and of the steps of two runs
+`step_tables`         the rows of one step, and of all steps
 `change_points`       steps at which a round changes, growth over steps, and breaks:
                       steps at which several rounds change together
 `serial_correlation`  the correlation of the means of neighbouring steps

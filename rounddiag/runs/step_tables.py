@@ -1,4 +1,4 @@
-"""Step tables: index rows of one step, the table of a run, paired tables of two runs.
+"""Step tables: index rows of one step, and the table of a run.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
 their footers. For another metric than |diff|, of the first such files, and of a
@@ -174,7 +174,13 @@ def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
 
     These are exact; quantiles of rounds do not add up to those of a step.
     """
-    added = _add_up(rounds, ["mean_abs_diff", "mean_diff", "k3"])
+    means = ["mean_abs_diff", "mean_diff", "k3"]
+    finite = rounds["num_tokens"] - rounds["num_nonfinite"]
+    sums = rounds[means].multiply(finite, axis=0).where(finite > 0, 0.0)
+    tokens = rounds[["step", "num_tokens", "num_nonfinite"]]
+    added = sums.join(tokens).assign(finite=finite).groupby("step").sum()
+    divisor = added["finite"].where(added["finite"] > 0)
+    added[means] = added[means].divide(divisor, axis=0)
     added["num_rounds"] = rounds.groupby("step")["num_samples"].sum()
     added["max_abs_diff"] = rounds.groupby("step")["max"].max()
     frame = facts.set_index("step").join(added).reset_index()
@@ -183,52 +189,3 @@ def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
     columns = [column.name for column in STEPS.columns]
     dtypes = {column.name: column.dtype for column in STEPS.columns}
     return frame[columns].astype(dtypes)
-
-
-def average_steps(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each step over the tokens of all its rounds.
-
-    Exact where the means of rounds are over tokens.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> rows = [[1, 0, 3, 0, 0.5], [1, 1, 2, 1, 2.5]]
-    >>> names = ["step", "round", "num_tokens", "num_nonfinite", "mean"]
-    >>> average_steps(pd.DataFrame(rows, columns=names))
-       step  num_tokens  mean
-    0     1           5   1.0
-    """
-    added = _add_up(summary, ["mean"]).reset_index()
-    return added[["step", "num_tokens", "mean"]]
-
-
-def _add_up(rounds: pd.DataFrame, means: list[str]) -> pd.DataFrame:
-    """Return the counts of tokens of each step, and means over its finite tokens."""
-    finite = rounds["num_tokens"] - rounds["num_nonfinite"]
-    sums = rounds[means].multiply(finite, axis=0).where(finite > 0, 0.0)
-    counts = rounds[["step", "num_tokens", "num_nonfinite"]]
-    added = sums.join(counts).assign(finite=finite).groupby("step").sum()
-    of = added["finite"].where(added["finite"] > 0)
-    added[means] = added[means].divide(of, axis=0)
-    return added
-
-
-def pair_rounds(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """Pair the rounds of the steps that two runs share.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> columns = ["step", "round", "num_samples", "mean"]
-    >>> before = pd.DataFrame([[1, 0, 8, 0.5], [2, 0, 8, 0.5]], columns=columns)
-    >>> after = pd.DataFrame([[2, 0, 9, 0.75]], columns=columns)
-    >>> pair_rounds(before, after)[["step", "baseline_mean", "mean", "difference"]]
-       step  baseline_mean  mean  difference
-    0     2            0.5  0.75        0.25
-    """
-    columns = ["step", "round", "num_samples", "mean"]
-    names = {"num_samples": "num_baseline_samples", "mean": "baseline_mean"}
-    first = before[columns].rename(columns=names)
-    pairs = first.merge(after[columns], on=["step", "round"])
-    return pairs.assign(difference=pairs["mean"] - pairs["baseline_mean"])

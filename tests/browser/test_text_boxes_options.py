@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import rounddiag as rd
 from rounddiag.schema import METRICS
 from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
 from tests.browser.text_boxes import FigurePage, Theme, clashes, plots_with
-from tests.runs.step_folders import summary_frame, write_steps
+from tests.runs.step_folders import summary_frame
 
 NARROW: list[tuple[Theme, int]] = [("light", 400)]
 HARD = hard_batches()
@@ -99,18 +98,6 @@ def test_no_words_of_a_metric_touch(name: str, figure_page: FigurePage) -> None:
 def test_no_words_of_a_run_touch(metric: str, figure_page: FigurePage) -> None:
     rows = summary_frame(first=3)
     assert clashes(figure_page, "plot_run", rows, NARROW, metric=metric) == []
-
-
-@pytest.mark.parametrize("metric", ["diff", "k3"])
-def test_no_words_of_two_runs_touch(
-    metric: str, figure_page: FigurePage, tmp_path: Path
-) -> None:
-    steps = (dict.fromkeys(range(20), factor) for factor in (1.0, 2.0))
-    runs = [
-        rd.open_run(write_steps(tmp_path / f"a run with a long name {i}", factors))
-        for i, factors in enumerate(steps)
-    ]
-    assert clashes(figure_page, "plot_compare", runs, NARROW, metric=metric) == []
 
 
 @pytest.mark.parametrize("name", plots_with("a"))
