@@ -20,6 +20,7 @@ from rounddiag.checks.contracts import (
     fault_at,
     generated_where,
 )
+from rounddiag.checks.rows import rows_per_sample
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.images_seen import images_before
@@ -84,17 +85,38 @@ def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
     return batch.images
 
 
+def _pictures_and_blocks(
+    batch: Batch,
+) -> list[tuple[int, Sequence[Screenshot], Sequence[Block]]]:
+    """Return each sample with its screenshots and its image blocks.
+
+    A file may keep the screenshots of some rows only. Samples without any are left
+    out, and joined ones with fewer than they have blocks.
+    """
+    shown, blocks = screenshots(batch), image_blocks(batch)
+    is_joined = rows_per_sample(batch) > 1
+    pairs = [
+        (sample, shots, own)
+        for sample, (shots, own) in enumerate(zip(shown, blocks, strict=True))
+        if shots and not (is_joined[sample] and len(shots) < len(own))
+    ]
+    if not pairs:
+        why = "no sample has the screenshots of all its rows"
+        raise UntestableError(field="images", why=why)
+    return pairs
+
+
 def _wrong_sizes(batch: Batch) -> Fault | None:
-    pairs = list(zip(screenshots(batch), image_blocks(batch), strict=True))
+    pairs = _pictures_and_blocks(batch)
     if not any(
-        isinstance(shot, PatchScreenshot) for shots, _ in pairs for shot in shots
+        isinstance(shot, PatchScreenshot) for _, shots, _ in pairs for shot in shots
     ):
         raise UntestableError(
             field="images", why="needs `images` with their `image_grid_thw`"
         )
     wrong = [
         (sample, number, length, shot)
-        for sample, (shots, blocks) in enumerate(pairs)
+        for sample, shots, blocks in pairs
         for number, (shot, (_, length)) in enumerate(zip(shots, blocks, strict=False))
         if isinstance(shot, PatchScreenshot) and shot.num_image_tokens != length
     ]
@@ -111,19 +133,18 @@ def _wrong_sizes(batch: Batch) -> Fault | None:
 
 
 def _wrong_numbers(batch: Batch) -> Fault | None:
-    pairs = zip(screenshots(batch), image_blocks(batch), strict=True)
-    sizes = [(len(shots), len(blocks)) for shots, blocks in pairs]
-    # A file may keep the screenshots of some samples only.
-    wrong = [
-        row for row, (shots, blocks) in enumerate(sizes) if shots not in (0, blocks)
-    ]
+    wrong = {
+        sample: (len(shots), len(blocks))
+        for sample, shots, blocks in _pictures_and_blocks(batch)
+        if len(shots) != len(blocks)
+    }
     if not wrong:
         return None
-    shots, blocks = sizes[wrong[0]]
+    sample, (num_shots, num_blocks) = next(iter(wrong.items()))
     return Fault(
         f"{pluralize(len(wrong), 'sample')} with more or fewer image blocks than"
-        f" screenshots: sample {wrong[0]} has"
-        f" {pluralize(blocks, 'image block')} and {pluralize(shots, 'screenshot')}",
+        f" screenshots: sample {sample} has {pluralize(num_blocks, 'image block')} and"
+        f" {pluralize(num_shots, 'screenshot')}",
         tuple(wrong),
     )
 
@@ -255,18 +276,17 @@ def _wrong_positions(batch: Batch) -> Fault | None:
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
     """Yield the difference in each sample whose positions can be computed."""
-    num_rows = batch.sample_columns.get("num_rows", [1] * len(batch))
     rows = zip(
         _position_ids(batch),
         prompt_lengths(batch),
         batch.lengths.tolist(),
         _pictures(batch),
-        num_rows,
+        rows_per_sample(batch).tolist(),
         strict=True,
     )
     for sample, (ids, before, length, pictures, num) in enumerate(rows):
         if pictures is not None:
-            limits = [*_row_starts(ids, int(num)), before + length]
+            limits = [*_row_starts(ids, num), before + length]
             yield sample, _difference(ids.cpu(), limits, pictures, before)
 
 

@@ -21,6 +21,7 @@ from rounddiag.checks.contracts import (
     find_samples,
     require_tokens,
 )
+from rounddiag.checks.rows import starts_row
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
 from rounddiag.segmentation import Rounds
 from rounddiag.text.chat_template import HEADER, TURN_ENDS
@@ -173,18 +174,18 @@ STARTS = Contract("every round begins after a header", "response_mask", _wrong_s
 
 def _wrong_ends(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
-    what = "at the end of a run of the mask, and not of a turn"
-    return fault_at(batch, last[~ends_turn & ~ends_response], what)
+    note = "at the end of a run of the mask, and not of a turn"
+    return fault_at(batch, last[~ends_turn & ~ends_response], note)
 
 
 def _cut_off(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
-    cut = find_samples(batch, last[~ends_turn & ends_response]).tolist()
-    return fault_in(cut, "whose last round has no end of turn")
+    cut = find_samples(batch, last[~ends_turn & ends_response]).unique().tolist()
+    return fault_in(cut, "whose response does not end with its turn")
 
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last tokens of runs, whether they end a turn, and a response."""
+    """Return the last tokens of runs, whether they end a turn, and a row's response."""
     stored = batch.require_ids()
     require_tokens(batch)
     ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
@@ -195,7 +196,8 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     runs = mask_runs(batch)
     last = runs.start + runs.num_tokens - 1
     final = (batch.offsets[:-1] + batch.lengths)[runs.sample] - 1
-    return last, torch.isin(stored[last], wanted), last == final
+    ends_row = (last == final) | starts_row(batch).roll(-1)[last]
+    return last, torch.isin(stored[last], wanted), ends_row
 
 
 ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)

@@ -54,6 +54,30 @@ TRAJECTORY_COLUMNS = (
 STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
 
 
+def rows_per_sample(batch: Batch) -> Array:
+    """Return how many rows of the file each sample was joined from."""
+    column = batch.sample_columns.get("num_rows")
+    if column is None or column.dtype.kind != "i":
+        return np.ones(len(batch), dtype=np.int64)
+    return column
+
+
+def starts_row(batch: Batch) -> Tensor:
+    """Mark the positions at which a later row of a joined sample begins.
+
+    What stands before it belongs to another row: there, no text goes on.
+    """
+    starts = torch.zeros_like(batch.response_mask, dtype=torch.bool)
+    is_joined = rows_per_sample(batch) > 1
+    if batch.round_ids is None or not is_joined.any():
+        return starts
+    sizes = batch.offsets.diff()
+    starts[1:] = batch.round_ids[1:] != batch.round_ids[:-1]
+    starts[batch.offsets[:-1][sizes > 0]] = False
+    joined = torch.from_numpy(is_joined).to(starts.device)
+    return starts & joined.repeat_interleave(sizes)
+
+
 def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     """Return groups of rows with the same prompt, response and log-probs.
 

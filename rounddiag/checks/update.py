@@ -18,6 +18,7 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.checks.rounds import find_holes
+from rounddiag.checks.rows import rows_per_sample, starts_row
 from rounddiag.checks.tokens import decode_ids, mask_runs, prompt_lengths, special_ids
 from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import pluralize
@@ -132,9 +133,10 @@ def _separators(batch: Batch) -> Fault | None:
     inner = torch.zeros(len(runs), dtype=torch.bool, device=runs.start.device)
     inner[:-1] = runs.sample[1:] == runs.sample[:-1]
     after = (runs.start + runs.num_tokens)[inner]
+    after = after[~starts_row(batch)[after]]
     if not len(after):
         raise UntestableError(
-            field="response_mask", why="no sample has more than one round"
+            field="response_mask", why="no row has more than one round"
         )
     ends, counts = ids[after - 1].unique(return_counts=True)
     end = int(ends[counts.argmax()])
@@ -205,6 +207,8 @@ def _resumed(batch: Batch) -> Fault | None:
     begin, last = rounds.start[later], stop[:-1][later[1:]] - 1
     before = num_ends[last] - torch.isin(stored[last], wanted).long()
     resumes = num_ends[begin - 1] == before
+    row = starts_row(batch).cumsum(0)
+    resumes &= row[begin] == row[last]
     is_hole = resumes & torch.isin(begin - 1, find_holes(batch))
     resumes &= ~is_hole
     if is_hole.any() and resumes.any():
@@ -225,8 +229,7 @@ RESUMED = _UPDATE(
 
 def _rewritten(batch: Batch) -> Fault | None:
     """Find joined rows whose prompt does not begin with all that came before."""
-    num_rows = batch.sample_columns.get("num_rows")
-    if num_rows is None or "row" not in batch.round_columns or batch.round_ids is None:
+    if "num_rows" not in batch.sample_columns or batch.round_ids is None:
         raise UntestableError(
             field="num_rows", why="the samples were not joined from rows"
         )
@@ -264,7 +267,7 @@ def _rows(batch: Batch, sample: int) -> Iterator[tuple[Array, Array]]:
     ids, mask = batch.require_ids()[part].cpu().numpy(), batch.response_mask[part]
     breaks = np.flatnonzero(np.diff(batch.round_ids[part].cpu().numpy())) + 1
     limits = [0, *breaks.tolist(), len(ids)]
-    if len(limits) - 1 != int(batch.sample_columns["num_rows"][sample]):
+    if len(limits) - 1 != rows_per_sample(batch)[sample]:
         return
     for first, stop in pairwise(limits):
         written = (mask[first:stop] != 0).nonzero()[:, 0]

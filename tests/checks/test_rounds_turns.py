@@ -48,7 +48,7 @@ def test_a_response_that_is_cut_off_is_reported() -> None:
     assert came_to(ENDS, batch) == PASSED
     assert came_to(NOT_CUT, batch) == (
         "failed",
-        "1 sample whose last round has no end of turn: sample 1",
+        "1 sample whose response does not end with its turn: sample 1",
         (1,),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from rounddiag import Batch
+from rounddiag.checks.images import NUMBERS
+from rounddiag.checks.rounds import ENDS, NOT_CUT
 from rounddiag.checks.update import (
     ADVANTAGES_DIFFER,
     ADVANTAGES_REACH,
@@ -23,14 +26,19 @@ from tests.checks.chats import (
     CLICK,
     DONE,
     END,
+    HEADER,
     LINE,
     NO_TOKEN,
+    PAD,
     PASSED,
     START,
     USER,
+    VISION_END,
+    VISION_START,
     Chat,
     came_to,
     chat,
+    picture,
     prompts,
     untestable,
 )
@@ -165,7 +173,7 @@ def test_without_one_separator_in_the_prompts_it_is_not_testable(
 
 def test_samples_of_one_round_have_no_border() -> None:
     assert came_to(SEPARATED, chat([[END]], [[1]], **prompts(PROMPT))) == untestable(
-        "no sample has more than one round"
+        "no row has more than one round"
     )
     assert came_to(SEPARATED, chat([IDS], [MASK])) == untestable("needs `prompt_ids`")
 
@@ -247,3 +255,60 @@ def test_a_joined_row_with_another_context_is_noted(tmp_path: Path) -> None:
     assert came_to(JOINED, chat([IDS], [MASK])) == untestable(
         "the samples were not joined from rows"
     )
+
+
+FIRST = [START, USER, LINE, CLICK, END, LINE, *HEADER]
+
+
+def step_rows(*rows: tuple[list[int], list[int], list[int]], **others: Any) -> Batch:
+    """Return one sample, joined of rows of prompt, response and mask."""
+    ids, mask, breaks = [], [], []
+    for number, (prompt, response, written) in enumerate(rows):
+        own = [*prompt, *response] if number else response
+        breaks += [number] * len(own)
+        ids += own
+        mask += [0] * (len(own) - len(written)) + written
+    num = sum(a < b for a, b in pairwise([0, *mask]))
+    return chat(
+        [ids],
+        [mask],
+        tokenizer=Chat(),
+        round_ids=[torch.tensor(breaks)],
+        sample_columns={"num_rows": np.array([len(rows)])},
+        round_columns={"sample": np.zeros(num, int), "round": np.arange(num)},
+        **{**prompts(rows[0][0]), **others},
+    )
+
+
+def test_where_rows_were_joined_no_text_goes_on() -> None:
+    whole = (FIRST, [CLICK, END], [1, 1])
+    # Its prompt has no end of a turn, and the first token of a turn begins it.
+    cut, later = (FIRST, [CLICK, CLICK], [1, 1]), (HEADER, [DONE, END], [1, 1])
+    joined = step_rows(whole, later)
+    assert came_to(SEPARATED, joined) == untestable("no row has more than one round")
+    assert came_to(RESUMED, step_rows(whole, cut, later, later)) == PASSED
+    assert came_to(ENDS, step_rows(cut, later)) == PASSED
+    assert came_to(NOT_CUT, step_rows(cut, cut, later))[1] == (
+        "1 sample whose response does not end with its turn: sample 0"
+    )
+
+
+def test_a_lost_separator_inside_a_row_is_found_beside_joins() -> None:
+    turns_of = ([CLICK, END, START, USER, LINE, DONE, END], [1, 1, 0, 0, 0, 1, 1])
+    joined = step_rows((FIRST, *turns_of), (FIRST, [CLICK, END], [1, 1]))
+    status, detail, _ = came_to(SEPARATED, joined)
+    assert (status, detail.split(",")[0]) == (
+        "failed",
+        "1 turn end is followed by <|im_start|>",
+    )
+
+
+def test_pictures_of_some_joined_rows_are_not_compared_with_all_blocks() -> None:
+    seen = [*FIRST, VISION_START, PAD, VISION_END, *HEADER]
+    row = (seen, [CLICK, END], [1, 1])
+    some = [[picture(1, 2, 2)]]
+    assert came_to(NUMBERS, step_rows(row, images=some)) == PASSED
+    assert came_to(NUMBERS, step_rows(row, row, images=some)) == untestable(
+        "no sample has the screenshots of all its rows"
+    )
+    assert came_to(NUMBERS, step_rows(row, row, images=[some[0] * 3]))[0] == "failed"
