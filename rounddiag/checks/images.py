@@ -87,7 +87,7 @@ def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
 
 def _pictures_and_blocks(
     batch: Batch,
-) -> list[tuple[int, Sequence[Screenshot], Sequence[Block]]]:
+) -> Sequence[tuple[int, Sequence[Screenshot], Sequence[Block]]]:
     """Return each sample with its screenshots and its image blocks.
 
     A file may keep the screenshots of some rows only. Samples without any are left

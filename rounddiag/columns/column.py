@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Column:
             case "m" | "M":
                 return ~np.isnat(filled)
             case "O":
-                return ~np.array([*map(_is_missing, filled)], bool)
+                return np.array([value is not None for value in filled], bool)
         return np.ones(len(filled), dtype=bool)
 
     def is_known(self, rows: Array | None = None) -> Array:
@@ -155,10 +155,6 @@ def is_identifier(name: str) -> bool:
     return _NAMES.search(name) is not None
 
 
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and value != value)  # noqa: PLR0124 NaN
-
-
 def plain_array(values: Array) -> Array:
     """Convert a column of a file for frames and figures: one plain value per row.
 
@@ -172,6 +168,10 @@ def plain_array(values: Array) -> Array:
     >>> plain_array(np.array([[1, 2], [3, 4]]))
     array(['[1, 2]', '[3, 4]'], dtype=object)
     """
+    if isinstance(values, np.ma.MaskedArray):
+        axes = tuple(range(1, values.ndim))
+        rows = np.flatnonzero(~np.ma.getmaskarray(values).any(axis=axes))
+        return scatter_with_missing(plain_array(values.data[rows]), rows, len(values))
     kind, size = values.dtype.kind, values.dtype.itemsize
     if values.ndim == 1 and kind == "f":
         return values.astype("f4" if size <= 4 else "f8", copy=False)  # noqa: PLR2004 bytes
@@ -183,13 +183,27 @@ def plain_array(values: Array) -> Array:
     return values if kind == "U" and plain.tolist() == items else plain
 
 
-def _plain_value(value: object) -> object:
-    if isinstance(value, str):
+def _plain_value(value: Any) -> object:  # noqa: ANN401 anything
+    """Return a value as Python has it; None if it is unknown."""
+    if type(value) is str:  # most are
         return encodable(value)
-    if value is None or isinstance(value, float | date | timedelta | Decimal):
-        return value
-    if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
-        return value
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype(f"{value.dtype.kind}8[us]").item()
+    elif isinstance(value, np.longdouble):
+        value = float(value)
+    elif getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()  # of numpy or torch
+    match value:
+        case str():
+            return encodable(str(value))
+        case float() | date() | timedelta():
+            return value if value == value else None  # noqa: PLR0124 NaN, NaT
+        case Decimal():
+            return None if value.is_nan() else value
+        case int() if value.bit_length() <= MAX_INTEGER_BITS:
+            return value
+    if value is None or type(value).__name__ == "NAType":  # of pandas
+        return None
     try:
         text = reprlib.repr(value)  # bounded in depth and length
     except ValueError:  # an integer of more digits than Python writes

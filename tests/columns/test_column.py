@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from rounddiag.columns import Column, Kind
 from rounddiag.columns.column import kind_of
@@ -61,6 +64,45 @@ def test_an_unknown_value_has_no_code(
     assert column.codes()[0].tolist() == codes
     assert column.codes()[1].tolist() == distinct
     assert len(column.values()) == sum(known)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(np.int64(3), "3"), (np.bool_(1), "True"), (np.float16(0.5), "0.5")],
+        *[(np.longdouble(2.5), "2.5"), (np.str_("a"), "a"), (np.array(7), "7")],
+        *[(torch.tensor(7), "7"), (Decimal("0.1"), "0.1")],
+        (np.datetime64("2026-01-02", "ns"), "2026-01-02 00:00:00"),
+        (np.timedelta64(90, "s"), "0:01:30"),
+        (pd.Timestamp("2026-01-02"), "2026-01-02 00:00:00"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "missing",
+    [
+        *[None, float("nan"), np.float32("nan"), np.longdouble("nan"), pd.NA, pd.NaT],
+        *[Decimal("nan"), Decimal("sNaN"), np.datetime64("NaT"), np.timedelta64("NaT")],
+    ],
+    ids=repr,
+)
+def test_objects_by_hand_are_values_as_python_has_them(
+    value: object, text: str, missing: object
+) -> None:
+    values = np.empty(2, dtype=object)
+    values[:] = [missing, value]
+    column = Column.of("fact", "sample", values)
+    assert column.is_known().tolist() == [False, True]
+    assert [*map(str, column.values())] == [text]
+    assert column.codes()[1].tolist() == [text]
+
+
+@pytest.mark.parametrize("values", [[3, 5], [0.5, 1.5], ["a", "b"]])
+def test_a_masked_value_is_unknown(values: list[Any]) -> None:
+    masked = np.ma.array(values, mask=[True, False])
+    column = Column.of("fact", "sample", masked)
+    assert column.is_known().tolist() == [False, True]
+    assert column.values().tolist() == values[1:]
 
 
 def test_an_unknown_value_is_not_given() -> None:
