@@ -49,7 +49,7 @@ Public names, in the order of work:
 `plot_conditional`    mismatch of equally likely tokens, by round
 `plot_positions`      mismatch by position in the round, by images seen, by context
 `plot_roles`          mismatch by role: thought, action, coordinates, typed text
-`plot_compare`        two or more batches and their difference
+`plot_compare`        two batches and their difference
 `plot_finding`        the evidence of a finding
 `plot_proof`          how near each hypothesis of a proof comes
 `plot_legs`           the legs of the importance ratio, stacked per round

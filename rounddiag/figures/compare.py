@@ -1,4 +1,4 @@
-"""The figure of two or more batches: means per round, differences, a strip."""
+"""The figure of two batches: means per round, differences, a strip."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     tick_step,
 )
-from rounddiag.figures._parts.lines import MAX_LINES, RoundLine, style_line, thin_rounds
+from rounddiag.figures._parts.lines import RoundLine, style_line, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
     add_means,
@@ -55,9 +55,9 @@ from rounddiag.wording import pluralize
 
 COMPARE_LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
-# How much of the room between two rounds the batches share.
-_SPREAD = 0.6
-# Markers of all batches and rounds must not touch in a figure of 400 pixels.
+# How far beside its round a batch is drawn, in rounds.
+_SHIFT = 0.1
+# Markers of both batches and rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
 # Pixels between panels, of a row of the strip, and of the panel of differences.
 _GAP, _ROW, _DIFFERENCE = 26, 18, 170
@@ -67,37 +67,35 @@ _BAR_TITLE = 44
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The batches of one figure.
+    """The two batches of a figure.
 
     Attributes
     ----------
-    names: As the user passed them; those of the lines are shortened and escaped.
-    lines: A line per batch, with its `stats.round_summary`.
+    before, after: A line each, with its `stats.round_summary`.
     differences: As `stats.compare_batches` gives them.
     inputs: Those of the first batch.
     """
 
-    names: Sequence[str]
-    lines: Sequence[RoundLine]
+    before: RoundLine
+    after: RoundLine
     differences: pd.DataFrame
     inputs: PlotInputs
 
     @property
+    def lines(self) -> tuple[RoundLine, RoundLine]:
+        """Both lines, in order."""
+        return self.before, self.after
+
+    @property
     def num_rounds(self) -> int:
-        """One more than the last round of any batch."""
+        """One more than the last round of either batch."""
         lasts = [line.rows["round"].max() for line in self.lines if len(line.rows)]
         return int(max(lasts, default=-1)) + 1
 
     @property
     def marker_size(self) -> float:
         """How large markers are, in pixels."""
-        room = _PLOT_WIDTH / (self.num_rounds * len(self.lines))
-        return min(8.0, max(3.0, room))
-
-    def shift(self, index: int) -> float:
-        """Return how far beside its round a batch is drawn."""
-        count = len(self.lines)
-        return (index - (count - 1) / 2) * min(_SPREAD / count, 0.2)
+        return min(8.0, max(3.0, _PLOT_WIDTH / (2 * self.num_rounds)))
 
 
 def plot_compare(
@@ -109,13 +107,13 @@ def plot_compare(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot the mismatch per round of two or more batches, and their difference.
+    """Plot the mismatch per round of two batches, and their difference.
 
     Parameters
     ----------
     batches : mapping of str to Batch, or sequence of Batch
-        Up to 8, the one that the others are compared with first; token frames and
-        paths of files are accepted.
+        Two, the one that the other is compared with first; token frames and paths of
+        files are accepted.
     layers : mapping, optional
         What to leave out: `{"ci": False, "difference": False, "heatmap": False}`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
@@ -124,8 +122,8 @@ def plot_compare(
     -------
     plotly.graph_objects.Figure
         The mean of each batch and round with its interval, on a logarithmic axis where
-        it has no sign; the differences of `stats.compare_batches`; and the same
-        means as colours in one range.
+        it has no sign; the differences of `stats.compare_batches`; and the same means
+        as colours in one range.
 
     Notes
     -----
@@ -135,7 +133,7 @@ def plot_compare(
     engine cuts). Trust a difference whose interval excludes zero. Where the batches are
     paired, samples are compared with themselves, which separates small faults from the
     choice of samples; the title says how many pairs there are. A hollow point has fewer
-    than 10 samples. The strip has one range of colours for all. A metric with a sign,
+    than 10 samples. The strip has one range of colours for both. A metric with a sign,
     such as `diff`, has a linear axis: noise lies on both sides of zero, another
     temperature or other weights on one.
 
@@ -151,16 +149,17 @@ def plot_compare(
     """
     options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
     options |= {"layers": layers, "theme": theme}
-    named = name_batches(batches, a, b)
-    inputs = _prepare_all(named, options)
+    inputs = _prepare_both(name_batches(batches, a, b), options)
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
-    lines = _style_batches(data, first.metric, first.theme)
+    before, after = _style_batches(data, first.metric, first.theme)
     rows, note = thin_rounds(compare_batches(data, metric=first.metric))
     if note:  # the cells of the strip would be thinner than a pixel
         first = replace(first, layers={**first.layers, "heatmap": False})
-        lines = [replace(one, rows=thin_rounds(one.rows)[0]) for one in lines]
-    comparison = Comparison(names=[*data], lines=lines, differences=rows, inputs=first)
+        before, after = (
+            replace(line, rows=thin_rounds(line.rows)[0]) for line in (before, after)
+        )
+    comparison = Comparison(before=before, after=after, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, first.theme)
@@ -191,17 +190,10 @@ def plot_compare(
     return figure
 
 
-def _prepare_all(
+def _prepare_both(
     batches: Mapping[str, Measured], options: Mapping[str, Any]
 ) -> dict[str, PlotInputs]:
-    """Validate all batches, which are of one pair of scores and few enough."""
-    if len(batches) > MAX_LINES:
-        raise FrameError.build(
-            key="batches",
-            expected=f"2 to {MAX_LINES} batches",
-            found=str(len(batches)),
-            advice="Compare the ones that matter most.",
-        )
+    """Validate both batches, which are of one pair of scores."""
     inputs = {
         name: prepare(data, **options, known=COMPARE_LAYERS)
         for name, data in batches.items()
@@ -212,7 +204,7 @@ def _prepare_all(
             key="batches",
             expected="batches of one pair of scores",
             found=" and ".join(f"{pair.a!r} - {pair.b!r}" for pair in pairs),
-            advice="Choose `a` and `b` for all of them.",
+            advice="Choose `a` and `b` for both of them.",
         )
     return inputs
 
@@ -220,34 +212,40 @@ def _prepare_all(
 def _style_batches(
     data: Mapping[str, Measured], metric: str, theme: Theme
 ) -> list[RoundLine]:
-    """Summarise each batch, in a colour that encodes no magnitude."""
-    colors = theme.batches
-    summaries = {
-        name: round_summary(batch, metric=metric).sort_values("round")
-        for name, batch in data.items()
-    }
-    return [
-        replace(
-            style_line(index, len(summaries), name, summary, theme),
-            name=shorten_name(name),
-            color=colors[index % len(colors)],
-            dash="solid",
+    """Summarise each batch, in a colour that encodes no magnitude.
+
+    The second batch has the colour of more than before: with that of less, a mean that
+    rose would look like a cell that fell.
+    """
+    lines = []
+    for index, (name, batch) in enumerate(data.items()):
+        summary = round_summary(batch, metric=metric).sort_values("round")
+        line = style_line(index, len(data), name, summary, theme)
+        color = theme.changes[1] if index else theme.text
+        shift = _SHIFT if index else -_SHIFT
+        lines.append(
+            replace(
+                line, name=shorten_name(name), color=color, dash="solid", shift=shift
+            )
         )
-        for index, (name, summary) in enumerate(summaries.items())
-    ]
+    return lines
 
 
 def _explanation(
     comparison: Comparison, means: pd.DataFrame, axis: MeanAxis
 ) -> list[str]:
-    """State how each batch is compared with the first, a line each; then the marks."""
-    first, *others = (f"{_sign(line)} {line.name}" for line in comparison.lines)
-    lines = [f"{first}: the baseline of the others"]
-    rows = comparison.differences
-    for name, text in zip(comparison.names[1:], others, strict=True):
-        count = rows.loc[rows["name"] == name, "num_pairs"].max()
-        paired = f"paired, {pluralize(count, 'sample')}"
-        lines.append(f"{text}: {paired if count > 0 else 'not paired by ids'}")
+    """State how the second batch is compared with the first; then the marks."""
+    before, after = comparison.lines
+    num_pairs = comparison.differences["num_pairs"].max()
+    lines = [
+        f"{_sign(before)} {before.name}: the baseline",
+        f"{_sign(after)} {after.name}: "
+        + (
+            f"paired, {pluralize(num_pairs, 'sample')}"
+            if num_pairs > 0
+            else "not paired by ids"
+        ),
+    ]
     lines += note_zeros(means, axis, "lower")
     if comparison.inputs.layers["ci"]:
         lines += note_cut(means, axis)
@@ -261,7 +259,7 @@ def _sign(line: RoundLine) -> str:
 def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> None:
     """Draw the mean of each batch and round."""
     inputs = comparison.inputs
-    for index, line in enumerate(comparison.lines):
+    for line in comparison.lines:
         rounds = line.rows["round"]
         add_means(
             figure,
@@ -269,17 +267,17 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
             inputs.metric,
             inputs.theme,
             names=[f"{line.name}, round {round_}" for round_ in rounds],
-            places=rounds.to_numpy() + comparison.shift(index),
+            places=rounds.to_numpy() + line.shift,
             values=axis.place(line.rows["mean"]).to_numpy(),
             floor=axis.zero,
             has_intervals=inputs.layers["ci"],
             marker={"size": comparison.marker_size},
         )
         if inputs.layers["ci"]:
-            _mark_cut(figure, line, axis, comparison.shift(index))
+            _mark_cut(figure, line, axis)
 
 
-def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis, shift: float) -> None:
+def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis) -> None:
     """Draw an arrow where an interval leaves the axis."""
     rows = line.rows
     for end, symbol, is_cut in (
@@ -289,7 +287,7 @@ def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis, shift: float) 
         rounds = rows.loc[is_cut & rows["mean"].notna(), "round"]
         if len(rounds):
             figure.add_scatter(
-                x=rounds.to_numpy() + shift,
+                x=rounds.to_numpy() + line.shift,
                 y=np.full(len(rounds), end),
                 mode="markers",
                 marker={"symbol": symbol, "size": 6, "color": line.color},
@@ -299,31 +297,30 @@ def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis, shift: float) 
 
 
 def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
-    """Draw how much larger each batch's mean is than the first's."""
-    inputs, rows = comparison.inputs, comparison.differences
-    known = rows[rows["difference"].notna()]
-    for index, line in enumerate(comparison.lines[1:], 1):
-        own = known[known["name"] == comparison.names[index]]
-        bars = interval_bars(own, line.color, "difference")
-        figure.add_scatter(
-            x=own["round"].to_numpy() + comparison.shift(index),
-            y=own["difference"].to_numpy(),
-            yaxis="y2",
-            mode="markers",
-            marker={
-                "symbol": line.symbol,
-                "size": comparison.marker_size,
-                "color": fill_colors(own, line.color, inputs.theme.paper),
-                "line": {"color": line.color, "width": 1.5},
-            },
-            error_y=bars if inputs.layers["ci"] else None,
-            customdata=[
-                [f"{line.name}, round {row['round']}", _hover_text(row, inputs.metric)]
-                for _, row in own.iterrows()
-            ],
-            hovertemplate=HOVER,
-            cliponaxis=False,
-        )
+    """Draw how much larger the second batch's mean is than the first's."""
+    inputs, line = comparison.inputs, comparison.after
+    rows = comparison.differences
+    rows = rows[rows["difference"].notna()]
+    bars = interval_bars(rows, line.color, "difference")
+    figure.add_scatter(
+        x=rows["round"].to_numpy() + line.shift,
+        y=rows["difference"].to_numpy(),
+        yaxis="y2",
+        mode="markers",
+        marker={
+            "symbol": line.symbol,
+            "size": comparison.marker_size,
+            "color": fill_colors(rows, line.color, inputs.theme.paper),
+            "line": {"color": line.color, "width": 1.5},
+        },
+        error_y=bars if inputs.layers["ci"] else None,
+        customdata=[
+            [f"{line.name}, round {row['round']}", _hover_text(row, inputs.metric)]
+            for _, row in rows.iterrows()
+        ],
+        hovertemplate=HOVER,
+        cliponaxis=False,
+    )
 
 
 def _hover_text(row: pd.Series[Any], metric: str) -> str:
@@ -340,9 +337,9 @@ def _hover_text(row: pd.Series[Any], metric: str) -> str:
 
 
 def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
-    """Draw the means of all batches as colours of one range, a row a batch."""
-    inputs, count = comparison.inputs, len(comparison.lines)
-    means = np.full((count, comparison.num_rounds), np.nan)
+    """Draw the means of both batches as colours of one range, a row a batch."""
+    inputs = comparison.inputs
+    means = np.full((2, comparison.num_rounds), np.nan)
     has_round = np.zeros(means.shape, dtype=bool)
     for row, line in enumerate(comparison.lines):
         means[row, line.rows["round"]] = line.rows["mean"]
@@ -370,7 +367,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
 
 def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
     """Return the panels that are drawn, from the top."""
-    inputs, count = comparison.inputs, len(comparison.lines)
+    inputs = comparison.inputs
     title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
     means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})
     unit = METRICS[inputs.metric].unit
@@ -380,15 +377,15 @@ def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
         "nticks": 6,
     }
     strip = {
-        "range": [count - 0.5, -0.5],
-        "tickvals": [*range(count)],
+        "range": [1.5, -0.5],
+        "tickvals": [0, 1],
         "ticktext": [_sign(line) for line in comparison.lines],
         "showgrid": False,
     }
     panels = {
         "means": means,
         "difference": Panel(height=_DIFFERENCE, axis=difference),
-        "heatmap": Panel(height=_ROW * count, axis=strip),
+        "heatmap": Panel(height=2 * _ROW, axis=strip),
     }
     drawn = inputs.layers
-    return {name: one for name, one in panels.items() if drawn.get(name, True)}
+    return {name: panel for name, panel in panels.items() if drawn.get(name, True)}

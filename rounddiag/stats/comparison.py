@@ -1,4 +1,4 @@
-"""Differences between batches, round by round, with intervals."""
+"""Differences between two batches, round by round, with intervals."""
 
 from __future__ import annotations
 
@@ -170,7 +170,6 @@ def _match_unpaired(before: Side, after: Side) -> Match:
 
 
 _COLUMNS = {
-    "name": "object",
     "round": "int32",
     "num_pairs": "int64",
     "num_baseline_samples": "int64",
@@ -185,16 +184,16 @@ _COLUMNS = {
 def name_batches(
     batches: Mapping[str, Data] | Sequence[Data], a: str = "old", b: str = "rollout"
 ) -> dict[str, Measured]:
-    """Name each of several batches: its key, or "batch 0", "batch 1", ..."""
+    """Name both batches: their keys, or "batch 0" and "batch 1"."""
     known: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
     if not isinstance(known, Mapping):
         known = {f"batch {index}": data for index, data in enumerate(known)}
     named: dict[str, Any] = {str(name): data for name, data in known.items()}
-    if len(named) < 2:  # noqa: PLR2004 a pair at least
+    if len(named) != 2:  # noqa: PLR2004 a pair
         raise FrameError.build(
             key="batches",
-            expected="two or more batches or token frames",
-            found=str([type(data).__name__ for data in named.values()]),
+            expected="two batches or token frames",
+            found=str([type(data).__name__ for data in named.values()])[:80],
             advice='Pass a list, or a dictionary: `{"before": one, "after": other}`.',
         )
     return {name: open_measured(data, a, b) for name, data in named.items()}
@@ -207,7 +206,7 @@ def compare_batches(
     a: str = "old",
     b: str = "rollout",
 ) -> pd.DataFrame:
-    """Return how much more the engines differ than in the first batch, per round.
+    """Return how much more the engines differ in the second batch, per round.
 
     Batches are paired by `sample_ids` where at least half of the smaller batch's
     samples are in both: a round is then compared on the samples that have it in both.
@@ -228,13 +227,13 @@ def compare_batches(
     Returns
     -------
     DataFrame
-        One row for each batch after the first, and each round that it or the first
-        has: `name, round, num_pairs` (samples in both batches, whatever their rounds;
-        0 where they are not paired), `num_baseline_samples` and `num_samples` (compared
-        of the first batch, and of this one), `difference` of the means over tokens
-        whose diff is finite, positive where it is larger than the first batch's, with
-        its 95 % interval `ci_low`, `ci_high`, in the unit of the metric; `is_few` where
-        either has fewer than 10 samples (or groups) in the round.
+        One row for each round that either batch has: `round, num_pairs` (samples in
+        both batches, whatever their rounds; 0 where they are not paired),
+        `num_baseline_samples` and `num_samples` (compared of the first batch, and of
+        the second), `difference` of the means over tokens whose diff is finite,
+        positive where the second one is larger, with its 95 % interval `ci_low`,
+        `ci_high`, in the unit of the metric; `is_few` where either has fewer than 10
+        samples (or groups) in the round.
 
     Examples
     --------
@@ -242,24 +241,15 @@ def compare_batches(
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
-    >>> found = compare_batches(batches)
-    >>> found[["name", "round", "num_pairs", "difference"]].round(3).head(2)
-          name  round  num_pairs  difference
-    0  batch 1      0         64       0.017
-    1  batch 1      1         64       0.019
+    >>> differences = compare_batches(batches)
+    >>> differences[["round", "num_pairs", "difference"]].round(3).head(2)
+       round  num_pairs  difference
+    0      0         64       0.017
+    1      1         64       0.019
     """
-    (_, first), *others = name_batches(batches, a, b).items()
-    how = get_measure(metric)
-    baseline = Side.of(first, how)
-    frames = [
-        _compare(baseline, Side.of(data, how)).assign(name=name)
-        for name, data in others
-    ]
-    return pd.concat(frames, ignore_index=True)[[*_COLUMNS]].astype(_COLUMNS)
-
-
-def _compare(before: Side, after: Side) -> pd.DataFrame:
-    """Return one row for each round that has tokens in either batch."""
+    measure = get_measure(metric)
+    named = name_batches(batches, a, b).values()
+    before, after = (Side.of(data, measure) for data in named)
     match = match_samples(before, after)
     num_rounds = max(before.num_rounds, after.num_rounds)
     units = _unit_sums((before, after), match)
@@ -294,4 +284,4 @@ def _compare(before: Side, after: Side) -> pd.DataFrame:
             "ci_high": ends[:, 1],
             "is_few": num_used < FEW_SAMPLES,
         }
-    )
+    ).astype(_COLUMNS)

@@ -433,7 +433,7 @@ def _check_two(num: int) -> None:
             key="batch",
             expected="one batch or path, or two of them in a list or a dictionary",
             found=f"{num} of them",
-            advice="`rounddiag.plot_compare` takes up to 8 batches.",
+            advice="Compare two of them at a time.",
         )
 
 

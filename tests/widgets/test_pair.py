@@ -72,7 +72,7 @@ def test_batches_are_called_as_they_are_given() -> None:
 def test_it_takes_one_batch_or_two(given: Any, num: int) -> None:
     message = (
         "`batch`: expected one batch or path, or two of them in a list or a dictionary;"
-        f" found {num} of them. `rounddiag.plot_compare` takes up to 8 batches."
+        f" found {num} of them. Compare two of them at a time."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         explore(given)

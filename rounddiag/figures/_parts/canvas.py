@@ -58,16 +58,6 @@ class Theme:
         """The colours of less and of more than before."""
         return self.lines[0], self.lines[3]
 
-    @property
-    def batches(self) -> tuple[str, ...]:
-        """The colours of compared batches: the second has that of more than the first.
-
-        With that of less, a mean that rose would look like a cell that fell.
-        """
-        less, more = self.changes
-        others = (one for one in self.lines if one not in self.changes)
-        return self.text, more, *others, less
-
 
 # The background is opaque, since a saved picture may be placed on a page of the other
 # theme. Lines have the contrast that text needs. Lighter and darker ones alternate,
