@@ -44,7 +44,7 @@ Public names, in the order of work:
 `plot_rounds`         mean of a metric per round, with intervals and counts
 `plot_heatmap`        every sample in every round
 `plot_trajectory`     one sample, token by token
-`plot_probabilities`  each token's probability by both engines, or each sample's
+`plot_probabilities`  each token's probability by both engines
 `plot_tail`           share of tokens whose |diff| is at least x
 `plot_conditional`    mismatch of equally likely tokens, by round
 `plot_positions`      mismatch by position in the round, by images seen, by context

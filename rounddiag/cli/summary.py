@@ -22,7 +22,7 @@ from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.runs import Run
 from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
-from rounddiag.stats.perplexity import overall
+from rounddiag.stats.tail import overall
 from rounddiag.wording import pluralize, printable
 
 _HEADINGS = ("share", "kind", "cause", "where")

@@ -1,8 +1,8 @@
 """Figures: frames to plotly figures, which compute nothing and show nothing.
 
 One file per figure, named like its function (`rounds` has `plot_rounds`), which is a
-name of `rounddiag` itself. Files without one: `log_ppl` draws the samples of
-`probabilities`, `colored_text` the text of samples; `_parts` has what figures share.
+name of `rounddiag` itself. Beside them, `colored_text` has the text of samples, and
+`_parts` what figures share.
 """
 
 from rounddiag.figures._parts.canvas import use_theme

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,6 @@ from rounddiag.figures._parts.clouds import (
 )
 from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import format_number, hover_text
-from rounddiag.figures.log_ppl import draw_log_ppl
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
     Axes,
@@ -67,7 +65,7 @@ _MAX_DECADES = 5
 def plot_probabilities(
     data: Data,
     *,
-    axes: Axes | Literal["log_ppl"] = "probability",
+    axes: Axes = "probability",
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
@@ -81,11 +79,10 @@ def plot_probabilities(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with the columns sample, round, token,
         rollout_log_prob and old_log_prob; its text is shown if it has one.
-    axes : {"probability", "log_prob", "diff", "log_ppl"}
-        Old against rollout probability; the same of log-probs, from -20 nat on;
+    axes : {"probability", "log_prob", "diff"}
+        Old against rollout probability; the same of log-probs, from -20 nat on; or
         old − rollout log-prob, on a scale that is logarithmic on both sides of zero,
-        against rollout probability; or a point a sample, its mean -log-prob by both
-        engines, for which a frame needs no `token`.
+        against rollout probability.
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
@@ -96,8 +93,7 @@ def plot_probabilities(
     Returns
     -------
     plotly.graph_objects.Figure
-        The `customdata` of its points begins with sample, round and token, or of
-        samples with the sample.
+        The `customdata` of its points begins with sample, round and token.
 
     Notes
     -----
@@ -112,12 +108,6 @@ def plot_probabilities(
     probability 0, and a fault lies on one side of zero. With `by`, the panels are those
     of one rank, replica or number of screenshots each (`num_images`).
 
-    With `axes="log_ppl"`, the points of both panels lie along the dotted line in a
-    healthy batch. Where the right panel alone lifts off, what came after the first
-    round differs; a cloud with the same offset in both panels is a temperature, or
-    another model; a few points far above, single samples with a broken context. Above
-    5,000 points the panels are images of their density with the 30 worst on top.
-
     References
     ----------
     Liu and Li, "When Speed Kills Stability", 2025, section 3.4.1 and figure 4.
@@ -131,8 +121,6 @@ def plot_probabilities(
     """
     _check(axes)
     inputs = prepare(data, a, b, layers=layers, known=CLOUD_LAYERS, theme=theme)
-    if axes == "log_ppl":
-        return draw_log_ppl(inputs, by)
     tokens = _get_tokens(inputs.data)
     split = split_first(tokens) if by is None else split_by(inputs.data, by)
     names = name_panels(by, split.values)
@@ -140,8 +128,8 @@ def plot_probabilities(
     values = (pairs[name].to_numpy() for name in ("rollout", "old", "panel"))
     agreed = agreement(*values, num_panels=len(names))
     if not agreed["num"].any():
-        return empty_figure(_TITLE, why_empty(agreed, "token"), inputs.theme)
-    panels = build_panels(agreed, names, "token", signed=axes == "diff")
+        return empty_figure(_TITLE, why_empty(agreed), inputs.theme)
+    panels = build_panels(agreed, names, signed=axes == "diff")
     ends = token_bins(pairs, axes, NUM_BINS)
     clouds = Clouds(
         panels=panels,
@@ -149,13 +137,12 @@ def plot_probabilities(
         marks=_mark_worst(inputs.data, tokens, pairs, inputs.theme),
         ends=ends,
         guide=(0, 0) if axes == "diff" else (ends[1].low, ends[1].high),
-        noun="token",
         numbers=_NUMBERS,
         hover=inputs.pair.fill(_HOVER),
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
-    captions += explain_left_out(agreed, "token")
+    captions += explain_left_out(agreed)
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
     figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)
     if axes == "diff":
@@ -164,11 +151,10 @@ def plot_probabilities(
 
 
 def _check(axes: str) -> None:
-    known = [*_LABELS, "log_ppl"]
-    if axes not in known:
+    if axes not in _LABELS:
         raise FrameError.build(
             key="axes",
-            expected=f"one of {known}",
+            expected=f"one of {[*_LABELS]}",
             found=repr(axes),
             advice='Leave it out for "probability".',
         )

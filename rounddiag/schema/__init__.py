@@ -14,12 +14,10 @@ from rounddiag.schema.columns import DIFF as DIFF
 from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE
 from rounddiag.schema.columns import NUM_TOKENS as NUM_TOKENS
-from rounddiag.schema.columns import OLD_LOG_PPL as OLD_LOG_PPL
 from rounddiag.schema.columns import OLD_PROB as OLD_PROB
 from rounddiag.schema.columns import ORIGINAL_SAMPLE as ORIGINAL_SAMPLE
 from rounddiag.schema.columns import PLACES as PLACES
 from rounddiag.schema.columns import POSITION as POSITION
-from rounddiag.schema.columns import ROLLOUT_LOG_PPL as ROLLOUT_LOG_PPL
 from rounddiag.schema.columns import ROLLOUT_PROB as ROLLOUT_PROB
 from rounddiag.schema.columns import ROUND as ROUND
 from rounddiag.schema.columns import SAMPLE as SAMPLE

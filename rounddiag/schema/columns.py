@@ -135,8 +135,4 @@ ROLLOUT_PROB = ColumnSchema(
     "rollout_prob", "probability by {sampling_engine}", "float32"
 )
 OLD_PROB = ColumnSchema("old_prob", "probability by {training_engine}", "float32")
-ROLLOUT_LOG_PPL = nat(
-    "rollout_log_ppl", "log-perplexity by {sampling_engine}", "float64"
-)
-OLD_LOG_PPL = nat("old_log_ppl", "log-perplexity by {training_engine}", "float64")
 SHARE = ColumnSchema("share", "share of tokens at or beyond")

@@ -3,7 +3,7 @@
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
 - Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
   `tail`, `agreement` (one engine against the other).
-- Per sample and cell: `perplexity`, `cells`, `heatmap_rows`, `pairing` (of two
+- Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
@@ -14,7 +14,6 @@ from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
-from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.roles import role_means
 from rounddiag.stats.standardisation import conditional_means, standardise
 from rounddiag.stats.summary import round_summary
@@ -30,7 +29,6 @@ __all__ = [
     "few_rows",
     "pair_samples",
     "paired_cells",
-    "perplexities",
     "position_means",
     "role_means",
     "round_summary",

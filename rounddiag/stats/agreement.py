@@ -11,8 +11,6 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.core.divergence import diff
 
-# Margin around points, as a share of their range.
-_MARGIN = 0.05
 # Values beyond the ends by less than this share of the range are rounding.
 _SLACK = 1e-3
 
@@ -24,21 +22,6 @@ class Bins:
     low: float
     high: float
     num: int
-
-    @classmethod
-    def around(cls, *values: Array, num: int) -> Bins:
-        """Build bins from the lowest to the highest finite value, with a margin.
-
-        Examples
-        --------
-        >>> Bins.around(np.array([0.0, 1.0]), np.array([2.0, np.nan]), num=100)
-        Bins(low=-0.1, high=2.1, num=100)
-        """
-        together = np.concatenate(values)
-        known = together[np.isfinite(together)]
-        low, high = float(known.min()), float(known.max())
-        room = _MARGIN * (high - low) or _MARGIN
-        return cls(low=low - room, high=high + room, num=num)
 
     @property
     def centres(self) -> Array:
@@ -181,7 +164,7 @@ _AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pea
 def agreement(
     rollout: Array, old: Array, panel: Array, *, num_panels: int
 ) -> pd.DataFrame:
-    """Compare both engines' values of the same tokens, or samples."""
+    """Compare both engines' values of the same tokens."""
     parts = [panel == index for index in range(num_panels)]
     rows = [_panel_agreement(rollout[part], old[part]) for part in parts]
     return pd.DataFrame(rows, columns=[*_AGREEMENT_COLUMNS])

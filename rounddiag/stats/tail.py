@@ -8,6 +8,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.stats.grouping import split_by, split_rounds
 from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.wording import with_minus
 
 # Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)
@@ -91,3 +92,26 @@ def _sizes(size: Array, group: Array) -> Array:
     between = np.geomspace(low, high, num)[1:-1]
     ends = np.array([0.0, low, high], dtype=np.float64)
     return np.unique(np.concatenate([ends, between, np.log(RATIOS), largest]))
+
+
+# A |diff| beyond 1 nat is more than rounding.
+_FAR = 1.0
+
+
+def overall(diff: Array) -> str:
+    """Return the signed mean of the finite diffs and the share above 1 nat, in a line.
+
+    Empty without any finite diff. A mean that is large relative to the mean |diff| says
+    that one engine is systematically higher.
+
+    Examples
+    --------
+    >>> overall(np.array([1.0, -1.0, 3.0, -1.5]))
+    'mean diff +0.375 nat, |diff| > 1 in 50 %'
+    """
+    finite = diff[np.isfinite(diff)].astype(np.float64)
+    if not len(finite):
+        return ""
+    mean = with_minus(f"{finite.mean():+.3g}")
+    share = f"{100 * np.mean(np.abs(finite) > _FAR):.3g} %"
+    return f"mean diff {mean} nat, |diff| > 1 in {share}"

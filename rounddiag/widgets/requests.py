@@ -17,7 +17,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources, stored_failures
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.schema import Pair
-from rounddiag.stats.perplexity import overall
+from rounddiag.stats.tail import overall
 from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
     available_layers,

@@ -83,18 +83,17 @@ def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
 
 
 def test_the_points_of_both_signs_have_two_symbols() -> None:
-    for axes in ("probability", "log_ppl"):
-        figure = rounddiag.plot_probabilities(HEALTHY, axes=axes)
-        points = [one for one in figure.data if one.customdata is not None]
-        assert len(points) == 2
-        for trace in points:
-            signs = np.array(trace.customdata)[:, -1] > 0
-            up = np.array(trace.marker.symbol) == "triangle-up"
-            assert (up == signs).all()
-            assert signs.any()
-            assert not signs.all()
-        assert "▲" in words(figure)
-        assert "▼" in words(figure)
+    figure = rounddiag.plot_probabilities(HEALTHY)
+    points = [trace for trace in figure.data if trace.customdata is not None]
+    assert len(points) == 2
+    for trace in points:
+        signs = np.array(trace.customdata)[:, -1] > 0
+        up = np.array(trace.marker.symbol) == "triangle-up"
+        assert (up == signs).all()
+        assert signs.any()
+        assert not signs.all()
+    assert "▲" in words(figure)
+    assert "▼" in words(figure)
 
 
 def test_no_two_lines_have_one_symbol() -> None:

@@ -41,13 +41,6 @@ def test_what_is_not_finite_is_neither_counted_nor_beyond() -> None:
     assert num_beyond(frame, ENDS, ENDS) == 0
 
 
-def test_bins_around_one_value_have_a_width() -> None:
-    ends = Bins.around(np.array([2.0, np.nan]), num=100)
-
-    assert ends.low < 2.0 < ends.high
-    assert ends.place(np.array([2.0])).tolist() == [50]
-
-
 @given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.integers(0, 2))))
 def test_every_finite_point_is_in_one_bin(
     rows: list[tuple[float, float, int]],

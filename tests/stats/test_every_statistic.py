@@ -19,7 +19,6 @@ from tests.batches import hand_batch, padded
 
 BY = {  # those that a column divides, and where it stands in the result
     "conditional_means": 0,
-    "perplexities": 1,
     "position_means": 0,
     "role_means": 1,
     "round_summary": 0,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.stats.tail import tail_shares
+from rounddiag.stats.tail import overall, tail_shares
 from tests.batches import hand_batch
 
 LN2, LN5 = float(np.log(2)), float(np.log(5))
@@ -106,3 +106,16 @@ def test_what_has_no_value_is_a_part_of_its_own() -> None:
     found = tail_shares(frame, by="rank")
 
     assert found.groupby("rank", dropna=False)["abs_diff"].max().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("diffs", "line"),
+    [
+        ([1.0, -1.0, 3.0, -1.5] * 100_000, "mean diff +0.375 nat, |diff| > 1 in 50 %"),
+        ([np.nan, np.inf, -np.inf, -2.0], "mean diff −2 nat, |diff| > 1 in 100 %"),
+        ([np.nan, np.inf, -np.inf], ""),
+        ([], ""),
+    ],
+)
+def test_a_batch_in_a_line(diffs: list[float], line: str) -> None:
+    assert overall(np.array(diffs, dtype=np.float32)) == line

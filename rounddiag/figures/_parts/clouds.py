@@ -213,17 +213,17 @@ def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
 
 
 def build_panels(
-    agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
+    agreed: pd.DataFrame, names: Sequence[str], *, signed: bool = False
 ) -> Panels:
     """Write `stats.agreement` over each panel, or the reason why it is empty into it.
 
-    `noun` names what was counted. With `signed`, the signed mean takes the place of
-    Pearson's r, as x and y are no pair.
+    With `signed`, the signed mean takes the place of Pearson's r, as x and y are no
+    pair.
     """
     rows = [row for _, row in agreed.iterrows()]
     return Panels(
         names=names,
-        heads=[_head(row, noun, signed=signed) for row in rows],
+        heads=[_head(row, signed=signed) for row in rows],
         whys=[_why(row, name) for row, name in zip(rows, names, strict=True)],
     )
 
@@ -232,9 +232,9 @@ def _why(row: pd.Series[Any], name: str) -> str:
     return f"{CROSS} none finite" if row["num_nonfinite"] else f"no {name}"
 
 
-def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
+def _head(row: pd.Series[Any], *, signed: bool) -> list[str]:
     if not row["num"]:
-        return [pluralize(0, noun)]
+        return [pluralize(0, "token")]
     size = f"mean |difference| {format_number(row['mean_abs_diff'])}"
     if signed:
         last = f"mean difference {format_number(row['mean_diff'])}"
@@ -242,21 +242,21 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
         last = "Pearson r undefined"
     else:
         last = f"Pearson r {row['pearson']:.4f}"
-    return [pluralize(row["num"], noun), size, last]
+    return [pluralize(row["num"], "token"), size, last]
 
 
-def explain_left_out(agreed: pd.DataFrame, noun: str) -> list[str]:
+def explain_left_out(agreed: pd.DataFrame) -> list[str]:
     """State how much is not drawn, if anything."""
     count = int(agreed["num_nonfinite"].sum())
-    size = pluralize(count, noun)
+    size = pluralize(count, "token")
     return [f"left out: {size} without two finite values"] if count else []
 
 
-def why_empty(agreed: pd.DataFrame, noun: str) -> str:
+def why_empty(agreed: pd.DataFrame) -> str:
     """State why there is nothing to draw."""
     count = int(agreed["num_nonfinite"].sum())
     if count:
-        return f"{CROSS} {pluralize(count, noun)}, none with two finite values"
+        return f"{CROSS} {pluralize(count, 'token')}, none with two finite values"
     return NO_TOKENS
 
 
@@ -277,12 +277,11 @@ class Clouds:
 
     Attributes
     ----------
-    cells: As `stats.densities` gives them; empty where all points are drawn.
+    cells: As `stats.densities` gives them.
     marks: Points that are drawn one by one: `panel`, `x`, `y`, `difference`, `color`,
         and `text` if there is any.
     ends: The bins of x and y; marks beyond are drawn at the edge.
     guide: The y values, left and right, of the line on which both engines agree.
-    noun: The name of what a point stands for.
     numbers: Columns of `marks` for hover texts and clicks.
     hover: The hover text of a mark, in plotly's syntax.
     layers: Which of `CLOUD_LAYERS` are drawn.
@@ -293,7 +292,6 @@ class Clouds:
     marks: pd.DataFrame
     ends: tuple[Bins, Bins]
     guide: tuple[float, float]
-    noun: str
     numbers: list[str]
     hover: str
     layers: Mapping[str, bool]
@@ -314,8 +312,7 @@ class Clouds:
         for index, axes in enumerate(self.panels.axes):
             self._add_panel(figure, index, axes, scale, theme)
         if has_bar:
-            label = f"{self.noun}s in a bin, logarithmic"
-            add_color_bar(figure, scale, counts, label, theme)
+            add_color_bar(figure, scale, counts, "tokens in a bin, logarithmic", theme)
         return figure
 
     def _add_panel(
@@ -358,7 +355,7 @@ class Clouds:
             colorscale=scale.linear_colors(theme),
             showscale=False,
             hoverongaps=False,
-            hovertemplate=f"%{{z:,}} {self.noun}s in this bin<extra></extra>",
+            hovertemplate="%{z:,} tokens in this bin<extra></extra>",
             **axes,
         )
 
