@@ -17,9 +17,9 @@ where tokens differ, and judges the level by the range of the batch's kind:
   fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
-  them; `sample_sets`: sets of samples that no column names; `slices`: the search for
-  conjunctions of conditions; `permutation`: whether chance explains one; `onset`: the
-  first round that differs.
+  them; `sample_sets`: sets of samples that no column names; `common_values`: values that
+  the samples of such a set share; `slices`: the search for conjunctions of conditions;
+  `permutation`: whether chance explains one; `onset`: the first round that differs.
 - `causes`: what a finding can name, and the candidates of a place; `situation`: what
   rules candidates out.
 - `noise`: |diff| of sound tokens, which a reversal must reach.

@@ -231,6 +231,8 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
     """Yield the places of a view; one of older versions is a fact."""
     for place in find_places(view):
         tokens, where = place.tokens, cast("dict[str, object]", {"found": place})
+        if place.common_values:
+            where["common_values"] = place.common_values
         onset = find_onset(view, place)
         if onset is not None:
             tokens = view.round >= onset.round

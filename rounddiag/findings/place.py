@@ -17,21 +17,28 @@ from os import PathLike
 
 import numpy as np
 import pandas as pd
-from scipy.special import betaln, stdtrit
+from scipy.special import stdtrit
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.bins import group_by_bin, mean_by_bin
+from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import (
+    WORKERS,
     ColumnOfTokens,
     columns_of_tokens,
     token_id_column,
 )
 from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import GROUPS, LISTS, columns_of_sets
+from rounddiag.findings.sample_sets import (
+    GROUPS,
+    LISTS,
+    OWN_START,
+    columns_of_sets,
+)
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -76,7 +83,10 @@ MAX_PLACES = 4
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
 _TRIED = 12
-_NEARLY_ALL = 0.95  # of the tokens of a set that exceed the usual
+
+
+# Sets of samples that the data chose: what they have in common is looked for.
+SAMPLE_SETS = LISTS | {OWN_START}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +98,8 @@ class Place:
     scopes: What the conditions are about.
     tokens: Its tokens in the view.
     over: Those that exceed what is usual.
+    candidates: Samples with tokens that meet all conditions but those of chosen sets.
+    common_values: Values of columns that the samples of a chosen set have in common.
     num_tokens, num_large: All of its tokens; those that differ by more than a factor of
         2.
     num_samples: Samples with tokens that exceed what is usual.
@@ -105,6 +117,8 @@ class Place:
     scopes: frozenset[str] = frozenset()
     tokens: Array = field(repr=False)
     over: Array = field(repr=False)
+    candidates: Array = field(repr=False)
+    common_values: tuple[CommonValue, ...] = ()
     num_tokens: int
     num_large: int
     num_samples: int
@@ -126,6 +140,18 @@ class Place:
         names = {one.column for one in self.conditions}
         is_part = names & {"first_tokens", "last_tokens"} and "round" not in names
         return bool(names & {"role", "token_id", "application"} or is_part)
+
+    @property
+    def worker(self) -> Condition | None:
+        """The worker that has all of it, such as `rank = 3`; None if none is known.
+
+        A condition of the place, or a value that its samples have in common: then not
+        all samples of the worker need to be affected.
+        """
+        common = [value.condition for value in self.common_values]
+        named = [one for one in (*self.conditions, *common) if one.relation == "="]
+        workers = (one for one in named if WORKERS.search(one.column))
+        return next(workers, None)
 
     @property
     def is_of_rounds(self) -> bool:
@@ -209,7 +235,7 @@ def _search(view: View) -> Iterator[Place]:
         if found is None:
             return
         inside |= found.tokens
-        yield _with_column(view, cells.columns, found)
+        yield _with_common_values(view, cells.columns, found)
 
 
 def significant(view: View) -> Iterator[Place]:
@@ -362,50 +388,57 @@ def _sort_by_gain(
     return list(seen.values())[:_TRIED]
 
 
-def _with_column(view: View, columns: list[ColumnOfTokens], place: Place) -> Place:
-    """Name a set of samples by a column: the value that has them, or whole groups.
+def _with_common_values(
+    view: View, columns: list[ColumnOfTokens], place: Place
+) -> Place:
+    """Name a set of samples by the values that they have in common.
 
-    Chance must not put so many of them under one value (hypergeometric, over all values
-    of all columns). The samples with that value that do not differ are counted.
+    A value that all samples with tokens there have, and no others, or whole groups,
+    replace a list of samples; other values are said beside the set.
     """
-    at = [i for i, one in enumerate(place.conditions) if one.column in LISTS]
+    at = [
+        index
+        for index, condition in enumerate(place.conditions)
+        if condition.column in SAMPLE_SETS
+    ]
     if not at:
         return place
-    there, begins = np.unique(view.sample, return_index=True)
-    mine = np.isin(there, view.sample[place.tokens])
-    hits = np.bincount(view.sample[place.over], minlength=len(view.num_per_sample))[
-        there
-    ]
+    common = find_common_values(
+        view,
+        [column for column in columns if not column.selection_penalty],
+        tokens=place.tokens,
+        over=place.over,
+        candidates=place.candidates,
+    )
+    conditions = [*place.conditions]
+    name = conditions[at[0]]
+    exact = [value.condition for value in common if value.is_whole]
+    if name.column in LISTS and exact:
+        name = exact[0]
+    else:
+        if name.column in LISTS:
+            name = _as_whole_groups(view, place) or name
+        text = ", ".join([name.text, *(value.text for value in common)])
+        name = replace(name, text=text)
+    conditions[at[0]] = name
+    return replace(
+        place, common_values=common, conditions=sort_for_sentence(conditions)
+    )
+
+
+def _as_whole_groups(view: View, place: Place) -> Condition | None:
+    """Return the condition of a set that consists of whole groups; else None."""
     group = view.facts.group
-    best: tuple[int, Condition] | None = None
-    named = [
-        one for one in columns if one.scope == "sample" and not one.selection_penalty
-    ]
-    num_values = sum(len(one.values) for one in named)
-    for column in named:
-        codes = column.codes[begins]
-        for code in range(len(column.values)):
-            has = codes == code
-            both, size = int((has & mine).sum()), int(has.sum())
-            if hits[has].sum() < _NEARLY_ALL * hits.sum() or 2 * size > len(there):
-                continue
-            chance = chance_of_overlap(both, size, int(mine.sum()), len(there))
-            if chance * num_values > LEVEL or (best is not None and size >= best[0]):
-                continue
-            one = column.condition("=", code)
-            if both < size:
-                text = f"{one.text} ({both} of its {size} samples)"
-                one = replace(one, text=text)
-            best = size, one
-    if best is None and group is not None:
-        inside = np.unique(group[there[mine]])
-        if (np.isin(group[there], inside) == mine).all() and len(inside) < mine.sum():
-            text = f"in {pluralize(len(inside), 'whole group')}"
-            best = 0, Condition(GROUPS, "=", Named(len(inside), text), text)
-    if best is None:
-        return place
-    conditions = [one for i, one in enumerate(place.conditions) if i not in at]
-    return replace(place, conditions=sort_for_sentence([*conditions, best[1]]))
+    if group is None:
+        return None
+    samples, chosen = np.unique(view.sample), np.unique(view.sample[place.tokens])
+    groups = np.unique(group[chosen])
+    if len(groups) == len(chosen) or np.isin(group[samples], groups).sum() > len(
+        chosen
+    ):
+        return None
+    text = f"in {pluralize(len(groups), 'whole group')}"
+    return Condition(GROUPS, "=", Named(len(groups), text), text)
 
 
 def _first_significant(
@@ -481,6 +514,7 @@ def _measure(
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
     over = counts.over & tokens
+    others = [part for part in one.parts if not cells.selection_penalty([part])]
     return Place(
         conditions=sort_for_sentence(
             cells.columns[index].condition(relation, code)
@@ -489,6 +523,7 @@ def _measure(
         scopes=frozenset(_nature(cells.columns[index]) for index, _, _ in one.parts),
         tokens=tokens,
         over=over,
+        candidates=np.unique(cells.sample[select_cells(cells, others)]),
         num_tokens=int(tokens.sum()),
         num_large=int((view.abs_diff[tokens] > FACTOR_2).sum()),
         num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
@@ -518,27 +553,6 @@ def _is_small(view: View, place: Place, there: Array) -> bool:
     if "sample" in place.scopes:
         return inside < float(view.abs_diff[there & ~place.tokens].mean())
     return inside < (view.usual.limit if "token" in place.scopes else view.usual.usual)
-
-
-def chance_of_overlap(least: int, one: int, other: int, num: int) -> float:
-    """Return the probability that two random sets share at least so many members.
-
-    Sets of `one` and `other` out of `num`: the hypergeometric distribution, without
-    `scipy.stats`, whose import takes longer than most diagnoses.
-
-    Examples
-    --------
-    >>> print(f"{chance_of_overlap(2, 2, 2, 4):.6f}")  # one pair out of six
-    0.166667
-    """
-
-    def log_choices(size: int, chosen: Array) -> Array:
-        choices: Array = -betaln(size - chosen + 1, chosen + 1) - np.log(size + 1)
-        return choices
-
-    shared = np.arange(max(least, one + other - num), min(one, other) + 1)
-    ways = log_choices(one, shared) + log_choices(num - one, other - shared)
-    return float(np.exp(ways - log_choices(num, np.array(other))).sum())
 
 
 def _nature(column: ColumnOfTokens) -> str:

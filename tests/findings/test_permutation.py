@@ -65,7 +65,7 @@ RANK = np.random.default_rng(1).permutation(np.arange(64) % 4)
         (
             np.flatnonzero(RANK == 3)[::2],
             {"rank": RANK},
-            "on rank 3 (8 of its 16 samples)",
+            "in samples 6, 9, 14 and 5 more, all on rank 3 (8 of its 16, p < 0.0001)",
         ),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.place import chance_of_overlap
+from rounddiag.findings.common_values import overlap_chances
 from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
@@ -125,7 +125,8 @@ def test_the_chance_of_an_overlap_is_hypergeometric(
     exact = sum(
         comb(one, k) * comb(num - one, other - k) for k in range(least, one + 1)
     )
-    assert chance_of_overlap(*case) == pytest.approx(exact / comb(num, other), rel=1e-9)
+    chance = overlap_chances(one, other, num)[least]
+    assert chance == pytest.approx(exact / comb(num, other), rel=1e-9)
 
 
 def test_a_diagnosis_imports_no_statistics_of_scipy() -> None:
