@@ -41,8 +41,9 @@ class Check:
         empty if it holds. One line and safe to print, but not escaped for HTML.
     field: The field that was checked, or the one that is missing.
     samples: The samples that break it; empty if it concerns the whole batch.
-    kind: What a failure means: a bug that counts in the verdict; log-probs that are
-        sound and an update that is not; or something worth knowing.
+    effect: What a failure does to training or to the numbers, as a clause.
+    kind: What a failure means: a bug in the log-probs, the ids or the mask; log-probs
+        that are sound and an update that is not; or something worth knowing.
     cause: The cause that a failure shows, a name of `rounddiag.findings.CAUSES`, or
         empty.
     refutes: The cause that it rules out where it holds, or empty.
@@ -56,6 +57,7 @@ class Check:
     detail: str = ""
     field: str
     samples: tuple[int, ...] = entry(default=(), repr=False)
+    effect: str = entry(default="", repr=False)
     kind: _Kind = entry(default="note", repr=False)
     cause: str = entry(default="", repr=False)
     refutes: str = entry(default="", repr=False)
@@ -182,12 +184,13 @@ class Contract:
     name: What must hold, in words.
     field: The field that is checked.
     find: Returns the fault, or None; raises UntestableError.
-    kind, cause, refutes, advice: As in `Check`.
+    effect, kind, cause, refutes, advice: As in `Check`.
     """
 
     name: str
     field: str
     find: Callable[[Batch], Fault | None]
+    effect: str
     kind: _Kind = "note"
     cause: str = ""
     refutes: str = ""
@@ -219,6 +222,7 @@ class Contract:
             status=status,
             detail=detail,
             field=self.field,
+            effect=self.effect,
             kind=self.kind,
             cause=self.cause,
             refutes=self.refutes,

@@ -188,6 +188,7 @@ FRAME = Contract(
     "actions are in the frame of the picture",
     "images",
     _wrong_frame,
+    effect="clicks may be drawn, and were perhaps sent, to other places",
     advice="Parse the actions with `coordinates=` of the model, and compare one with"
     " its picture.",
 )

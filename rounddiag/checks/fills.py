@@ -174,6 +174,7 @@ FILLS = Contract(
     "no value fills the log-probs",
     "rollout_log_probs, old_log_probs",
     _find_fills,
+    effect="the ratios of these tokens are those of a fixed value",
     kind="bug",
     cause="filled_log_probs",
     advice="Find where log-probs are padded or appended; keep the sampled value, or"

@@ -186,6 +186,7 @@ SIZES = Contract(
     "image tokens are as many as the grids ask for",
     "images",
     _wrong_sizes,
+    effect="the engines may read other image tokens and positions",
     kind="bug",
     cause="image_expansion",
     advice="Expand image placeholders once, in one place, and send the engine"
@@ -196,14 +197,23 @@ NUMBERS = Contract(
     "every screenshot has one image block",
     "images",
     _wrong_numbers,
+    effect="the screenshots may not be those that the model saw",
     advice="Compare the images that each engine was given, round by round.",
 )
 NOT_WRITTEN = Contract(
-    "the model wrote no vision token", "response_ids", _written_vision_tokens
+    "the model wrote no vision token",
+    "response_ids",
+    _written_vision_tokens,
+    effect="the model is trained to write image tokens",
 )
 
 
-EXACT = Contract("some screenshots are as the model saw them", "images", _lacks_exact)
+EXACT = Contract(
+    "some screenshots are as the model saw them",
+    "images",
+    _lacks_exact,
+    effect="a proof cannot score pictures",
+)
 
 
 _Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
@@ -352,6 +362,7 @@ INTEGERS = Contract(
     "position ids are integers",
     "position_ids",
     _not_integers,
+    effect="the trainer reads tokens at wrong positions",
     kind="bug",
     cause="position_ids",
     advice="Keep position ids in int64 from the processor to the model.",
@@ -360,6 +371,7 @@ MROPE = Contract(
     "position ids are those of M-RoPE",
     "position_ids",
     _wrong_positions,
+    effect="the trainer reads tokens at wrong positions",
     kind="bug",
     cause="position_ids",
     advice="Compute them with the model's own get_rope_index on the unpacked sequence.",
@@ -417,6 +429,7 @@ POSSIBLE = Contract(
     "position ids are possible",
     "position_ids",
     _impossible,
+    effect="the trainer reads tokens at wrong positions",
     kind="bug",
     cause="position_ids",
     advice="Compute position ids with the model's own get_rope_index, in int64, on the"

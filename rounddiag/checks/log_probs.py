@@ -168,17 +168,24 @@ def _in_lost_rounds(
     return is_lost[owner], int(is_lost.sum())
 
 
-MEASURABLE = Contract("the mismatch can be measured", _FIELDS, _not_measurable)
+MEASURABLE = Contract(
+    "the mismatch can be measured",
+    _FIELDS,
+    _not_measurable,
+    effect="equal or empty columns do not say whether the engines agree",
+)
 _IMPOSSIBLE = partial(Contract, kind="bug", cause="impossible_log_probs")
 AT_MOST_ZERO = _IMPOSSIBLE(
     "log-probs are not above 0",
     _FIELDS,
     _above_zero,
+    effect="the ratios of these tokens are wrong",
     advice="Find where the column is computed: no probability is above 1.",
 )
 FINITE = _IMPOSSIBLE(
     "log-probs are finite",
     _FIELDS,
     _not_finite,
+    effect="the ratios of these tokens are not numbers, and spoil the loss",
     advice="Find where NaN or infinity enters; a masked fill of -inf is common.",
 )

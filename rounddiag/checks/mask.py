@@ -226,6 +226,7 @@ COVERS_WRITTEN = Contract(
     "the mask covers what the model wrote alone",
     "response_mask",
     _covers_template,
+    effect="text that the model did not write is trained",
     kind="bug",
     cause="mask_too_wide",
     advice="Use the mask of generated tokens (verl: `response_mask`, not the attention"

@@ -65,4 +65,9 @@ def _sampling(batch: Batch) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-FACTS = Contract("the facts that a proof uses are there", "meta", _lacks)
+FACTS = Contract(
+    "the facts that a proof uses are there",
+    "meta",
+    _lacks,
+    effect="a proof has less to compare",
+)

@@ -25,6 +25,7 @@ from rounddiag.checks.rows import starts_row
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
 from rounddiag.segmentation import Rounds
 from rounddiag.text.chat_template import HEADER, TURN_ENDS
+from rounddiag.wording import join_names, pluralize
 
 _MAX_HOLE = 3  # tokens: rejected ones are rarely neighbours
 
@@ -74,7 +75,12 @@ def _find_unknown_rounds(batch: Batch) -> Fault | None:
     return Fault(f"every row counts its rounds from 0: {why}")
 
 
-KNOWN = Contract("the rounds are known", "response_mask", _find_unknown_rounds)
+KNOWN = Contract(
+    "the rounds are known",
+    "response_mask",
+    _find_unknown_rounds,
+    effect="numbers per round are not those of the model's turns",
+)
 
 
 def _holes(batch: Batch) -> Fault | None:
@@ -92,6 +98,7 @@ NO_HOLES = Contract(
     "the mask has no holes",
     "response_mask",
     _holes,
+    effect="rejected tokens split rounds, and the metric does not count them",
     kind="bug",
     cause="mask_punched",
     refutes="mask_punched",
@@ -169,11 +176,57 @@ def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
     return ["".join(texts[begin:stop]) for begin, stop in pairwise(limits)]
 
 
-STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)
+STARTS = Contract(
+    "every round begins after a header",
+    "response_mask",
+    _wrong_starts,
+    effect="text outside of the model's turns may be trained",
+)
+
+
+def _never_stops(batch: Batch) -> Fault | None:
+    """Find ends of turns that stand after the runs of the mask, and in none of them.
+
+    A template also ends turns that were cut off: one run that has its end is enough.
+    """
+    last, ends_turn, ends_response = _ends(batch)
+    stored, wanted = batch.require_ids(), _turn_ends(batch)
+    following = torch.where(ends_response, last, last + 1)
+    is_followed = ~ends_turn & torch.isin(stored[following], wanted)
+    sample = find_samples(batch, last)
+    is_final = torch.ones_like(ends_turn)
+    is_final[:-1] = sample[1:] != sample[:-1]
+    every = torch.ones_like(is_final)
+    for runs, which in ((every, ""), (is_final, " of the last round")):
+        rows = sample[runs & is_followed].unique().tolist()
+        if ends_turn[runs].any() or 2 * is_followed[runs].sum() <= runs.sum():
+            continue
+        detail = (
+            f"the end token{which} is in no mask, in {len(rows):,} of"
+            f" {pluralize(len(sample.unique()), 'sample')}"
+        )
+        first = join_names(rows, len(rows))
+        tokens = following[runs & is_followed]
+        return Fault(f"{detail}: samples {first}", tuple(rows), tokens)
+    return None
+
+
+STOPS = Contract(
+    "the end of a turn is in the mask",
+    "response_mask",
+    _never_stops,
+    effect="stopping is never trained",
+    kind="update",
+    cause="untrained_stops",
+    advice="Put the end token that the model wrote into the mask of the loss.",
+)
 
 
 def _wrong_ends(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
+    if _never_stops(batch) is not None:
+        why = "the end of a turn is in no mask"
+        raise UntestableError(field="response_mask", why=why)
     note = "at the end of a run of the mask, and not of a turn"
     return fault_at(batch, last[~ends_turn & ~ends_response], note)
 
@@ -188,8 +241,7 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, whether they end a turn, and a row's response."""
     stored = batch.require_ids()
     require_tokens(batch)
-    ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
-    wanted = torch.tensor(ids, device=stored.device)
+    wanted = _turn_ends(batch)
     if not torch.isin(stored, wanted).any():
         why = "no response contains a known end-of-turn token"
         raise UntestableError(field="tokenizer", why=why)
@@ -200,7 +252,21 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return last, torch.isin(stored[last], wanted), ends_row
 
 
-ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)
+def _turn_ends(batch: Batch) -> Tensor:
+    ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
+    return torch.tensor(ids, device=batch.response_mask.device)
+
+
+ENDS = Contract(
+    "every round ends with its turn",
+    "response_mask",
+    _wrong_ends,
+    effect="the ends of these turns are not trained",
+)
 NOT_CUT = Contract(
-    "no last round is cut off", "response_ids", _cut_off, refutes="truncated_round"
+    "no last round is cut off",
+    "response_ids",
+    _cut_off,
+    effect="these answers are cut off, and their end is not trained",
+    refutes="truncated_round",
 )

@@ -238,12 +238,14 @@ COPIES = _PADDING(
     "no row is a copy of another",
     "response_ids",
     _copies,
+    effect="copied rows weigh more than the others",
     advice="Drop the copies before the loss and the metrics: they weigh twice.",
 )
 WRITTEN = _PADDING(
     "every row has a generated token",
     "response_mask",
     _find_rows_without_tokens,
+    effect="rows without a generated token count as 0 in means",
     advice="Drop rows without a generated token before the metrics: a mean of sample"
     " means counts them as 0.",
 )
@@ -251,6 +253,7 @@ NOT_EMPTY = _PADDING(
     "no response is empty",
     "lengths",
     _empty,
+    effect="empty rows count as 0 in means",
     advice="Drop empty rows before the metrics.",
 )
 
@@ -325,5 +328,6 @@ ONE_VERSION = Contract(
     "one weight version wrote each row",
     "weight_version",
     _mixed_versions,
+    effect="parts of these samples are from older weights",
     refutes="mixed_weights",
 )

@@ -46,6 +46,7 @@ _FAST = (
 _OTHERS = (
     tokens.IDS_AS_TEXT,
     rounds.STARTS,
+    rounds.STOPS,
     rounds.ENDS,
     rounds.NOT_CUT,
     update.RESUMED,

@@ -147,12 +147,14 @@ INPUT_IDS = Contract(
     "prompt and response are `input_ids`",
     "input_ids",
     _as_input_ids,
+    effect="the trainer scores other ids than the sampler wrote",
     kind="bug",
     cause="prompt_mismatch",
     advice="Score the ids that the sampler used.",
 )
 _RETOKENISED = partial(
     Contract,
+    effect="the engines score different tokens, and their ratio means nothing",
     kind="bug",
     cause="retokenised",
     advice="Train on the ids that the engine returned, never on text encoded again.",
@@ -228,7 +230,12 @@ def _share_encoded_again(tokenizer: object, rows: Sequence[list[int]]) -> float:
     return num_same / max(sum(map(len, rows)), 1)
 
 
-TOKENIZER = Contract("the tokenizer is the model's", "tokenizer", _wrong_tokenizer)
+TOKENIZER = Contract(
+    "the tokenizer is the model's",
+    "tokenizer",
+    _wrong_tokenizer,
+    effect="the text shown may be wrong, and the numbers are not affected",
+)
 
 
 def mask_runs(batch: Batch) -> Rounds:
@@ -298,6 +305,7 @@ NOT_REPEATED = Contract(
     "responses do not begin with their prompt",
     "prompt_ids",
     _begins_with_prompt,
+    effect="the prompt is scored as part of the response",
     kind="bug",
     cause="prompt_mismatch",
     advice="Cut the prompt from the response before it is scored.",

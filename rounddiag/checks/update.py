@@ -79,6 +79,7 @@ ADVANTAGES_REACH = _UPDATE(
     "advantages reach the earlier rounds",
     "advantages",
     _last_round_only,
+    effect="the earlier rounds are not trained",
     cause="lost_advantages",
     advice="Broadcast the advantage of a trajectory to the tokens of all its rounds.",
 )
@@ -118,6 +119,7 @@ ADVANTAGES_DIFFER = _UPDATE(
     "advantages are not 0 where rewards differ",
     "advantages",
     _all_zero,
+    effect="nothing is learned from the rewards",
     cause="zero_advantages",
     advice="Compare the rewards that the estimator of advantages was given.",
 )
@@ -180,6 +182,7 @@ SEPARATED = _UPDATE(
     "turns are separated as in the prompts",
     "response_ids",
     _separators,
+    effect="turns are trained in a context that the template never gives",
     cause="lost_separators",
     advice="Append the ids that the template writes after the end of a turn, with mask"
     " 0.",
@@ -221,6 +224,7 @@ RESUMED = _UPDATE(
     "no round resumes inside a turn",
     "response_mask",
     _resumed,
+    effect="parts of one turn count as rounds",
     cause="resumed_turns",
     advice="Join the parts of an aborted turn into one round, and mask none of them by"
     " accident.",
@@ -286,6 +290,7 @@ JOINED = Contract(
     "joined rows go on from one another",
     "num_rows",
     _rewritten,
+    effect="rounds are shown in a context that the model did not read",
     advice="Score each row with its own prompt: what the sample shows before a round"
     " is not what the model read.",
 )

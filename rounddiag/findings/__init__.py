@@ -24,8 +24,8 @@ where tokens differ, and judges the level by the range of the batch's kind:
   rules candidates out.
 - `noise`: |diff| of sound tokens, which a reversal must reach.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
-  quantiles, bins and groups of millions of values; `equal_start`: samples that are
-  bitwise equal up to a token; `consequence`: what the mismatch does to the update.
+  quantiles, bins and groups of millions of values; `equal_tokens`: tokens that are
+  bitwise equal; `consequence`: what the mismatch does to the update.
 """
 
 from rounddiag.findings import detectors as detectors

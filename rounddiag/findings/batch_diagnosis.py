@@ -17,12 +17,17 @@ import numpy as np
 from rounddiag.batch import Batch
 from rounddiag.checks import check
 from rounddiag.checks.provable import checkpoint_of
+from rounddiag.checks.rounds import KNOWN
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.diagnosis import Diagnosis
-from rounddiag.findings.equal_start import describe_equal_start
+from rounddiag.findings.equal_tokens import (
+    are_identical,
+    describe_equal_start,
+    find_unread,
+)
 from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import find_kept, keep_on
@@ -186,7 +191,7 @@ def _judge(
     explained, left = explain(view, checks.refuted)
     findings = tuple(_finding(one, view) for one in explained)
     if not view.abs_diff.any():
-        return replace(result, verdict="identical", findings=findings)
+        return _judge_equal(replace(result, findings=findings), view)
     verdict = find_verdict(level, view.usual, findings)
     if level.num_samples == 1 and not any(one.is_bug for one in findings):
         mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
@@ -203,17 +208,44 @@ def _judge(
     )
 
 
+def _judge_equal(result: Diagnosis, view: View) -> Diagnosis:
+    """Return the diagnosis of a batch of which all finite tokens that were read agree.
+
+    It is `identical` if all others agree too, and if no check says that it is wrong.
+    """
+    findings = result.findings
+    others = tuple(one for one in findings if one.cause != "identical_log_probs")
+    if are_identical(view.batch, view.a, view.b):
+        is_wrong = any(one.is_bug or one.severity == "update" for one in others)
+        verdict = find_verdict(result.level, view.usual, others)
+        return replace(result, verdict=verdict if is_wrong else "identical")
+    if view.num_nonfinite and not view.is_thinned:
+        num, total = view.num_nonfinite, len(view) + view.num_nonfinite
+        text = f"{num:,} of {total:,} generated tokens have no finite log-prob. "
+        result = replace(result, caveat=result.caveat + text)
+    unread = find_unread(view)
+    if unread is not None:
+        fact = Explained(
+            kind="fact", evidence=unread, indices=np.empty(0, dtype=int), share=1.0
+        )
+        findings = (_finding(fact, view), *others)
+    verdict = find_verdict(result.level, view.usual, findings)
+    return replace(result, verdict=verdict, findings=findings)
+
+
 def _caveat(view: View) -> str:
     """State which tokens count: of a long batch a part, or without rounds all."""
-    batch = view.batch
+    batch, caveat = view.batch, ""
     if view.is_thinned:
         read, total = len(view) + view.num_nonfinite, int(batch.rounds.num_tokens.sum())
-        return f"Judged on {read:,} of {total:,} generated tokens: "
+        caveat = f"Judged on {read:,} of {total:,} generated tokens. "
     if batch.meta.get("rounds") != "unknown":
-        return ""
+        return caveat
     if str(batch.meta.get("mask_source")).startswith("attention_mask"):
-        return "The rounds are unknown, and observations count as generated tokens. "
-    return "The rounds are unknown. "
+        caveat += "The rounds are unknown, and observations count as generated tokens"
+    else:
+        caveat += "The rounds are unknown"
+    return f"{caveat} (failed check: {KNOWN.name}). "
 
 
 def _finding(one: Explained, view: View) -> Finding:

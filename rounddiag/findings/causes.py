@@ -132,6 +132,11 @@ CAUSES: dict[str, Cause] = {
         decides="Append the ids that the template writes after the end of a turn.",
         incidents=1,
     ),
+    "untrained_stops": Cause(
+        meaning="ends of turns that no mask includes",
+        decides="Put the end token that the model wrote into the mask of the loss.",
+        incidents=1,
+    ),
     "resumed_turns": Cause(
         meaning="parts of one turn that count as rounds",
         decides="Join the parts of an aborted turn.",

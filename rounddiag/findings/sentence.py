@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.checks import Check
+from rounddiag.checks.log_probs import MEASURABLE
+from rounddiag.checks.rounds import KNOWN
 from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import FACTOR_2, Place
+from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
 from rounddiag.wording import join_names, pluralize
 
@@ -103,6 +108,8 @@ def write_headline(diagnosis: Diagnosis) -> str:
     """Return what differs and where, as one sentence or two."""
     level = diagnosis.level
     bugs = [one for one in diagnosis if one.is_bug]
+    if diagnosis.updates:  # equal columns are no bug beside it
+        bugs = [one for one in bugs if one.cause != "identical_log_probs"]
     if diagnosis.verdict == "not_measurable":
         first = f"The mismatch cannot be measured: {diagnosis.reason}."
     elif diagnosis.verdict == "identical":
@@ -114,20 +121,46 @@ def write_headline(diagnosis: Diagnosis) -> str:
         )
     else:
         first = _sentence(bugs[0]) if bugs else _describe_level(diagnosis)
-    text = [first, *map(_sentence, diagnosis.updates), diagnosis.equal_start]
-    return diagnosis.caveat + " ".join(filter(None, text))
+    updates = [*map(_sentence, diagnosis.updates)]
+    # A wrong update comes first where log-probs are sound.
+    is_sound = not bugs and diagnosis.verdict != "not_measurable"
+    text = [*updates, first] if is_sound else [first, *updates]
+    said = {one.where.get("check") for one in (*bugs[:1], *diagnosis.updates)}
+    text += [
+        f"{describe_failed(check)[:1].upper()}{describe_failed(check)[1:]}"
+        f" (failed check: {check.name})."
+        for check in diagnosis.checks.failed
+        if check.name not in said and _is_news(check, diagnosis)
+    ]
+    return diagnosis.caveat + " ".join(filter(None, [*text, diagnosis.equal_start]))
+
+
+def _is_news(check: Check, diagnosis: Diagnosis) -> bool:
+    """Return whether neither the verdict nor a finding says what a failed check says.
+
+    Values that a check takes for fills may be those of swapped rows or of a mask.
+    """
+    if check.name in (KNOWN.name, MEASURABLE.name):
+        return False
+    causes = {one.cause for one in diagnosis}
+    return check.cause not in SUPERSEDED or check.cause in causes
 
 
 def _sentence(finding: Finding) -> str:
-    return f"{finding.location[:1].upper()}{finding.location[1:]}."
+    check = finding.where.get("check")
+    end = f" (failed check: {check})." if check else "."
+    return f"{finding.location[:1].upper()}{finding.location[1:]}{end}"
 
 
 def _describe_level(diagnosis: Diagnosis) -> str:
     """Return the level of a batch in which nothing stands out."""
     level, is_drift = diagnosis.level, diagnosis.reference.is_drift
+    if level.mean_abs_diff == 0:
+        return f"All {level.num_tokens:,} tokens compared have bitwise equal log-probs."
     noise = "Drift within the step" if is_drift else "Noise"
     openings = {"healthy": noise, "noisy": f"{noise} above the usual range"}
-    opening = openings.get(diagnosis.verdict, f"More than {noise.lower()}")
+    verdict = _verdict_on_level(diagnosis)
+    opening = openings.get(verdict, f"More than {noise.lower()}")
     mean = f"mean |diff| is {level.mean_abs_diff:.2g} nat"
     if level.num_samples < MIN_SAMPLES:
         number = {1: "one sample"}.get(
@@ -136,9 +169,15 @@ def _describe_level(diagnosis: Diagnosis) -> str:
         return f"{opening}: {mean}, and {number} cannot be compared with others."
     if level.kl > (most := diagnosis.reference.limit_kl):
         mean += f", and the k3 estimate of KL {level.kl:.3g}, above {most:.3g}"
-    if diagnosis.verdict == "healthy":
+    if verdict == "healthy":
         return f"{opening}: {mean}, and no place stands out."
     return f"{opening}: {mean}; no place stands out."
+
+
+def _verdict_on_level(diagnosis: Diagnosis) -> Verdict:
+    """Return the verdict on the mismatch alone, whatever the update is."""
+    others = [one for one in diagnosis if one.severity != "update"]
+    return find_verdict(diagnosis.level, diagnosis.reference, others)
 
 
 def write_advice(diagnosis: Diagnosis) -> str:
@@ -193,7 +232,7 @@ def _advise(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "not_measurable":
         return ""
     if diagnosis.verdict == "identical":
-        equal = [one for one in diagnosis if one.severity != "update"]
+        equal = [one for one in diagnosis if one.cause == "identical_log_probs"]
         return f"Next: {equal[0].next_step}" if equal else ""
     bugs = [one for one in diagnosis if one.is_bug]
     if not bugs:
@@ -203,7 +242,7 @@ def _advise(diagnosis: Diagnosis) -> str:
     names = dict.fromkeys(
         one.location if one.cause in (first.cause, "unknown") else _meaning(one)
         for one in others
-        if one.kind != "place"
+        if one.kind != "place" and "check" not in one.where  # the headline has those
     )
     if names:
         parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
@@ -236,8 +275,6 @@ def _describe_checks(diagnosis: Diagnosis) -> str:
     """Say what was looked at, and what the file does not allow to test."""
     checks = diagnosis.checks
     text = f"{pluralize(len(checks.passed), 'check')} passed"
-    if failed := len(checks.failed):
-        text += f", {failed} failed"
     fields = [
         name.strip("` ").replace("_", " ")
         for one in checks.not_testable
@@ -259,7 +296,7 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "."
-    if diagnosis.verdict == "healthy":
+    if _verdict_on_level(diagnosis) == "healthy":
         return f"{text} {_describe_checks(diagnosis)}"
     if usual.is_drift:
         return (

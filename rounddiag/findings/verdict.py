@@ -82,8 +82,8 @@ def find_verdict(
     """Return the verdict on a batch whose mismatch is not zero everywhere.
 
     Facts, reversals and places that were tested make a batch at least suspicious, those
-    of older versions alone `stale`. The limits of the level and of k3 are multiplied by
-    `factor`.
+    of older versions alone `stale`. So does a fact that makes the update wrong, however
+    well log-probs agree. The limits of the level and of k3 are multiplied by `factor`.
     """
     is_large = level.mean_abs_diff > factor * usual.limit
     is_far = is_large or level.kl > factor * usual.limit_kl
@@ -92,15 +92,17 @@ def find_verdict(
         for one in findings
         if one.is_bug and not (usual.is_drift and one.cause in STALE)
     ]
+    is_update_wrong = any(one.severity == "update" for one in findings)
     if bugs:
-        if all(one.kind == "fact" and one.cause in STALE for one in bugs):
+        is_stale = all(one.kind == "fact" and one.cause in STALE for one in bugs)
+        if is_stale and not is_update_wrong:
             return "stale"
         if any(one.part_impossible > _BROKEN_SHARE for one in bugs):
             return "broken"
         if is_far and sum(one.share for one in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
-    if is_far:
+    if is_far or is_update_wrong:
         return "suspicious"
     is_raised = level.mean_abs_diff > factor * usual.usual
     is_noisy = any(one.kind == "place" or one.cause in NOISE for one in findings)

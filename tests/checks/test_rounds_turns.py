@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rounddiag.checks.rounds import ENDS, NOT_CUT
+from rounddiag.checks.rounds import ENDS, NOT_CUT, STOPS
 from tests.checks.chats import (
     CLICK,
     DONE,
@@ -21,7 +21,7 @@ from tests.checks.chats import (
     untestable,
 )
 
-BOTH = [ENDS, NOT_CUT]
+BOTH = [ENDS, NOT_CUT, STOPS]
 
 
 @pytest.mark.parametrize("contract", BOTH)
@@ -41,6 +41,42 @@ def test_a_mask_that_ends_too_early_is_reported() -> None:
         (0,),
     )
     assert came_to(NOT_CUT, batch) == PASSED
+
+
+@pytest.mark.parametrize(
+    ("masks", "detail", "samples"),
+    [
+        # Both rounds of sample 0, and the one of sample 1, lack their end.
+        ([[1, 0, 0, 1, 0], [1, 0]], "the end token is in no mask, in 2 of 2", (0, 1)),
+        # Round 0 of sample 0 has it, and no last round has.
+        (
+            [[1, 1, 0, 1, 0], [1, 0]],
+            "the end token of the last round is in no mask, in 2 of 2",
+            (0, 1),
+        ),
+    ],
+)
+def test_ends_that_no_mask_includes_are_never_trained(
+    masks: Any, detail: str, samples: Any
+) -> None:
+    batch = chat([[CLICK, END, 0, DONE, END], [DONE, END]], masks, tokenizer=Chat())
+    status, text, rows = came_to(STOPS, batch)
+    assert (status, rows) == ("failed", samples)
+    assert text.startswith(detail)
+    assert STOPS.check(batch).kind == "update"
+    assert came_to(ENDS, batch)[0] == "not testable"  # of single rounds it says nothing
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        [[1, 0, 0, 1, 1], [1, 0]],  # one answer was cut off, and the template ended it
+        [[1, 0, 0, 1, 1], [1, 1]],  # inner rounds stop at a text of their own
+    ],
+)
+def test_an_end_that_a_template_adds_is_no_fault(masks: Any) -> None:
+    batch = chat([[CLICK, END, 0, DONE, END], [DONE, END]], masks, tokenizer=Chat())
+    assert came_to(STOPS, batch) == PASSED
 
 
 def test_a_response_that_is_cut_off_is_reported() -> None:

@@ -70,7 +70,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 33
+    assert len({one.name for one in every}) == len(every) == 34
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:
@@ -97,6 +97,7 @@ def test_what_a_failure_means_and_a_pass_rules_out() -> None:
         "advantages reach the earlier rounds",
         "advantages are not 0 where rewards differ",
         "turns are separated as in the prompts",
+        "the end of a turn is in the mask",
         "no round resumes inside a turn",
     ]
     assert all(one.advice for one in every if one.kind != "note")
@@ -208,6 +209,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         "responses do not begin with their prompt",
         "turns are separated as in the prompts",
         "every round begins after a header",
+        "the end of a turn is in the mask",
         "every round ends with its turn",
         "no last round is cut off",
         "no round resumes inside a turn",

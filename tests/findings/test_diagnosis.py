@@ -292,7 +292,7 @@ def test_a_long_batch_has_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     assert part.verdict == whole.verdict
     assert "in round 1" in part.headline
     read = part.level.num_tokens
-    assert part.headline.startswith(f"Judged on {read:,} of 5,120 generated tokens: ")
+    assert part.headline.startswith(f"Judged on {read:,} of 5,120 generated tokens. ")
     assert part.level.mean_abs_diff == pytest.approx(whole.level.mean_abs_diff, rel=0.2)
 
 

@@ -73,7 +73,7 @@ def test_unknown_rounds_are_said_before_the_finding_and_the_verdict() -> None:
     title = words(rd.plot_finding(diagnosis[0]))
     assert title.split("<br>")[1] == note
     assert diagnosis.text.startswith(
-        "The rounds are unknown, and observations count as generated tokens. "
+        "The rounds are unknown, and observations count as generated tokens "
     )
     assert not rd.diagnose(made(parts)).caveat
 

@@ -1,4 +1,4 @@
-"""The headline of ten faults: it says what was planted, in at most 30 plain words."""
+"""The headline of ten faults: it says what was planted, in at most 40 plain words."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
     "start": (lambda: shake(TOKEN < 4, 0.3), ("in the first 4 tokens of rounds",)),
     "block": (lambda: shake(ROW // 8 == 1, 0.3), ("in 8 of 32 samples",)),
     "shift": (shift, ("more than a factor of 2", "in 8 of 32 samples")),
-    "fill": (fill, ("40 tokens differ by more than a factor of 2",)),
+    "fill": (fill, ("40 tokens whose rollout log-prob is exactly 0",)),
     "copy": (copy, ("4 of 32 samples are copies of another",)),
     "punch": (punch, ("32 tokens masked between two of a round, in 32 samples",)),
     "lose": (lose, ("5 tokens whose rollout log-prob is NaN, in 1 sample",)),
@@ -103,7 +103,7 @@ def test_the_headline_says_what_was_planted(name: str) -> None:
     build, facts = FAULTS[name]
     text = rd.diagnose(build()).headline
     assert all(fact in text for fact in facts), text
-    assert len(text.split()) <= 30
+    assert len(text.split()) <= 40
     assert not re.search(r"\w_\w|`", text)
 
 

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 # What swapped rows, or a mask that is moved, may explain better.
-_SUPERSEDED = frozenset({"filled_log_probs", "mask_too_wide"})
+SUPERSEDED = frozenset({"filled_log_probs", "mask_too_wide"})
 # Faults of rows and masks, which add no mismatch of their own.
 _QUIET = frozenset({"padding_rows", "mask_punched"})
+
+
+def describe_failed(one: Check) -> str:
+    """Return what a failed check does, and how many places break it, as a clause."""
+    return f"{one.effect}: {one.detail.partition(':')[0]}"
 
 
 def failed_checks(view: View) -> Iterator[Evidence]:
@@ -42,7 +47,7 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             next_step="Drop the copies before the loss: they weigh twice.",
         )
     for one in checks_of(view).failed:
-        if one.kind == "note" or one.cause in _SUPERSEDED:
+        if one.kind == "note" or one.cause in SUPERSEDED:
             continue
         tokens = _tokens(view, one)
         cause = _cause(view, one)
@@ -53,7 +58,8 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             adds_mismatch=one.kind == "bug" and cause not in _QUIET,
             where={
                 "samples": np.array(one.samples, dtype=int),
-                "fact": one.detail.partition(":")[0],
+                "fact": describe_failed(one),
+                "check": one.name,
                 **_impossible(view, one),
             },
             shown=f"A check fails: {one.name} ({one.detail}).",
@@ -69,7 +75,8 @@ def filled_log_probs(view: View) -> Evidence | None:
     if found is None or moved is None:
         return found
     tokens = found.tokens & ~moved.tokens
-    return replace(found, tokens=tokens) if tokens.any() else None
+    where = {"check": found.where["check"]}  # its count is that of all tokens
+    return replace(found, tokens=tokens, where=where) if tokens.any() else None
 
 
 @register("mask_too_wide", kind="fact")
@@ -84,6 +91,7 @@ def _superseded(view: View, cause: str) -> Evidence | None:
         if one.cause == cause and tokens.any() and not view.is_fitted:
             return Evidence(
                 tokens=tokens,
+                where={"fact": describe_failed(one), "check": one.name},
                 shown=f"A check fails: {one.name} ({one.detail}).",
                 next_step=one.advice,
             )

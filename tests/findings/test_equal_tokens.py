@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rounddiag import diagnose
-from rounddiag.findings.equal_start import describe_equal_start
+from rounddiag.findings.equal_tokens import describe_equal_start
 from tests.findings.small import LENGTH, arrays, literal, made
 
 

@@ -1,4 +1,4 @@
-"""Samples whose log-probs are bitwise equal up to a token, and then no longer."""
+"""Tokens with bitwise equal log-probs: all of them, or those before a token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rounddiag.batch import Batch
 from rounddiag.core.columns import first_unequal, positions, to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.view import View
 from rounddiag.wording import pluralize
 
 # Uncertain tokens that a sample needs on either side. A certain token is 0 in both.
@@ -18,6 +20,40 @@ _SURE = -1e-3  # nats: 99.9 % likely
 _MAX_AGAIN = 0.02
 # It is the pattern of a batch if this share of the samples that differ has it.
 _MIN_SHARE = 0.5
+
+
+def are_identical(batch: Batch, a: str, b: str) -> bool:
+    """Return whether log-probs are finite and equal at every token of the mask."""
+    # The difference of two infinite or missing values is not 0.
+    return bool((diffs(select_scores(batch, a, b)) == 0).all())
+
+
+def find_unread(view: View) -> Evidence | None:
+    """Return the tokens that differ where all that were read are equal, as a fact.
+
+    They are a bug if they differ by more than is usual for tokens that differ at all.
+    """
+    batch = select_scores(view.batch, view.a, view.b)
+    size = np.abs(diffs(batch))
+    differs, rounds = (size > 0) & np.isfinite(size), batch.rounds
+    if not differs.any():
+        return None
+    sample = np.repeat(to_numpy(rounds.sample), to_numpy(rounds.num_tokens))
+    samples, mean = np.unique(sample[differs]), float(size[differs].mean())
+    return Evidence(
+        cause="unknown",
+        severity="bug" if mean > view.usual.usual else "note",
+        tokens=np.zeros(len(view), dtype=bool),
+        shown="",
+        where={
+            "samples": samples,
+            "fact": f"{int(differs.sum()):,} of {pluralize(len(size), 'token')} differ,"
+            f" by {mean:.2g} nat on average, in {pluralize(len(samples), 'sample')}"
+            f" (the first is {samples[0]}); all others are bitwise equal, and so are"
+            " all that were judged",
+        },
+        next_step=f"Diagnose `batch[{[*samples[:8].tolist()]}]`, which has them.",
+    )
 
 
 def describe_equal_start(batch: Batch, a: str, b: str) -> str:
