@@ -11,16 +11,17 @@ import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, subject
-from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
+from rounddiag.figures._parts.lines import format_key, shift_line, split_by_column
 from rounddiag.figures._parts.means import (
     HEIGHT,
     HEIGHT_WITHOUT_COUNTS,
     add_counts,
-    add_means,
+    add_placed_means,
     axis_title,
     explain_marks,
+    read_means,
     set_panels,
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
@@ -95,15 +96,18 @@ def plot_positions(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     check_along(along)
-    means, title = _get_means(inputs, along, by), f"{subject(metric)} {_TITLES[along]}"
+    title = f"{subject(metric)} {_TITLES[along]}"
+    means = read_means(inputs, PLACE_MEANS, by, position_means, along=along)
     if means.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
     bins = means["low"].drop_duplicates().sort_values(ignore_index=True)  # NaN last
-    means = means.assign(place=[*bins.searchsorted(means["low"])])
+    ends = zip(means["low"], means["high"], strict=True)
+    heads = [f"{PLACES[along].meaning}: {_name_bin(low, high)}" for low, high in ends]
+    means = means.assign(place=[*bins.searchsorted(means["low"])], head=heads)
+    axis = LinearAxis.around(means)
     lines = split_by_column(means, by, inputs.theme)
     captions = note_unknown_rounds(inputs.data)
     captions += [] if by is None else format_key(by, lines)
-    axis = LinearAxis.around(means)
     captions += note_cut(means, axis) if inputs.layers["ci"] else []
     captions += explain_marks(means)
     has_counts = inputs.layers["counts"]
@@ -113,7 +117,7 @@ def plot_positions(
     figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
     width = 0.6 * min(1, len(bins) / 15)  # thin also when they are few
     for line in lines:
-        hover = _add_means(figure, line, along, inputs)
+        hover = add_placed_means(figure, shift_line(line), inputs, axis, floor=0)
         if has_counts:
             color = line.color if line.name else inputs.theme.quiet
             place = line.rows["place"]
@@ -122,38 +126,6 @@ def plot_positions(
         counts = means.groupby("place").sum(numeric_only=True)
         set_panels(figure, counts, PLACE_MEANS, inputs.theme)
     return figure
-
-
-def _get_means(inputs: PlotInputs, along: Along, by: str | None) -> pd.DataFrame:
-    frame = inputs.data.frame
-    if frame is None:
-        return position_means(inputs.data, along=along, by=by, metric=inputs.metric)
-    names = [column.name for column in PLACE_MEANS.columns] + ([by] if by else [])
-    PLACE_MEANS.require(frame.columns, *names)
-    return frame
-
-
-def _add_means(
-    figure: go.Figure, line: RoundLine, along: Along, inputs: PlotInputs
-) -> list[list[str]]:
-    """Draw a line of means, each named by the first and last place of its bin."""
-    means, theme = line.rows, inputs.theme
-    extra = f", {line.name}" if line.name else ""
-    return add_means(
-        figure,
-        line,
-        inputs.metric,
-        theme,
-        names=[
-            f"{PLACES[along].meaning}: {_name_bin(low, high)}{extra}"
-            for low, high in zip(means["low"], means["high"], strict=True)
-        ],
-        places=(means["place"] + line.shift).to_numpy(),
-        values=means["mean"].to_numpy(),
-        floor=0,
-        has_intervals=inputs.layers["ci"],
-        stroke=line.color if line.name else theme.muted,
-    )
 
 
 def _name_bin(low: float, high: float) -> str:

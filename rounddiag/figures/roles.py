@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -15,10 +16,20 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
-from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_column
-from rounddiag.figures._parts.means import add_means, axis_title, explain_marks
+from rounddiag.figures._parts.lines import (
+    RoundLine,
+    format_key,
+    shift_line,
+    split_by_column,
+)
+from rounddiag.figures._parts.means import (
+    add_placed_means,
+    axis_title,
+    explain_marks,
+    read_means,
+)
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
 from rounddiag.stats.inputs import Data
@@ -93,12 +104,14 @@ def plot_roles(
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
-    means = _get_means(inputs, tagger, by)
+    means = read_means(inputs, ROLE_MEANS, by, role_means, tagger=tagger)
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
     names, means = _order_rows(means)
-    lines = split_by_column(means, by, inputs.theme)
     axis = choose_axis(means, inputs.metric)
+    lines = [
+        shift_line(line, -_SPREAD) for line in split_by_column(means, by, inputs.theme)
+    ]
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
@@ -108,7 +121,7 @@ def plot_roles(
     height = TOP + row * len(names) + bottom
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
     for line in lines:
-        _add_means(figure, line, axis, inputs)
+        add_placed_means(figure, line, inputs, axis, floor=axis.low, **_style(line))
     if inputs.layers["counts"]:
         figure.layout.margin.r = _RIGHT
         _add_counts(figure, lines, inputs.theme)
@@ -117,28 +130,16 @@ def plot_roles(
     return figure
 
 
-def _get_means(
-    inputs: PlotInputs, tagger: Tagger | None, by: str | None
-) -> pd.DataFrame:
-    frame = inputs.data.frame
-    if frame is None:
-        return role_means(inputs.data, tagger=tagger, metric=inputs.metric, by=by)
-    names = [column.name for column in ROLE_MEANS.columns] + (
-        [] if by is None else [by]
-    )
-    ROLE_MEANS.require(frame.columns, *names)
-    return frame
-
-
 def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    """Return the names of rows, the largest mean last, and the row of each mean."""
+    """Return the names of rows, the largest mean last, and the place of each mean."""
     keys = ["role", "overlaps"]
     largest = means.assign(size=means["mean"].abs()).groupby(keys, sort=False)["size"]
     ordered = largest.max().sort_values(na_position="first", kind="stable").index
     places = {key: place for place, key in enumerate(ordered)}
     rows = zip(means["role"], means["overlaps"], strict=True)
     names = [f"{_MARK} {role}" if overlaps else role for role, overlaps in ordered]
-    placed = means.assign(place=[places[row] for row in rows])
+    heads = map(_escape, means["role"])
+    placed = means.assign(place=[places[row] for row in rows], head=[*heads])
     return names, placed.sort_values("place", kind="stable")
 
 
@@ -150,36 +151,14 @@ def _explanation(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
     return lines + note_zeros(means, axis, "left")
 
 
-def _add_means(
-    figure: go.Figure, line: RoundLine, axis: MeanAxis, inputs: PlotInputs
-) -> None:
-    """Draw a mean in each row."""
-    means, theme = line.rows, inputs.theme
-    extra = f", {line.name}" if line.name else ""
-    add_means(
-        figure,
-        line,
-        inputs.metric,
-        theme,
-        names=[_escape(role) + extra for role in means["role"]],
-        places=_places(line).to_numpy(),
-        values=axis.place(means["mean"]).to_numpy(),
-        floor=axis.low,
-        has_intervals=inputs.layers["ci"],
-        stroke=line.color if line.name else theme.muted,
-        is_horizontal=True,
-        mode="markers",
-        marker={"size": 9, "symbol": _symbols(line)},
-    )
-
-
-def _symbols(line: RoundLine) -> str | list[str]:
-    """Return the symbol of a value of `by`, or else the symbol of each role."""
-    if line.name:
-        return line.symbol
-    return [
-        "diamond" if overlaps else line.symbol for overlaps in line.rows["overlaps"]
-    ]
+def _style(line: RoundLine) -> dict[str, Any]:
+    """Draw rows; a symbol is that of the value of `by`, or else of the role."""
+    symbol: str | list[str] = line.symbol
+    if not line.name:
+        overlaps = line.rows["overlaps"]
+        symbol = ["diamond" if is_other else line.symbol for is_other in overlaps]
+    marker = {"size": 9, "symbol": symbol}
+    return {"is_horizontal": True, "mode": "markers", "marker": marker}
 
 
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:
@@ -187,7 +166,7 @@ def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None
     places = [
         (place, "y", f"{count:,}")
         for line in lines
-        for place, count in zip(_places(line), line.rows["num_tokens"], strict=True)
+        for place, count in line.rows[["place", "num_tokens"]].itertuples(index=False)
     ]
     for y, yref, text in (*places, (1, "paper", "tokens")):
         figure.add_annotation(
@@ -202,10 +181,6 @@ def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None
             showarrow=False,
             font={"color": theme.muted},
         )
-
-
-def _places(line: RoundLine) -> pd.Series[float]:
-    return line.rows["place"] - _SPREAD * line.shift
 
 
 def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:

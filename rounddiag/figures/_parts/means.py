@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
+from rounddiag.figures._parts.axes import MeanAxis
 from rounddiag.figures._parts.canvas import Theme, cross
+from rounddiag.figures._parts.data import PlotInputs
 from rounddiag.figures._parts.labels import CROSS, count_nonfinite, format_number, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.schema import METRICS, Pair
@@ -93,6 +95,45 @@ def add_means(  # noqa: PLR0913 all but the first four are keywords
         cliponaxis=False,
     )
     return hover
+
+
+def read_means(
+    inputs: PlotInputs,
+    table: TableSchema,
+    by: str | None,
+    compute: Callable[..., pd.DataFrame],
+    **options: Any,  # noqa: ANN401 those of `compute`
+) -> pd.DataFrame:
+    """Return the means that were passed as a frame, or compute them from a batch."""
+    frame = inputs.data.frame
+    if frame is None:
+        return compute(inputs.data, by=by, metric=inputs.metric, **options)
+    names = [column.name for column in table.columns]
+    table.require(frame.columns, *names, *([] if by is None else [by]))
+    return frame
+
+
+def add_placed_means(
+    figure: go.Figure,
+    line: RoundLine,
+    inputs: PlotInputs,
+    axis: MeanAxis,
+    **style: Any,  # noqa: ANN401 what `add_means` takes
+) -> list[list[str]]:
+    """Draw a line of means, each at its `place` and with its `head` in hover texts."""
+    name = f", {line.name}" if line.name else ""
+    return add_means(
+        figure,
+        line,
+        inputs.metric,
+        inputs.theme,
+        names=[head + name for head in line.rows["head"]],
+        places=line.rows["place"].to_numpy(),
+        values=axis.place(line.rows["mean"]).to_numpy(),
+        has_intervals=inputs.layers["ci"],
+        stroke=line.color if line.name else inputs.theme.muted,
+        **style,
+    )
 
 
 def hover_texts(
