@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from rounddiag.cli import _parser, main
+from rounddiag.cli import main
+from rounddiag.cli.options import build_parser
 from rounddiag.findings import diagnose
 from rounddiag.findings.verdict import Verdict
 from rounddiag.loaders import demo
@@ -63,7 +64,7 @@ def words_of_prose(text: str) -> int:
 
 def test_the_commands_of_the_table_are_those_of_the_parser() -> None:
     listed = re.findall(r"^\| `rounddiag (\w+)", README, re.MULTILINE)
-    commands = re.findall(r"^    (\w+) ", _parser().format_help(), re.MULTILINE)
+    commands = re.findall(r"^    (\w+) ", build_parser().format_help(), re.MULTILINE)
     assert listed == commands
 
 

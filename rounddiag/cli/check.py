@@ -80,13 +80,16 @@ def run_check(
         f"{fail_on} or worse fails, and so does a wrong update"
     )
     command = diagnosis.prove_command
+    if model is not None and not failed:
+        proved = "no proof: only what fails is proved with `--model`"
+    elif proof or command in diagnosis.advice:
+        proved = repr(proof) if proof else ""
+    else:
+        proved = f"prove it: {printable(command)}"
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
-        ""
-        if proof or command in diagnosis.advice
-        else f"prove it: {printable(command)}",
-        repr(proof) if proof else "",
+        proved,
         result,
     ]
     return "\n\n".join(filter(None, paragraphs)), failed

@@ -50,10 +50,11 @@ def prepare_notebook(
             advice="Check the path.",
         )
     if file.suffix == ".ipynb":
-        if untrusted:
+        if untrusted or tokenizer is not None:
+            option = "--untrusted" if untrusted else "--tokenizer"
             raise RounddiagError.build(
                 file=file,
-                expected="a saved batch, for which `--untrusted` is",
+                expected=f"a saved batch, for which `{option}` is",
                 found="a notebook, whose cells run code",
                 advice="Read its cells before you run them, or open it without the"
                 " option.",

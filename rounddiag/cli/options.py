@@ -1,0 +1,252 @@
+"""The commands and their options, as one table for `argparse`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from threading import TIMEOUT_MAX
+from typing import Any, NamedTuple, NoReturn
+
+from rounddiag._version import __version__
+from rounddiag.wording import printable
+
+_DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"expected a number from 1 on; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= TIMEOUT_MAX:
+        msg = f"expected seconds, more than 0; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def _model(text: str) -> str:
+    if text.startswith((".", "/")) and not Path(text).exists():
+        msg = f"expected a folder, a name or an address; found no {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return text
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _samples(text: str) -> int | list[str]:
+    is_count = text.startswith("+") and text[1:].isdecimal()
+    return int(text) if is_count else _names(text)
+
+
+class _Labelled(argparse.Action):
+    """Collects LABEL=FOLDER, each label once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 of argparse
+        option_string: str | None = None,
+    ) -> None:
+        """Add one more."""
+        del parser, option_string
+        label, _, folder = str(values).partition("=")
+        given = getattr(namespace, self.dest)
+        if not label or not folder:
+            raise argparse.ArgumentError(
+                self, f"expected LABEL=FOLDER; found {values!r}"
+            )
+        if label in given:
+            raise argparse.ArgumentError(
+                self, f"expected each label once; found {label!r} twice"
+            )
+        setattr(namespace, self.dest, {**given, label: folder})
+
+
+_FAIL_ON = ("noisy", "stale", "suspicious", "broken")
+_LABELLED = {"action": _Labelled, "default": {}, "metavar": "LABEL=FOLDER"}
+# What `add_argument` is given for each; `?` marks an argument that can be left out.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "file": {"metavar": "FILE|FOLDER"},
+    "folder": {"metavar": "FOLDER"},
+    "file?": {"metavar": "FILE|FOLDER", "nargs": "?"},
+    "address": {"metavar": "ADDRESS"},
+    "paths": {"metavar": "PATH", "nargs": "+"},
+    "name?": {"metavar": "NAME", "nargs": "?", "help": "none lists the names"},
+    "--untrusted": {
+        "action": "store_true",
+        "help": "read FILE in a child process with little memory and time; a FOLDER"
+        " must hold one step",
+    },
+    "--tokenizer": {
+        "metavar": "PATH",
+        "help": "a tokenizer.json, its folder or a model name: shows text for ids",
+    },
+    "--json": {
+        "action": "store_true",
+        "help": "print a JSON object; of several steps, one each",
+    },
+    "--fail-on": {
+        "choices": _FAIL_ON,
+        "help": "the least verdict that fails; default: %(default)s",
+    },
+    "--model": {
+        "type": _model,
+        "help": "the model of the step: a folder or name that transformers opens, or"
+        " the address of a vLLM or SGLang server. `check` proves with it what fails,"
+        " and scores a batch with one engine's log-probs",
+    },
+    "--last": {
+        "type": _positive,
+        "metavar": "N",
+        "help": "of a run, the newest N steps; default: 1",
+    },
+    "--all": {"action": "store_true", "help": "of a run, all steps, one line each"},
+    "--once": {"action": "store_true", "help": "judge the steps that exist, and end"},
+    "--every": {
+        "type": _seconds,
+        "default": 30.0,
+        "metavar": "SECONDS",
+        "help": "between two checks for new steps; default: 30",
+    },
+    "--hypotheses": {
+        "type": _names,
+        "metavar": "NAME,...",
+        "help": "names of hypotheses or of causes; default: all that can be tested, the"
+        " likeliest first",
+    },
+    "--checkpoint": {
+        **_LABELLED,
+        "help": "other weights that an engine may have had; can be repeated",
+    },
+    "--adapter": {
+        **_LABELLED,
+        "help": "a LoRA adapter that belongs to the model; further ones are those that"
+        " an engine may have had instead",
+    },
+    "--budget": {
+        "type": _seconds,
+        "default": 600.0,
+        "metavar": "SECONDS",
+        "help": "begin no further hypothesis after so long; default: 600",
+    },
+    "-o": {"dest": "output", "metavar": "PATH", "help": "where to write the result"},
+    "--samples": {
+        "type": _samples,
+        "help": "samples of a batch that the page has token by token, besides the"
+        " worst: numbers or ids with commas between, or +N for N drawn ones; default:"
+        " +4",
+    },
+    "--remote": {
+        "action": "store_true",
+        "help": "do not open a browser; print how to connect",
+    },
+    "--engine": {"choices": ("local", "ray"), "default": "local"},
+    "--images": {
+        "choices": ("thumbnails", "none", "full"),
+        "default": "thumbnails",
+        "help": "how screenshots are stored; default: thumbnails",
+    },
+}
+
+
+class _Command(NamedTuple):
+    """A command; `!` marks an option that is required, `|` two that exclude each other.
+
+    `defaults` are those of options that have another one in each command.
+    """
+
+    help: str
+    options: str = ""
+    epilog: str | None = None
+    defaults: Mapping[str, object] = {}
+
+
+_FILE = "file --untrusted --tokenizer"
+_COMMANDS = {
+    "demo": _Command("print the verdict on the sample batch that is installed"),
+    "summary": _Command(
+        "print the verdict on a saved batch or a run, and the mismatch of each round",
+        _FILE,
+    ),
+    "check": _Command(
+        "exit with 1 if the mismatch of a saved batch is a bug",
+        f"{_FILE} --fail-on --json --model --last|--all",
+        "Of a run, the newest step is judged. Verdicts in order: identical and healthy,"
+        " noisy, stale, suspicious, broken; not_measurable always fails. Exit codes: 0"
+        " passed, 1 failed, 2 the file cannot be read.",
+        {"fail_on": "suspicious"},
+    ),
+    "show": _Command(
+        "print the tokens of a place: both log-probs, text, role and action",
+        f"{_FILE} address --json",
+        "An ADDRESS is what `rounddiag check` prints, such as 'step 40 / task-08/1 / r3"
+        " / t17'; step, round and token can be left out. Of a run, the newest step is"
+        " meant without one.",
+    ),
+    "watch": _Command(
+        "judge each step of a run, while training goes on",
+        "folder --fail-on --once|--every --json",
+        "A line for each step. Exit codes: 1 at the first verdict that fails; 2 for a"
+        " step that cannot be read; with --once, 0 if none fails.",
+        {"fail_on": "broken"},
+    ),
+    "prove": _Command(
+        "score the tokens of a saved batch again, and say which engine was wrong",
+        f"{_FILE} --model! --hypotheses --checkpoint --adapter --budget -o --json",
+        "`-o` writes the proof for `rounddiag.load_proof` elsewhere. No code of the"
+        " model's repository runs. Exit codes: 0 a result, 1 an error.",
+    ),
+    "report": _Command(
+        "write a report on a saved batch or a run as one HTML page",
+        f"{_FILE} -o --samples",
+        "Without `-o` the page is FILE's name with .html, in the current folder.",
+    ),
+    "lab": _Command(
+        "open JupyterLab at a notebook that loads FILE, or the run in FOLDER",
+        "file? --untrusted --tokenizer --remote",
+        "Arguments after `--` are passed to JupyterLab.",
+    ),
+    "ingest": _Command(
+        "convert a framework's files to a folder of step files",
+        "paths -o! --engine --images",
+        "It can be repeated, and goes on where it was stopped. Exit codes: 0 all files"
+        " converted, 1 some failed; they are listed.",
+    ),
+    "recipe": _Command("print the lines that save a batch in a trainer", "name?"),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Writes errors in printable text, since a glob may name hostile files."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands, which sets `command` and its options."""
+    parser = _Parser(prog="rounddiag", description=_DESCRIPTION)
+    parser.add_argument(
+        "--version", action="version", version=f"rounddiag {__version__}"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        own = commands.add_parser(name, help=command.help, epilog=command.epilog)
+        for names in command.options.split():
+            is_choice = "|" in names
+            target = own.add_mutually_exclusive_group() if is_choice else own
+            for option in names.split("|"):
+                settings = {**_OPTIONS[option.rstrip("!")]}
+                if option.endswith("!"):
+                    settings["required"] = True
+                target.add_argument(option.rstrip("!?"), **settings)
+        own.set_defaults(**command.defaults)
+    return parser
