@@ -8,16 +8,20 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.capture.facts import plain_facts
+from rounddiag.capture.writer import Writer
 from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rounddiag.findings import Diagnosis
 
 
@@ -28,7 +32,7 @@ _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The validated options of a `Recorder`, which documents them.
+    """The options of a `Recorder`, which documents them.
 
     Examples
     --------
@@ -51,37 +55,19 @@ class Options:
     diagnose: bool | None = None
     on_verdict: Callable[[Diagnosis, str], object] | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", plain_facts(self.facts))
-        if is_url(self.folder) and find_spec("fsspec") is None:
-            raise BatchError.build(
-                key="folder",
-                expected="a folder, or the package fsspec for a URL",
-                found=f"{self.folder!r} without fsspec",
-                advice="Install fsspec and the backend of your storage: `pip install"
-                " fsspec s3fs` for S3, gcsfs for Google Cloud, adlfs for Azure.",
-            )
-        if self.on_verdict is not None and not callable(self.on_verdict):
-            raise BatchError.build(
-                key="on_verdict",
-                expected="a function of a Diagnosis and the path of its file",
-                found=f"a {type(self.on_verdict).__name__}",
-                advice="Pass a function, or leave it out.",
-            )
-        for name, minimum in _MINIMUM.items():
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= minimum):
-                raise BatchError.build(
-                    key=name,
-                    expected=f"an integer of at least {minimum}",
-                    found=repr(value),
-                    advice="Pass another number to `Recorder`.",
-                )
+    @classmethod
+    def checked(cls, writer: Writer, **given: Any) -> Self:  # noqa: ANN401 as given
+        """Return the options that can be used; the others are logged, and defaults."""
+        options: dict[str, Any] = {"folder": ""}
+        for name, value in given.items():
+            with writer.guard("the Recorder", done=f"set up with its `{name}`"):
+                options[name] = _CHECKS[name](value) if name in _CHECKS else value
+        return cls(**options)
 
     def is_due(self, step: int) -> bool:
         """Return whether a step is recorded."""
         try:
-            return index(step) % self.every == 0
+            is_due = index(step) % self.every == 0
         except TypeError:
             raise BatchError.build(
                 key="step",
@@ -89,6 +75,14 @@ class Options:
                 found=f"{step!r:.80}",
                 advice="Pass the step first, then the batch.",
             ) from None
+        if is_due and not self.folder:
+            raise BatchError.build(
+                key="folder",
+                expected="a folder that `Recorder` can use",
+                found="none",
+                advice="The first warning of `rounddiag.capture` says why.",
+            )
+        return is_due
 
     def file_name(self, step: int) -> str:
         """Return the name of a step's file."""
@@ -107,8 +101,18 @@ class Options:
 
 def absolute_folder(folder: str | os.PathLike[str]) -> str:
     """Return the absolute path of a folder, or a URL unchanged."""
-    name = os.fspath(folder)
-    return name if is_url(name) else str(Path(name).absolute())
+    name = os.fsdecode(folder)
+    if not is_url(name):
+        return str(Path(name).absolute())
+    if find_spec("fsspec") is None:
+        raise BatchError.build(
+            key="folder",
+            expected="a folder, or the package fsspec for a URL",
+            found=f"{name!r} without fsspec",
+            advice="Install fsspec and the backend of your storage: `pip install"
+            " fsspec s3fs` for S3, gcsfs for Google Cloud, adlfs for Azure.",
+        )
+    return name
 
 
 def make_capture_folder(folder: str) -> None:
@@ -167,3 +171,40 @@ def checked_tokenizer(tokenizer: Any) -> str | None:  # noqa: ANN401 transformer
             advice="Correct the path.",
         )
     return name
+
+
+def _checked_callback(value: object) -> object:
+    if value is not None and not callable(value):
+        raise BatchError.build(
+            key="on_verdict",
+            expected="a function of a Diagnosis and the path of its file",
+            found=f"a {type(value).__name__}",
+            advice="Pass a function, or leave it out.",
+        )
+    return value
+
+
+def _checked_number(name: str, minimum: int, value: Any) -> int | None:  # noqa: ANN401 as given
+    if value is None and name == "max_samples":
+        return None
+    with suppress(TypeError):
+        if index(value) >= minimum:
+            return index(value)
+    raise BatchError.build(
+        key=name,
+        expected=f"an integer of at least {minimum}",
+        found=f"{value!r:.80}",
+        advice="Pass another number to `Recorder`.",
+    )
+
+
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "folder": absolute_folder,
+    "facts": plain_facts,
+    "tokenizer": checked_tokenizer,
+    "on_verdict": _checked_callback,
+    **{
+        name: partial(_checked_number, name, minimum)
+        for name, minimum in _MINIMUM.items()
+    },
+}

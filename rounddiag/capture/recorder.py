@@ -16,8 +16,6 @@ from torch import Tensor
 from rounddiag.capture.facts import why_nothing_to_record
 from rounddiag.capture.options import (
     Options,
-    absolute_folder,
-    checked_tokenizer,
     make_capture_folder,
     remove_stale_files,
 )
@@ -37,7 +35,9 @@ from rounddiag.capture.trainer_batch import (
     read_trainer_batch,
 )
 from rounddiag.capture.verdict_worker import VerdictWorker
-from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
+from rounddiag.capture.writer import CLOSE_TIMEOUT, ProcessLock, Writer, logger
+from rounddiag.errors import BatchError
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,8 +57,9 @@ class Recorder:
     the next step.
 
     Errors are never raised into the trainer: the first of each type is logged to
-    `rounddiag.capture`, and all are counted. If no step was recorded, a last line says
-    why when the Recorder or the process ends.
+    `rounddiag.capture`, and all are counted. An option that cannot be used is such an
+    error, and its default is used; without a folder, each step is one. If no step was
+    recorded, a last line says why when the Recorder or the process ends.
 
     A child process reads a step's file and judges it as `rounddiag.diagnose` does. When
     the verdict becomes worse or better, one line with the verdict, its sentence and the
@@ -73,7 +74,8 @@ class Recorder:
 
     Use one Recorder per folder, or give each process its `rank`. A pickled Recorder, as
     sent to a Ray actor, arrives as a new one with the same options; a forked child
-    starts a thread of its own.
+    starts a thread of its own. Several threads may record steps; one waits for the
+    other.
 
     Parameters
     ----------
@@ -117,13 +119,6 @@ class Recorder:
         of the step's file, in a thread of its own. Its exceptions are logged and
         counted.
 
-    Raises
-    ------
-    BatchError
-        If an option is out of range, `fsspec` is missing for a URL, JSON cannot
-        represent the facts, or the path of the tokenizer does not exist. Later calls
-        raise nothing.
-
     Examples
     --------
     >>> import tempfile
@@ -158,37 +153,45 @@ class Recorder:
         diagnose: bool | None = None,
         on_verdict: Callable[[Diagnosis, str], object] | None = None,
     ) -> None:
-        self.__setstate__(
-            Options(
-                folder=absolute_folder(folder),
-                every=every,
-                images=images,
-                prove_samples=prove_samples,
-                max_samples=max_samples,
-                seed=seed,
-                rank=rank,
-                facts={} if facts is None else facts,
-                tokenizer=checked_tokenizer(tokenizer),
-                diagnose=diagnose,
-                on_verdict=on_verdict,
-            )
+        writer = Writer()
+        options = Options.checked(
+            writer,
+            folder=folder,
+            every=every,
+            images=images,
+            prove_samples=prove_samples,
+            max_samples=max_samples,
+            seed=seed,
+            rank=rank,
+            facts={} if facts is None else facts,
+            tokenizer=tokenizer,
+            diagnose=diagnose,
+            on_verdict=on_verdict,
         )
+        self._begin_with(options, writer)
 
     def __getstate__(self) -> Options:
         self._outcome.is_sent = True
         return self._options
 
     def __setstate__(self, options: Options) -> None:
+        self._begin_with(options, Writer())
+
+    def _begin_with(self, options: Options, writer: Writer) -> None:
         self._options = options
-        remove_stale_files(options.folder)
-        self._writer = Writer()
+        self._writer = writer
         self._verdicts = VerdictWorker(options)
         # Not a method: a recorder that nobody holds any more can be deleted.
         self._end = partial(_end, self._writer, self._verdicts)
+        self._lock = ProcessLock()
         self._process: int | None = None
         self._parts: list[Snapshot] = []
+        self._left: dict[int, int] = {}  # earlier steps, and their numbers of parts
         self._outcome = Outcome(options=options, writer=self._writer)
-        self._outcome.warn_early()
+        with writer.guard("the Recorder", done="set up"):
+            remove_stale_files(options.folder)
+            self._outcome.warn_early()
+        writer.first_error = ""  # from here on, of steps
         finalize(self, self._outcome.report)
 
     @property
@@ -240,7 +243,7 @@ class Recorder:
         entropy : Tensor, optional
             Per position, in nats, where the batch does not have it.
         """
-        with self._writer.guard("step", step):
+        with self._writer.guard("step", step), self._lock:
             if self._begin(step):
                 more = {} if entropy is None else {"entropy": entropy}
                 fields = read_trainer_batch(batch, **more)
@@ -263,7 +266,7 @@ class Recorder:
         tq : module
             `transfer_queue`, as the trainer imported it.
         """
-        with self._writer.guard("step", step):
+        with self._writer.guard("step", step), self._lock:
             if self._begin(step):
                 rows = fetch_queued_batch(batch, tq, QUEUE_FIELDS)
                 read = partial(fetch_queued_image_inputs, batch, tq)
@@ -278,7 +281,8 @@ class Recorder:
         difference to the sampler's is the log of the weight:
         `token_frame(batch, a="rollout_is")`. `current_log_probs`, of the policy after
         the updates, become the score `current`: `diagnose(batch, a="current", b="old")`
-        judges the drift within the step. Nothing happens for any other step.
+        judges the drift within the step. Nothing happens for a step that was not
+        recorded.
 
         Parameters
         ----------
@@ -287,8 +291,8 @@ class Recorder:
         batch : DataProto, TensorDict or mapping of str to Tensor
             The same samples in the same order.
         """
-        with self._writer.guard("step", step, "(finish)"):
-            if self._holds(step):
+        with self._writer.guard("step", step, "(finish)"), self._lock:
+            if self._can_finish(step):
                 self._finish(read_trainer_batch(batch))
 
     def finish_keys(self, step: int, batch: Any, tq: Any) -> None:  # noqa: ANN401 as above
@@ -303,8 +307,8 @@ class Recorder:
         tq : module
             `transfer_queue`.
         """
-        with self._writer.guard("step", step, "(finish)"):
-            if self._holds(step):
+        with self._writer.guard("step", step, "(finish)"), self._lock:
+            if self._can_finish(step):
                 self._finish(fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 
     def close(self) -> None:
@@ -312,15 +316,17 @@ class Recorder:
 
         It also runs when the process ends. The recorder can be used again afterwards.
         """
-        self._parts = []
-        self._process = None
-        atexit.unregister(self._end)
+        with self._lock:
+            self._parts, self._left = [], {}
+            self._process = None
+            atexit.unregister(self._end)
         self._end()
 
     def _begin(self, step: int) -> bool:
         """Free the copies of another step; return whether this one is recorded."""
         self._outcome.num_calls += 1
-        if not self._holds(step):
+        if self._parts and not self._holds(step):
+            self._left[self._parts[0].step] = len(self._parts)
             self._parts = []
         is_due = self._options.is_due(step)
         self._outcome.num_due += is_due
@@ -329,13 +335,36 @@ class Recorder:
     def _holds(self, step: int) -> bool:
         return bool(self._parts) and self._parts[0].step == step
 
+    def _can_finish(self, step: int) -> bool:
+        is_held = self._holds(step)
+        if self._parts and not is_held and step in self._left:
+            raise BatchError.build(
+                key="step",
+                expected="the step that was recorded last",
+                found=f"{step}, whose copies are freed",
+                advice="Finish a step before the next one is recorded.",
+            )
+        return is_held
+
     def _put(self, part: Snapshot) -> None:
         """Add a part, or replace the one with the same samples."""
         number = self._part_like(part.batch)
+        if not self._parts and part.step in self._left:
+            self._warn_replaced(part.step, self._left.pop(part.step))
         if number is None:
             self._write([*self._parts, part])
         else:
             self._replace(number, part)
+
+    def _warn_replaced(self, step: int, num_parts: int) -> None:
+        error = BatchError.build(
+            key="step",
+            expected="all batches of a step before those of another one",
+            found=f"step {step} again, which replaces its file of"
+            f" {pluralize(num_parts, 'part')}",
+            advice="Give each thread its own steps, or a Recorder of its own `rank`.",
+        )
+        self._writer.log_error(("step", step), error, "kept")
 
     def _finish(self, late: TrainerBatch) -> None:
         number = (self._part_like(late) or 0) if len(self._parts) > 1 else 0
@@ -426,7 +455,7 @@ class Outcome:
             return ""
         if not self.num_calls:
             return why_nothing_to_record(self.options.facts) or _NEVER_CALLED
-        if not self.num_due and not self.writer.errors:
+        if not self.num_due and not self.writer.first_error:
             steps = f"{self.num_calls} calls" if self.num_calls > 1 else "one call"
             return (
                 f"`every` is {self.options.every}, and none of {steps} had a step that"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rounddiag.capture.options import Options
-from rounddiag.capture.writer import CLOSE_TIMEOUT, Writer, logger
+from rounddiag.capture.writer import CLOSE_TIMEOUT, ProcessLock, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import printable
 
@@ -55,7 +55,8 @@ class VerdictWorker:
         self._last: int | None = None  # step that was judged
         self._is_given_up = False
         self._severity = 0
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}  # not taken yet
+        self._lock = ProcessLock()  # of the metrics
         self._known: set[tuple[int, int]] = set()
         self._begun: float | None = None
         self._cost = _FIRST_COST
@@ -87,15 +88,12 @@ class VerdictWorker:
         return self._options.diagnose is not None
 
     def add_metrics(self, step: int, metrics: dict[str, float]) -> None:
-        """Add metrics of a step that no child computes."""
+        """Add metrics of a step, in place of those of another one."""
         if self._is_on():
             now = {"rounddiag/step": float(step)}
-            self._metrics = {**self._metrics_of(now), **now, **metrics}
-
-    def _metrics_of(self, now: dict[str, float]) -> dict[str, float]:
-        """Return the metrics that are not taken yet, if they are of this step."""
-        known = self._metrics
-        return known if now.items() <= known.items() else {}
+            with self._lock:
+                known = self._metrics if now.items() <= self._metrics.items() else {}
+                self._metrics = {**known, **now, **metrics}
 
     def put(self, step: int, file: str, copy: str | None = None) -> None:
         """Judge a step file; or a temporary copy of all samples, which is removed."""
@@ -107,7 +105,8 @@ class VerdictWorker:
 
     def take_metrics(self) -> dict[str, float]:
         """Return the metrics of the last judged step, once."""
-        metrics, self._metrics = self._metrics, {}
+        with self._lock:
+            metrics, self._metrics = self._metrics, {}
         return metrics
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
@@ -154,9 +153,7 @@ class VerdictWorker:
                 one.remove_copy()
             self._cost = found["cost"]
             seconds = {"rounddiag/seconds": time.monotonic() - begin}
-            now = {"rounddiag/step": float(one.step)}
-            known = self._metrics_of(now)
-            self._metrics = {**known, **now, **found["metrics"], **seconds}
+            self.add_metrics(one.step, {**found["metrics"], **seconds})
             is_other = found["severity"] != self._severity
             if is_other:
                 self._tell(one.step, one.file, found)

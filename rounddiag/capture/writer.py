@@ -22,6 +22,25 @@ CLOSE_TIMEOUT = 30.0  # seconds
 _LAST_TIMEOUT = 1.0  # seconds, for a job that was ended
 
 
+class ProcessLock:
+    """A lock that a forked child finds open: the thread that held it is not there.
+
+    One thread may enter it several times, as a handler of signals does.
+    """
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, threading.RLock] = {}
+
+    def __enter__(self) -> None:
+        self._own().acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._own().release()
+
+    def _own(self) -> threading.RLock:
+        return self._by_process.setdefault(os.getpid(), threading.RLock())
+
+
 class Writer:
     """Runs jobs one after the other in a daemon thread of this process.
 
@@ -45,10 +64,11 @@ class Writer:
         self.first_error = ""
         self.num_done = 0
         self._skipped: set[str] = set()
-        self._logged: set[type[BaseException] | str] = set()
+        self._logged: set[object] = set()
         self._process: int | None = None
         self._queue = _JobQueue()
         self._thread = threading.Thread()
+        self._lock = ProcessLock()
 
     @property
     def dropped(self) -> int:
@@ -60,17 +80,19 @@ class Writer:
 
         Returns the job that will not run for it.
         """
-        self.start()
-        self._skipped.discard(name)
-        lost_name, lost = self._queue.put(name, job, keeps_newest=self._keeps_newest)
-        if lost is job or lost_name != name:
-            self._skipped.add(lost_name)
-            self._warn_once(
-                "full",
-                f"{lost_name} was not {self._done}: {_MAX_PENDING} other steps are"
-                " waiting; further warnings are suppressed",
-            )
-        return lost
+        with self._lock:
+            self.start()
+            self._skipped.discard(name)
+            keeps_newest = self._keeps_newest
+            lost_name, lost = self._queue.put(name, job, keeps_newest=keeps_newest)
+            if lost is job or lost_name != name:
+                self._skipped.add(lost_name)
+                self._warn_once(
+                    "full",
+                    f"{lost_name} was not {self._done}: {_MAX_PENDING} other steps are"
+                    " waiting; further warnings are suppressed",
+                )
+            return lost
 
     def drop_pending(self) -> list[Job]:
         """Return the pending jobs, none of which will run."""
@@ -89,15 +111,16 @@ class Writer:
         self, name: Sequence[object], error: BaseException, done: str
     ) -> None:
         """Count an error, and log the first of each type."""
-        self.errors += 1
         text = _describe(error)
-        self.first_error = self.first_error or text
-        # Log the text alone: a traceback keeps the trainer's tensors alive.
-        self._warn_once(
-            type(error),
-            f"{_join(name)} was not {done}: {text}"
-            " (further warnings of this type are suppressed)",
-        )
+        with self._lock:
+            self.errors += 1
+            self.first_error = self.first_error or text
+            # Log the text alone: a traceback keeps the trainer's tensors alive.
+            self._warn_once(
+                (type(error), done),
+                f"{_join(name)} was not {done}: {text}"
+                " (further warnings of this type are suppressed)",
+            )
 
     def close(
         self,
@@ -111,25 +134,28 @@ class Writer:
         """
         if self._process != os.getpid():
             return False
-        self._process = None
-        self._queue.close()
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        with self._lock:
+            self._process = None
+            self._queue.close()
+            thread = self._thread
+        thread.join(timeout)
+        if thread.is_alive():
             logger.warning("gave up on the pending steps after %.3g s", timeout)
             give_up()
-            self._thread.join(_LAST_TIMEOUT)
+            thread.join(_LAST_TIMEOUT)
         return True
 
     def start(self) -> None:
         """Start the thread, if this process has none."""
-        if self._process == os.getpid():
-            return
-        queue = _JobQueue()
-        thread = threading.Thread(
-            target=self._run, args=(queue,), name="rounddiag", daemon=True
-        )
-        thread.start()  # raises where the system has no room for another thread
-        self._process, self._queue, self._thread = os.getpid(), queue, thread
+        with self._lock:
+            if self._process == os.getpid():
+                return
+            queue = _JobQueue()
+            thread = threading.Thread(
+                target=self._run, args=(queue,), name="rounddiag", daemon=True
+            )
+            thread.start()  # raises where the system has no room for another thread
+            self._process, self._queue, self._thread = os.getpid(), queue, thread
 
     def _run(self, queue: _JobQueue) -> None:
         while (item := queue.take()) is not None:
@@ -140,7 +166,7 @@ class Writer:
                 self.num_done += 1
             del item, job  # free the data of this job before the next one arrives
 
-    def _warn_once(self, kind: type[BaseException] | str, message: str) -> None:
+    def _warn_once(self, kind: object, message: str) -> None:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning(message)

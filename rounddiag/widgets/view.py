@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from html import escape
-from threading import Thread
+from threading import Lock, Thread
 from time import perf_counter, sleep
 from typing import Any
 
@@ -70,7 +71,7 @@ class PageWidget(anywidget.AnyWidget):
                 "name": str(name),
                 "args": dict(args),
             }:
-                self._reply(key, name, args, [bytes(one) for one in buffers])
+                self._reply(key, name, args, [*map(bytes, buffers)])
 
     def _reply(
         self, key: int, name: str, args: dict[str, Any], buffers: list[bytes]
@@ -80,12 +81,13 @@ class PageWidget(anywidget.AnyWidget):
                 self._answer(key, name, partial(self._handler, name, args, buffers))
 
     def _answer(self, key: int, name: str, work: Callable[[], object]) -> None:
-        """Send the result of some work; if it is a function, run that in a thread."""
+        """Send the result of some work; if it is a function, run that in the thread."""
+        if self._handler is None:  # closed while the work waited
+            return
         try:
             result = work()
             if callable(result):
-                later = (key, name, partial(_TURNS.run, result))
-                Thread(target=self._answer, args=later, daemon=True).start()
+                _WORKER.put(partial(self._answer, key, name, result))
                 return
             reply: dict[str, object] = {"result": result}
         # An exception would be invisible in a notebook: the page shows it.
@@ -121,16 +123,8 @@ class _Turns:
         finally:
             self._until = perf_counter() + self._AFTER
 
-    def run(self, work: Callable[[], object]) -> object:
-        """Do some work in this thread that waits for its turn at each call in it."""
-        before = sys.getprofile()
-        sys.setprofile(self._wait)
-        try:
-            return work()
-        finally:
-            sys.setprofile(before)
-
-    def _wait(self, *_: object) -> None:
+    def wait(self, *_: object) -> None:
+        """Wait while the page gets an answer. Called at each call in the work."""
         while self._until:
             left = self._until - perf_counter()
             if left <= 0:
@@ -139,7 +133,40 @@ class _Turns:
                 sleep(min(left, 0.002))
 
 
+class _Worker:
+    """Does work in its order, in one thread that ends when none is left."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._thread = Thread()
+
+    def put(self, work: Callable[[], object]) -> None:
+        """Do some work after all that waits."""
+        with self._lock:
+            if not self._thread.is_alive():
+                self._thread = Thread(target=self._run, daemon=True)
+                self._thread.start()  # raises where there is no room for a thread
+            self._waiting.append(work)
+
+    def _run(self) -> None:
+        sys.setprofile(_TURNS.wait)
+        while work := self._next():
+            try:
+                work()
+            except Exception:  # noqa: BLE001, PERF203 the page is gone, for example
+                _log.debug("an answer was not sent", exc_info=True)
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._lock:
+            if not self._waiting:
+                self._thread = Thread()  # this one ends: the next work needs another
+                return None
+            return self._waiting.popleft()
+
+
 _TURNS = _Turns()
+_WORKER = _Worker()
 
 
 def error_payload(error: Exception) -> dict[str, str]:

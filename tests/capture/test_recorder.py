@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.core import token_frame
-from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import SUPPRESSED, DataProto
 
@@ -226,12 +225,103 @@ def test_a_pickled_recorder_arrives_as_a_new_one(
         ({"seed": -1}, "`seed`: expected an integer of at least 0; found -1."),
     ],
 )
-def test_an_option_out_of_range_is_an_error(
-    tmp_path: Path, options: dict[str, Any], message: str
+def test_the_default_of_an_option_that_is_out_of_range_is_used_with_a_word(
+    options: dict[str, Any],
+    message: str,
+    proto: DataProto,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole = f"{message} Pass another number to `Recorder`."
-    with pytest.raises(BatchError, match=f"^{re.escape(whole)}$"):
-        Recorder(tmp_path, **options)
+    with Recorder(tmp_path, **options) as recorder:
+        recorder.step(0, proto)
+    whole = f"{message} Pass another number to `Recorder`. {SUPPRESSED}"
+    (name,) = options
+    assert caplog.messages == [
+        f"the Recorder was not set up with its `{name}`: {whole}"
+    ]
+    assert (names(tmp_path), recorder.errors) == (["step_0.parquet"], 1)
+
+
+def test_nothing_that_an_option_may_hold_is_raised_into_the_trainer(
+    proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    every_name = "images prove_samples max_samples seed facts tokenizer on_verdict"
+    for folder in (5, None, Odd(), "a\0b", "x" * 5000, b"\xff"):
+        Recorder(folder).step(0, proto)  # type: ignore[arg-type]
+    recorder = Recorder(tmp_path, **dict.fromkeys(every_name.split(), Odd()))  # type: ignore[arg-type]
+    recorder.step(0, proto)
+    recorder.close()
+    assert (names(tmp_path), recorder.errors) == (["step_0.parquet"], 7)
+    caplog.clear()
+
+
+def test_a_recorder_arrives_where_its_folder_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    data = pickle.dumps(Recorder(tmp_path))
+    monkeypatch.setattr("rounddiag.capture.recorder.remove_stale_files", refuse)
+    assert pickle.loads(data).errors == 1  # noqa: S301 our own
+    assert "the Recorder was not set up: OSError" in caplog.messages[0]
+
+
+def step_of(step: int) -> dict[str, torch.Tensor]:
+    """A batch whose values say of which step it is."""
+    return {
+        "responses": torch.full((2 + step % 3, 4), step),
+        "response_mask": torch.ones(2 + step % 3, 4),
+        "rollout_log_probs": torch.full((2 + step % 3, 4), -1.0 - step),
+        "old_log_probs": torch.full((2 + step % 3, 4), -1.0 - step),
+    }
+
+
+def test_each_step_of_eight_threads_is_saved_or_counted(tmp_path: Path) -> None:
+    """And no file has samples of another one."""
+    steps = range(64)
+    recorder = Recorder(tmp_path, every=1, diagnose=False)
+
+    def record(first: int) -> None:
+        for step in steps[first::8]:
+            recorder.step(step, step_of(step))
+
+    threads = [threading.Thread(target=record, args=(k,)) for k in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    recorder.close()
+    saved = {path.name for path in tmp_path.iterdir()}
+    assert len(saved) + recorder.dropped == len(steps)
+    assert recorder.errors == 0
+    for name in saved:
+        batch = load_parquet(tmp_path / name)
+        assert batch.step is not None
+        assert batch.num_samples == 2 + batch.step % 3
+        assert {*batch.require_ids().tolist()} == {batch.step}
+
+
+def test_a_step_that_comes_again_after_another_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its file is replaced: the parts of before are not at hand any more."""
+    with Recorder(tmp_path, every=1, diagnose=False) as recorder:
+        for step in (0, 1, 0):
+            recorder.step(step, step_of(step))
+        recorder.finish(1, step_of(1))
+    assert recorder.errors == 2
+    assert "step 0 was not kept" in caplog.messages[0]
+    assert "step 1 (finish) was not saved" in caplog.messages[1]
 
 
 def test_a_field_of_another_shape_is_logged_once_and_never_raised(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from rounddiag.capture import Recorder, options
-from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import SUPPRESSED, DataProto
 
@@ -121,12 +119,19 @@ def test_an_unknown_protocol_is_logged(
     ]
 
 
-def test_a_url_needs_fsspec_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_needs_fsspec_and_each_step_without_it_is_counted(
+    proto: DataProto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     message = (
         "`folder`: expected a folder, or the package fsspec for a URL; found 's3://x/y'"
         " without fsspec. Install fsspec and the backend of your storage: `pip install"
         " fsspec s3fs` for S3, gcsfs for Google Cloud, adlfs for Azure."
     )
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        Recorder("s3://x/y")
+    with Recorder("s3://x/y") as recorder:
+        recorder.step(0, proto)
+        recorder.step(1, proto)
+        recorder.step(10, proto)
+    assert recorder.errors == 3  # the option, and the two steps that were due
+    start = "the Recorder was not set up with its `folder`: "
+    assert caplog.messages[0] == f"{start}{message} {SUPPRESSED}"

@@ -405,9 +405,11 @@ def test_the_verdict_of_a_child_process(
 
 
 @pytest.mark.parametrize("value", ["print", 3])
-def test_a_callback_that_cannot_be_called(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(BatchError, match="`on_verdict`: expected a function"):
-        Recorder(tmp_path, on_verdict=value)
+def test_a_callback_that_cannot_be_called(
+    value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Recorder(tmp_path, on_verdict=value).errors == 1
+    assert "`on_verdict`: expected a function" in caplog.messages[0]
 
 
 def test_a_diagnosis_whose_place_has_a_name_comes_from_a_child() -> None:

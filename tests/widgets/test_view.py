@@ -7,6 +7,8 @@ import gc
 import json
 import math
 import re
+import threading
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +53,56 @@ def test_a_question_is_answered_with_buffers(sent: list[Any]) -> None:
     plain = {"kind": "reply", "id": 7, "result": {"sum": {"$": 0, "dtype": "int32"}}}
     assert sent == [(plain, [np.array([3], np.int32).tobytes()])]
     view.close()
+
+
+def test_slow_answers_come_in_order_from_one_thread_also_after_errors(
+    sent: list[Any],
+) -> None:
+    threads = set()
+
+    def answer(_: str, args: dict[str, Any], __: list[bytes]) -> Any:
+        def work() -> int:
+            threads.add(threading.get_ident())
+            return 6 // int(args["x"])
+
+        return work
+
+    view = PageWidget(answer)
+    begun = threading.active_count()
+    for number in range(300):
+        ask(view, args={"x": number % 3})
+        assert threading.active_count() <= begun + 1
+    while len(sent) < 300:
+        time.sleep(0.01)
+    results = [plain.get("result", "error") for plain, _ in sent]
+    assert results == ["error", 6, 3] * 100
+    assert threading.get_ident() not in threads
+    view.close()
+
+
+def test_what_waits_when_the_widget_is_closed_is_not_done(sent: list[Any]) -> None:
+    gate, done = threading.Event(), threading.Event()
+    asked = []
+
+    def answer(_: str, args: dict[str, Any], __: list[bytes]) -> Any:
+        def work() -> None:
+            asked.append(args["x"])
+            gate.wait(timeout=60)
+
+        return work
+
+    view, other = PageWidget(answer), PageWidget(lambda *_: done.set)
+    for number in range(9):
+        ask(view, args={"x": number})
+    ask(other)
+    while not asked:
+        time.sleep(0.01)
+    view.close()
+    gate.set()
+    assert done.wait(timeout=60)
+    assert asked == [0]
+    assert len(sent) <= 1  # that of the other widget
+    other.close()
 
 
 def test_an_error_is_an_answer(sent: list[Any]) -> None:
