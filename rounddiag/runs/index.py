@@ -1,10 +1,11 @@
-"""The index of a run: tables derived from its step files, in the user's cache folder.
+"""The index of a run: tables derived from its step files, one file in the user's cache.
 
-Each table is a file of its own. It holds rows of steps, and what identifies the files
-that they were computed from: a path, and of each file its name, size, times and inode.
-Rows of other files, or by another version of this code, are computed again. Nothing
-beside the step files is read or written: others may have written them. The folder can
-be deleted at any time.
+Each table has rows of steps, and what identifies the files that they were computed
+from: a path, and of each file its name, size, times and inode. Rows of other files are
+computed again; so are all rows if the index is not as this version of the code wrote
+it. Of two processes that write it, the later one wins: what the other one added in the
+meantime is computed again. Nothing beside the step files is read or written: others may
+have written it. The index can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-from threading import get_ident
 from typing import TypeAlias
 
 import numpy as np
@@ -31,20 +30,19 @@ import pyarrow.parquet as pq
 from rounddiag._typing import Array
 from rounddiag._version import __version__
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.columns import BROKEN
+from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs.engines import RunEngine, map_items
 from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
 
 # Rows of a step: a frame, or plain columns, of which a run can have thousands.
 Rows: TypeAlias = pd.DataFrame | Mapping[str, Array]
-Computed: TypeAlias = Mapping[str, Rows] | Exception
 _Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the rows
-
 
 _CONTENTS = b"rounddiag.contents"
 _SIZE_OF_DIGEST = hashlib.sha256().digest_size
-_SAVE_EVERY = 20.0  # seconds between two savings of a table that is being filled
-_STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
+_SAVE_EVERY = 20.0  # seconds between two savings of an index that is being filled
 # Packages that rows do not depend on.
 _SHOWN = ("cli", "export", "figures", "widgets", "proof")
 
@@ -57,7 +55,6 @@ class Index:
     folder : RunFolder
     engine : {"local", "ray"}
         Where rows are computed.
-
     """
 
     def __init__(self, folder: RunFolder, engine: RunEngine) -> None:
@@ -65,16 +62,16 @@ class Index:
         self._failed: dict[str, dict[int, str]] = {}  # by what was computed
         self._warned: set[str] = set()  # of which files, by their stamps
         name = hashlib.sha256(folder.identity.encode()).hexdigest()[:32]
-        self.path = _cache_folders()[-1] / name
+        self.path = _cache_folders()[-1] / f"{name}.index"
         self._tables: dict[str, _Table] = {}
 
     @property
     def failed(self) -> dict[int, str]:
         """Steps whose rows could not be computed, with the errors."""
-        found: dict[int, str] = {}
+        failed: dict[int, str] = {}
         for errors in reversed([*self._failed.values()]):  # those of summaries last
-            found |= errors
-        return dict(sorted(found.items()))
+            failed |= errors
+        return dict(sorted(failed.items()))
 
     def fill(
         self,
@@ -94,7 +91,7 @@ class Index:
         rows: dict[str, dict[StepFiles, Rows]] = {name: {} for name in names}
         saved = time.monotonic()
         try:
-            for one, computed in map_items(
+            for step, computed in map_items(
                 compute,
                 [*dict.fromkeys(lacking)],
                 engine=self._engine,
@@ -102,12 +99,12 @@ class Index:
                 label=label,
                 num_threads=num_threads,
             ):
-                result = self._unless_replaced(one, computed)
-                if isinstance(result, Exception):
-                    failed[one.step] = str(result)
+                error = self._find_error(step, computed)
+                if error is not None or isinstance(computed, Exception):
+                    failed[step.step] = str(error)
                     continue
                 for name, key in names.items():
-                    rows[name][one] = result[key]
+                    rows[name][step] = computed[key]
                 if time.monotonic() - saved > _SAVE_EVERY:
                     self._add(rows)
                     rows = {name: {} for name in names}
@@ -115,8 +112,8 @@ class Index:
         finally:
             self._add(rows)
         known = self._failed.setdefault(label, {})
-        for one in steps:
-            known.pop(one.step, None)
+        for step in steps:
+            known.pop(step.step, None)
         known.update(failed)
         self._warn(failed, steps)
         return known
@@ -124,29 +121,31 @@ class Index:
     def rows(self, name: str, steps: Iterable[StepFiles]) -> pd.DataFrame:
         """Return the rows of these steps, as far as their files are unchanged."""
         contents, frame = self._table(name)
-        kept = [one.step for one in steps if contents.get(one.step) == one.content]
+        unchanged = [
+            step.step for step in steps if contents.get(step.step) == step.content
+        ]
         if len(frame) == 0:
             return frame
-        chosen = frame[frame["step"].isin(kept)]
+        chosen = frame[frame["step"].isin(unchanged)]
         return chosen.sort_values("step", kind="stable", ignore_index=True)
 
     def _find_lacking(self, name: str, steps: Iterable[StepFiles]) -> list[StepFiles]:
         """Return the steps that a table lacks, or has of other files."""
         contents = self._table(name)[0]
-        return [one for one in steps if contents.get(one.step) != one.content]
+        return [step for step in steps if contents.get(step.step) != step.content]
 
-    def _unless_replaced(self, one: StepFiles, computed: Computed) -> Computed:
-        """Return what was computed, or the error that a file was replaced meanwhile."""
+    def _find_error(self, step: StepFiles, computed: object) -> Exception | None:
+        """Return why a step has no rows: an error, or a file that was replaced."""
         try:
-            self._folder.check([one])
+            self._folder.check([step])
         except LoadError as error:
             return error
-        return computed
+        return computed if isinstance(computed, Exception) else None
 
     def _warn(self, failed: dict[int, str], steps: Sequence[StepFiles]) -> None:
-        known = {one.stamp for one in steps if one.step in failed}
-        if not known <= self._warned:
-            self._warned |= known
+        stamps = {step.stamp for step in steps if step.step in failed}
+        if not stamps <= self._warned:
+            self._warned |= stamps
             step, error = next(iter(failed.items()))
             warnings.warn(
                 f"{pluralize(len(failed), 'step')} left out, `run.failed` lists them;"
@@ -154,45 +153,27 @@ class Index:
                 stacklevel=4,
             )
 
-    def _add(self, rows: Mapping[str, Mapping[StepFiles, Rows]]) -> None:
-        """Put the rows of some steps in the place of their old ones, and save them."""
-        for name, computed in rows.items():
-            if computed:
-                new = {one.step: one.content for one in computed}
-                self._tables[name] = _join(
-                    self._table(name), (new, _frame(computed.values()))
-                )
-                self._save(name)
-
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
-            self._tables[name] = self._read(name)
+            self._tables[name] = _decode(_read(self.path).get(name))
         return self._tables[name]
 
-    def _file(self, name: str) -> Path:
-        return self.path / hashlib.sha256(name.encode()).hexdigest()[:32]
-
-    def _read(self, name: str) -> _Table:
-        """Read a table; one that is missing, or not as it was written, is empty."""
-        with suppress(OSError):
-            self._check_folder()
-            data = _read_file(self._file(name))
-            digest, body = data[:_SIZE_OF_DIGEST], data[_SIZE_OF_DIGEST:]
-            if digest == _digest(name, body):
-                table = pq.read_table(pa.BufferReader(body), use_threads=False)
-                contents = json.loads(table.schema.metadata[_CONTENTS])
-                return {int(k): text for k, text in contents.items()}, table.to_pandas()
-        return {}, pd.DataFrame()
-
-    def _save(self, name: str) -> None:
-        """Write a table, with the rows that another process has added; warn once."""
-        contents, frame = _join(self._read(name), self._tables[name])
-        # Files of which the storage says too little can change without a trace.
-        contents = {k: v for k, v in contents.items() if not v.endswith(UNKNOWN)}
-        if len(frame):
-            frame = frame[frame["step"].isin([*contents])]
+    def _add(self, rows: Mapping[str, Mapping[StepFiles, Rows]]) -> None:
+        """Put rows in the place of old ones of their steps, and save the index."""
+        computed = {name: of_steps for name, of_steps in rows.items() if of_steps}
+        if not computed:
+            return
+        stored = _read(self.path)
+        for name, of_steps in computed.items():
+            contents = {step.step: step.content for step in of_steps}
+            added = contents, _frame(of_steps.values())
+            table = self._tables[name] = _join(self._table(name), added)
+            # With what another process has added.
+            stored[name] = _encode(_join(_decode(stored.get(name)), table))
         try:
-            self._write(name, contents, frame)
+            for folder in _cache_folders():
+                folder.mkdir(mode=0o700, exist_ok=True)
+            _write(self.path, stored)
         except OSError as error:
             if "index" not in self._warned:
                 self._warned.add("index")
@@ -205,47 +186,15 @@ class Index:
                     stacklevel=2,
                 )
 
-    def _write(self, name: str, contents: dict[int, str], frame: pd.DataFrame) -> None:
-        """Write a table; it gets its name once it is complete."""
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-        text = json.dumps(contents)
-        table = table.replace_schema_metadata(
-            {**(table.schema.metadata or {}), _CONTENTS: text.encode()}
-        )
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        body = sink.getvalue().to_pybytes()
-        for folder in (*_cache_folders(), self.path):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        self._check_folder()
-        target = self._file(name)
-        for old in self.path.glob(".*"):  # of killed processes
-            if old.lstat().st_mtime < time.time() - _STALE_AFTER:
-                old.unlink()
-        partial = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}")
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-            with open(os.open(partial, flags, 0o600), "wb") as file:  # noqa: PTH123
-                file.write(_digest(name, body) + body)
-            partial.replace(target)
-        finally:
-            with suppress(OSError):
-                partial.unlink()
-
-    def _check_folder(self) -> None:
-        """Raise an OSError unless it is a folder of this user, and not a link."""
-        found = self.path.lstat()
-        if not S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            msg = "it is a link, or of another user"
-            raise OSError(msg)
-
 
 def _frame(rows: Collection[Rows]) -> pd.DataFrame:
     """Return the rows of steps as one frame; plain columns are the same of each."""
-    frames = [one for one in rows if isinstance(one, pd.DataFrame)]
-    plain = [one for one in rows if not isinstance(one, pd.DataFrame)]
+    frames = [of_step for of_step in rows if isinstance(of_step, pd.DataFrame)]
+    plain = [of_step for of_step in rows if not isinstance(of_step, pd.DataFrame)]
     names = plain[0] if plain else ()
-    joined = {name: np.concatenate([one[name] for one in plain]) for name in names}
+    joined = {
+        name: np.concatenate([columns[name] for columns in plain]) for name in names
+    }
     return pd.concat([pd.DataFrame(joined), *frames], ignore_index=True)
 
 
@@ -258,30 +207,72 @@ def _join(old: _Table, new: _Table) -> _Table:
     return {**contents, **new[0]}, joined
 
 
-def _read_file(path: Path) -> bytes:
-    """Return the bytes of a file; an OSError for a link or a pipe."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
-        if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            msg = "it is no regular file"
-            raise OSError(msg)
-        return file.read()
+def _encode(table: _Table) -> bytes:
+    """Return a table as Parquet, without files that can change without a trace."""
+    contents, frame = table
+    known = {k: text for k, text in contents.items() if not text.endswith(UNKNOWN)}
+    if len(frame):
+        frame = frame[frame["step"].isin([*known])]
+    rows = pa.Table.from_pandas(frame, preserve_index=False)
+    marks = {**(rows.schema.metadata or {}), _CONTENTS: json.dumps(known).encode()}
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.replace_schema_metadata(marks), sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
-def _digest(name: str, body: bytes) -> bytes:
-    """Return what a table's file begins with: of its content, name, and our code."""
-    return hashlib.sha256(_code_digest() + name.encode() + b"\0" + body).digest()
+def _decode(data: bytes | None) -> _Table:
+    """Return a table; an empty one where there is none, or another."""
+    if data is None:
+        return {}, pd.DataFrame()
+    try:
+        rows = pq.read_table(pa.BufferReader(data), use_threads=False)
+        contents = json.loads(rows.schema.metadata[_CONTENTS])
+        return {int(step): text for step, text in contents.items()}, rows.to_pandas()
+    except BROKEN:
+        return {}, pd.DataFrame()
+
+
+def _write(path: Path, tables: Mapping[str, bytes]) -> None:
+    """Write all tables: a digest, a line of their sizes, and each of them."""
+    sizes = {name: len(data) for name, data in tables.items()}
+    body = b"".join([json.dumps(sizes).encode(), b"\n", *tables.values()])
+    with write_atomically(path) as partial:
+        partial.write_bytes(_digest(body) + body)
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    """Return all tables by name; none if the file is not as this code wrote it."""
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return {}
+    digest, body = data[:_SIZE_OF_DIGEST], data[_SIZE_OF_DIGEST:]
+    if digest != _digest(body):
+        return {}
+    head, _, rest = body.partition(b"\n")
+    tables, start = {}, 0
+    with suppress(*BROKEN):
+        for name, size in json.loads(head).items():
+            tables[name] = rest[start : start + size]
+            start += size
+    return tables
+
+
+def _digest(body: bytes) -> bytes:
+    """Return what the index begins with: a digest of its content and of our code."""
+    return hashlib.sha256(_code_digest() + body).digest()
 
 
 @lru_cache(maxsize=1)
 def _code_digest() -> bytes:
     """Return a digest of the code that computes rows: all layers below the figures."""
     package = Path(__file__).parents[1]
-    found = hashlib.sha256(__version__.encode())
+    digest = hashlib.sha256(__version__.encode())
     for file in sorted(package.rglob("*.py")):
         if file.relative_to(package).parts[0] not in _SHOWN:
-            found.update(file.read_bytes())
-    return found.digest()
+            digest.update(file.read_bytes())
+    return digest.digest()
 
 
 def _cache_folders() -> list[Path]:
