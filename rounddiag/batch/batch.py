@@ -91,7 +91,8 @@ class Batch:
         Further log-probabilities of the same tokens, by name.
     sample_columns : mapping of str to array of num_samples values
     round_columns : mapping of str to array, including `sample` and `round`
-        Further columns of the file, per sample and per round, unchanged.
+    token_columns : mapping of str to Tensor of numbers or flags
+        Further columns of the file, per sample, per round and per position, unchanged.
     meta : mapping
         Provenance: `mask_source`, `old_log_probs_source`, `sampling` and others.
 
@@ -133,6 +134,7 @@ class Batch:
     scores: Mapping[str, Tensor] = field(default_factory=dict)
     sample_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     round_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    token_columns: Mapping[str, Tensor] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -162,7 +164,8 @@ class Batch:
         ----------
         response_mask : Tensor, array or lists, shape (num_samples, num_positions)
         **others
-            The other fields. Per-token fields have the shape of `response_mask`.
+            The other fields. Per-token fields, and those in `scores` and
+            `token_columns`, have the shape of `response_mask`.
             `lengths` is the number of real positions per row, by default all.
             `prompt_ids` is padded too; `prompt_mask` marks its real part.
         """
@@ -176,7 +179,8 @@ class Batch:
         ----------
         response_mask : sequence of Tensor, array or list, one per sample
         **others
-            The other fields. Per-token fields and `prompt_ids` are sequences too.
+            The other fields. Per-token fields, those in `scores` and `token_columns`,
+            and `prompt_ids` are sequences too.
         """
         return cls(**from_rows(response_mask, others))
 

@@ -29,6 +29,8 @@ _INTEGERS = (
     *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),
     "pieces",
 )
+# Mappings of a name to one value per position.
+POSITION_TABLES = ("scores", "token_columns")
 # Fields that are a tuple with one entry per sample.
 PER_SAMPLE = (
     *("group_ids", "sample_ids", "images", "position_ids", "rollout_ids"),
@@ -153,8 +155,9 @@ def _flatten_per_token(
     }
     if fields.get("rewards") is not None:
         result["rewards"] = as_tensor("rewards", fields["rewards"])
-    scores = fields.get("scores") or {}
-    result["scores"] = {name: flatten(name, value) for name, value in scores.items()}
+    for table in POSITION_TABLES:
+        values = fields.get(table) or {}
+        result[table] = {name: flatten(name, value) for name, value in values.items()}
     return result
 
 
@@ -257,10 +260,6 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
     checks are dropped, because they refer to the old numbers.
     """
     index = rows.tolist()
-    flat: dict[str, Any] = {
-        name: take_rows(value, batch.offsets, rows)
-        for name, value in batch.per_token.items()
-    }
     per_sample: dict[str, Any] = {
         name: tuple(value[i] for i in index)
         for name in PER_SAMPLE
@@ -269,20 +268,29 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
     on_device = rows.to(batch.offsets.device)
     return replace(
         batch,
-        **flat,
+        **map_positions(batch, lambda _, flat: take_rows(flat, batch.offsets, rows)),
         **per_sample,
         **_prompts(batch, rows),
         offsets=build_offsets(batch.offsets.diff()[on_device]),
         lengths=batch.lengths[on_device],
         rewards=None if batch.rewards is None else batch.rewards[on_device],
-        scores={
-            name: take_rows(value, batch.offsets, rows)
-            for name, value in batch.scores.items()
-        },
         sample_columns=_sample_columns(batch, rows.numpy()),
         round_columns=_round_columns(batch.round_columns, rows.numpy()),
         meta={name: value for name, value in batch.meta.items() if name != "checks"},
     )
+
+
+def map_positions(
+    batch: Batch, convert: Callable[[str, Tensor], Tensor]
+) -> dict[str, Any]:
+    """Convert every field with one value per position, by its name and values."""
+    fields: dict[str, Any] = {
+        name: convert(name, flat) for name, flat in batch.per_token.items()
+    }
+    for table in POSITION_TABLES:
+        columns: Mapping[str, Tensor] = getattr(batch, table)
+        fields[table] = {name: convert(name, flat) for name, flat in columns.items()}
+    return fields
 
 
 def take_rows(flat: Tensor, offsets: Tensor, rows: Tensor) -> Tensor:
@@ -309,8 +317,8 @@ def move(batch: AnyBatch, device: str | torch.device) -> AnyBatch:
         for entry in fields(batch)
         if isinstance(value := getattr(batch, entry.name), torch.Tensor)
     }
-    scores = {name: value.to(device) for name, value in batch.scores.items()}
-    return replace(batch, **tensors, scores=scores)
+    flat = map_positions(batch, lambda _, values: values.to(device))
+    return replace(batch, **{**tensors, **flat})
 
 
 def _prompts(batch: Batch, rows: Tensor) -> dict[str, Any]:

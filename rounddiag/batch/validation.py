@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import PAIR, PER_SAMPLE, require_plain
+from rounddiag.batch.layout import PAIR, PER_SAMPLE, POSITION_TABLES, require_plain
 from rounddiag.errors import BatchError
 from rounddiag.wording import encodable
 
@@ -23,10 +23,12 @@ def encodable_names(batch: Batch) -> dict[str, Any]:
     """
     ids = {name: getattr(batch, name) for name in ("group_ids", "sample_ids")}
     changes: dict[str, Any] = {k: _encodable_ids(k, v) for k, v in ids.items() if v}
-    for field in ("scores", "sample_columns", "round_columns"):
-        columns = getattr(batch, field)
+    for table in (*POSITION_TABLES, "sample_columns", "round_columns"):
+        columns = getattr(batch, table)
         if any(encodable(name) != name for name in columns):
-            changes[field] = {encodable(name): one for name, one in columns.items()}
+            changes[table] = {
+                encodable(name): values for name, values in columns.items()
+            }
     return changes
 
 
@@ -77,9 +79,15 @@ def check_rounds(batch: Batch) -> None:
 def _check_tensors(batch: Batch) -> None:
     optional = ("rewards", "prompt_ids", "prompt_offsets")
     others = {name: getattr(batch, name) for name in ("offsets", "lengths", *optional)}
-    for name, value in {**batch.per_token, **batch.scores, **others}.items():
+    for name, value in (*_per_position(batch), *others.items()):
         if value is not None:
             require_plain(name, value)
+
+
+def _per_position(batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from batch.per_token.items()
+    for table in POSITION_TABLES:
+        yield from getattr(batch, table).items()
 
 
 def _check_offsets(batch: Batch) -> None:
@@ -110,7 +118,7 @@ def _check_offsets(batch: Batch) -> None:
 
 def _check_per_token(batch: Batch) -> None:
     shape, device = batch.response_mask.shape, batch.response_mask.device
-    for name, value in {**batch.per_token, **batch.scores}.items():
+    for name, value in _per_position(batch):
         if value.shape != shape or value.device != device:
             raise BatchError.build(
                 key=name,
@@ -125,6 +133,14 @@ def _check_dtypes(batch: Batch) -> None:
     for name, value in {**pair, **batch.scores}.items():
         if value is not None:
             _check_floating(name, value)
+    for name, value in batch.token_columns.items():
+        if value.is_complex():
+            raise BatchError.build(
+                key=name,
+                expected="numbers or flags",
+                found=str(value.dtype),
+                advice="Pass the real and the imaginary part as two columns.",
+            )
     if batch.response_ids is not None and batch.response_ids.dtype.is_floating_point:
         raise BatchError.build(
             key="response_ids",

@@ -8,6 +8,8 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.columns.column import (
@@ -76,16 +78,41 @@ class Catalogue:
             if name not in _KEYS
         }
 
+    @cached_property
+    def tokens(self) -> dict[str, Column]:
+        """The columns of generated tokens that the file has."""
+        return {
+            name: Column(
+                name,
+                "token",
+                partial(self._of_tokens, flat),
+                _kind_of_tensor(name, flat),
+            )
+            for name, flat in self.batch.token_columns.items()
+        }
+
+    def _of_tokens(self, flat: Tensor) -> Array:
+        values = flat[self.batch.response_mask != 0].cpu()
+        has_numpy_dtype = values.dtype != torch.bfloat16
+        return plain_array((values if has_numpy_dtype else values.float()).numpy())
+
     @property
     def extra_names(self) -> list[str]:
         """The names of the file's columns that frames do not use themselves."""
         own = {column.name for column in TOKENS.columns}
-        names = dict.fromkeys([*self.batch.round_columns, *self.batch.sample_columns])
+        names = dict.fromkeys(
+            [
+                *self.batch.token_columns,
+                *self.batch.round_columns,
+                *self.batch.sample_columns,
+            ]
+        )
         return [name for name in names if name not in own]
 
     def of_file(self, name: str) -> Column:
-        """Return a column that the file has; one of rounds comes first."""
-        return self.rounds[name] if name in self.rounds else self.samples[name]
+        """Return a column that the file has; of several, the one of finest scope."""
+        tables = (self.tokens, self.rounds, self.samples)
+        return next(table[name] for table in tables if name in table)
 
     def made(self, name: str) -> Column | None:
         """Return a column that is made of the batch's fields; None if it lacks them."""
@@ -130,6 +157,11 @@ class Catalogue:
     def num_rounds_known(self) -> int:
         """How many rounds have a row in `round_columns`."""
         return len(np.unique(self._rows_of_rounds[1]))
+
+
+def _kind_of_tensor(name: str, values: Tensor) -> Kind:
+    dtype = "bool" if values.dtype == torch.bool else "float32"
+    return kind_of(name, np.empty(0, dtype))
 
 
 def _texts(names: tuple[str, ...] | None) -> ColumnSource | None:

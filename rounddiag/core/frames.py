@@ -49,8 +49,8 @@ def token_frame(
         `entropy`, `advantage`, `loss_mask`, `importance_weight` (:math:`e^d`),
         `prob_diff`; `weight_tis` and those of the other corrections; `text`, and
         `role`, which needs a tokenizer; and by name those of the batch's
-        `round_columns` and `sample_columns`, repeated for each token. Rounds without a
-        row in `round_columns` have NaN or None.
+        `token_columns`, and of its `round_columns` and `sample_columns`, repeated for
+        each token. Rounds without a row in `round_columns` have NaN or None.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 

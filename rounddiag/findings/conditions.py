@@ -136,6 +136,10 @@ def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
 
 
 def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
+    for name, flat in view.batch.token_columns.items():
+        # Statistics of the log-probs, as a trainer's own KL, say again how they differ.
+        if not flat.dtype.is_floating_point:
+            yield from _encode(Column.of(name, "token", to_numpy(flat)[view.flat]))
     role = read_roles(view)
     if role is not None:
         names, codes = role

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,7 +260,12 @@ def inside(
 
 def left_out_of(batch: Batch) -> list[str]:
     """Return the names in `meta["left_out"]`, which a file may have filled."""
-    names = batch.meta.get("left_out")
+    return left_out_in(batch.meta)
+
+
+def left_out_in(meta: Mapping[str, object]) -> list[str]:
+    """Return the names that an entry of `meta` lists as left out."""
+    names = meta.get("left_out")
     return [str(name) for name in names] if isinstance(names, list) else []
 
 

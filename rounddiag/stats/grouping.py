@@ -32,7 +32,11 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     """
     columns = batch.columns
     if name in columns.extra_names and name not in _TAKEN:
-        return columns.at_rounds(columns.of_file(name)).filled
+        column = columns.of_file(name)
+        if column.scope != "token":
+            return columns.at_rounds(column).filled
+        num = batch.rounds.num_tokens.cpu().numpy()
+        return _value_of_rounds(name, column.filled, np.cumsum(num) - num)
     samples = sample_frame(batch)
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*columns.extra_names, *samples, *counted]))
@@ -44,7 +48,11 @@ def values_from_batch(batch: Batch, name: str) -> Array:
 
 def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
     """Return a column of a token frame, one value per round that starts at `begins`."""
-    codes, values = number_values(name, _frame_column(tokens, name))
+    return _value_of_rounds(name, _frame_column(tokens, name), begins)
+
+
+def _value_of_rounds(name: str, column: Array, begins: Array) -> Array:
+    codes, values = number_values(name, column)
     highest, lowest = (
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
     )
@@ -140,9 +148,12 @@ class Split:
 
 
 def split_by(data: Measured, by: str) -> Split:
-    """Divide tokens by a column of samples or rounds."""
+    """Divide tokens by a column of samples, rounds or tokens."""
     if isinstance(data.data, pd.DataFrame):
         return Split.of(by, _frame_column(data.data, by))
+    of_tokens = data.data.columns.tokens
+    if by in of_tokens and by not in _TAKEN:
+        return Split.of(by, of_tokens[by].filled)
     split = Split.of(by, values_from_batch(data.data, by))
     num_tokens = data.data.rounds.num_tokens.cpu().numpy()
     return replace(split, codes=np.repeat(split.codes, num_tokens))

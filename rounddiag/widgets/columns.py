@@ -282,8 +282,11 @@ class BatchColumns:
             return {"name": name, "values": [*ROLES]}
         if name == "token":
             return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
-        if name in _NUMBERS_OF_TOKENS:  # not put in order before anybody asks
-            numbers = self._catalogue.available([name])[name].values()  # not kept
+        if name in _NUMBERS_OF_TOKENS or self._is_measure_of_tokens(name):
+            # Not put in order before anybody asks, and read anew: it is not kept.
+            fresh = self.batch.columns
+            column = fresh.made(name) if name in self._made else fresh.tokens[name]
+            numbers = np.empty(0) if column is None else column.values()
             finite = numbers[np.isfinite(numbers)]
             ends = (
                 [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]
@@ -294,6 +297,12 @@ class BatchColumns:
         if name != "sample" and (has_many or is_ranged(name, values)):
             return {"name": name, "ends": [values[0].item(), _last(values)]}
         return {"name": name, "values": values[:_MAX_LISTED].tolist()}
+
+    def _is_measure_of_tokens(self, name: str) -> bool:
+        flat = self.batch.token_columns.get(name)
+        if flat is None or name in self._made:
+            return False
+        return flat.dtype.is_floating_point
 
     def groups(self, name: str, size: Array) -> tuple[Array, list[Label]]:
         """Divide all tokens into at most 8 groups by a column."""

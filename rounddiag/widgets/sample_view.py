@@ -355,7 +355,12 @@ def _available_columns(batch: Batch) -> list[str]:
         "token_id": "ids",
     }
     known = [name for name, what in needs.items() if not batch.lacks(what)]
-    return ["position", *known, *numbers]
+    return ["position", *known, *numbers, *_names_of_file(batch)]
+
+
+def _names_of_file(batch: Batch) -> list[str]:
+    """Return the columns of tokens that the file has, besides those of a Batch."""
+    return [name for name in batch.columns.extra_names if name in batch.token_columns]
 
 
 def _token_columns(
@@ -364,7 +369,7 @@ def _token_columns(
     """Return the tokens of one sample, by column."""
     diff, unknown = frame["diff"].to_numpy(), np.full(len(frame), np.nan)
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
-    columns = {
+    columns: dict[str, Any] = {
         "piece": frame["text"].tolist() if "text" in frame else [NO_TEXT] * len(frame),
         "diff": diff,
         "a": frame["old_log_prob"].to_numpy() if "old_log_prob" in frame else unknown,
@@ -377,6 +382,9 @@ def _token_columns(
     for name in (*("position", "round", "token_id"), *token_columns_of(batch)):
         if name in frame:
             columns[name] = frame[name].to_numpy()
+    names = _names_of_file(batch)
+    if names:
+        columns["of_file"] = {name: frame[name].to_numpy() for name in names}
     return columns
 
 

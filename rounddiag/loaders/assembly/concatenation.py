@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_SAMPLE
+from rounddiag.batch.layout import PER_SAMPLE, POSITION_TABLES
 from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.columns.sources import build_offsets
@@ -195,14 +195,18 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     parts = _with_common_round_ids(_with_common_text(given))
     tokens = _per_token([part.per_token for part in parts])
     fields = {**tokens, **_prompts(parts), **_per_sample(parts)}
-    scores = _per_token([part.scores for part in parts])
-    kept = {name for name, value in fields.items() if value is not None} | scores.keys()
-    lost = [name for part in given for name in _fields(part) if name not in kept]
+    tables: dict[str, Any] = {
+        table: _per_token([getattr(part, table) for part in parts])
+        for table in POSITION_TABLES
+    }
+    present = {name for name, value in fields.items() if value is not None}
+    present |= {name for columns in tables.values() for name in columns}
+    lost = [name for part in given for name in _fields(part) if name not in present]
     return Batch(
         **fields,
         offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
-        scores=scores,
+        **tables,
         step=next((part.step for part in all_parts if part.step is not None), None),
         tokenizer=_tokenizer(parts),
         sample_columns=_columns(
@@ -287,7 +291,7 @@ def _fields(part: Batch) -> list[str]:
     """Return the optional fields that a batch has."""
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
     present = [name for name in optional if getattr(part, name) is not None]
-    return [*part.per_token, *part.scores, *present]
+    return [*part.per_token, *part.scores, *part.token_columns, *present]
 
 
 # Columns that mark padding rows, in verl's V1 trainer and in rLLM.

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import select
+from rounddiag.batch.layout import map_positions, select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
@@ -288,17 +288,11 @@ class StepInterleaver:
         """Return the fields of the samples, except prompts."""
         rows, lengths = self._rows, torch.from_numpy(self._width)
         ids = rows.require_ids()
-        tokens = {
-            name: self._with_observations(flat, name)
-            for name, flat in rows.per_token.items()
-        }
-        scores = {k: self._with_observations(v, k) for k, v in rows.scores.items()}
         return {
-            **tokens,
+            **map_positions(rows, self._with_observations),
             "response_ids": torch.cat(
                 [ids[:0], *self._with_prompts(self._split_rows(ids))]
             ),
-            "scores": scores,
             "lengths": lengths,
             "offsets": build_offsets(lengths),
             "rollout_ids": self._rollout_ids(),
@@ -311,8 +305,9 @@ class StepInterleaver:
         pairs = zip(starts, self._lengths.tolist(), strict=True)
         return [flat[start : start + length] for start, length in pairs]
 
-    def _with_observations(self, flat: Tensor, name: str) -> Tensor:
-        undefined = name in _UNDEFINED and flat.dtype.is_floating_point
+    def _with_observations(self, name: str, flat: Tensor) -> Tensor:
+        is_open = name in _UNDEFINED or name in self._rows.token_columns
+        undefined = is_open and flat.dtype.is_floating_point
         filler = torch.nan if undefined else 0
         parts = [
             part

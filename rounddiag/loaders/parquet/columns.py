@@ -36,12 +36,15 @@ BROKEN = (
     TypeError,
     ValueError,
 )
-# Prefixes of the names of open columns.
-SCORE_PREFIX, SAMPLE_PREFIX = "score:", "sample:"
+# Prefixes of the names of open columns, and of those with a value per position the
+# mapping of the Batch that holds them.
+SAMPLE_PREFIX, SCORE_PREFIX, TOKEN_PREFIX = "sample:", "score:", "token:"
+POSITION_PREFIXES = {"scores": SCORE_PREFIX, "token_columns": TOKEN_PREFIX}
 TURNS = "turns"
 TURNS_TYPE = pa.list_(
     pa.struct({"role": pa.string(), "text": pa.string(), "num_images": pa.int32()})
 )
+SHAPED = ("position_ids", "rollout_ids")  # fields with one tensor per sample
 SHAPE_SUFFIX = "_shape"  # suffix of the column with the shapes of a field's rows
 _INT32 = torch.iinfo(torch.int32)
 
@@ -79,6 +82,14 @@ def open_parquet(
             native.seek(0)
         with pq.ParquetFile(native) as source:
             yield source
+
+
+def without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
+    """Return the values of the real positions; without padding, no copy of them."""
+    if bool((offsets.diff() == lengths).all()):
+        return flat
+    spans = zip(offsets[:-1].tolist(), lengths.tolist(), strict=True)
+    return torch.cat([flat[start : start + length] for start, length in spans])
 
 
 def stored_array(values: Tensor) -> np.ndarray[Any, Any]:

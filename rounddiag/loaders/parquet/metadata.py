@@ -10,17 +10,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from rounddiag._typing import Array
 from rounddiag._version import __version__
 from rounddiag.batch import Batch
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
-from rounddiag.loaders.parquet.columns import to_json
+from rounddiag.loaders.parquet.columns import to_json, without_padding
 from rounddiag.loaders.source import inside
 
 KEY = b"rounddiag"
+# A reader refuses a higher version, which it would misread. A higher revision only adds
+# columns and entries that an older reader leaves out.
 VERSION = 2  # in version 1, the struct of a picture had its round
+REVISION = 1  # adds `token:NAME`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,7 @@ class Footer:
         """Return the footer as JSON, with the versions of this layout and package."""
         facts = {
             "version": VERSION,
+            "revision": REVISION,
             "rounddiag": __version__,
             "step": self.step,
             "tokenizer": self.tokenizer,
@@ -153,6 +159,12 @@ def redact_batch(batch: Batch) -> Batch:
         group_ids=_number_names(batch.group_ids),
         sample_columns=_numbers(batch.sample_columns),
         round_columns=_numbers(batch.round_columns),
+        token_columns={
+            name: flat
+            for name, flat in batch.token_columns.items()
+            if not _IDENTIFIER.search(name)
+            and not _may_be_ids(without_padding(flat, batch.offsets, batch.lengths))
+        },
         meta={**_meta(batch.meta), **_pair(batch)},
     )
 
@@ -171,6 +183,13 @@ def _numbers(columns: Mapping[str, Array]) -> dict[str, Array]:
         for name, values in columns.items()
         if not _IDENTIFIER.search(name) and values.ndim == 1 and _holds_numbers(values)
     }
+
+
+def _may_be_ids(values: Tensor) -> bool:
+    """Return whether all finite values are whole numbers, and not only 0 and 1."""
+    known = values[values.isfinite()]
+    is_flag = (known == 0) | (known == 1)
+    return not bool(is_flag.all()) and bool((known == known.trunc()).all())
 
 
 def _holds_numbers(values: Array) -> bool:

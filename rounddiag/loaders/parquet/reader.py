@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import filterfalse
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
+    POSITION_PREFIXES,
     SAMPLE_PREFIX,
-    SCORE_PREFIX,
     SHAPE_SUFFIX,
+    SHAPED,
+    TOKEN_PREFIX,
     TURNS,
     TURNS_TYPE,
     SharedTexts,
@@ -38,8 +41,14 @@ from rounddiag.loaders.parquet.columns import (
     to_tensor,
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
-from rounddiag.loaders.parquet.screenshots import COLUMN, stored_screenshots
-from rounddiag.loaders.source import Source, damage_error, format_names
+from rounddiag.loaders.parquet.screenshots import COLUMN, FACTS, stored_screenshots
+from rounddiag.loaders.source import (
+    Source,
+    damage_error,
+    format_names,
+    left_out_entry,
+    left_out_in,
+)
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -179,19 +188,25 @@ def read_fields(table: TableReader) -> dict[str, Any]:
     flags, lengths = table.stored_numbers(mask)
     if not table.skips("response_ids"):
         flags = marked_tensor(flags, table.field(mask))
-    stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE_PREFIX)]
+    stored = [
+        name
+        for name in table.names
+        if name in PER_TOKEN or name.startswith((*POSITION_PREFIXES.values(),))
+    ]
     tokens = {n: _tokens(table, n, lengths) for n in stored if n != mask}
     tokens[mask] = flags
     return {
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
-        "scores": _select_prefix(tokens, SCORE_PREFIX),
+        **{
+            name: _select_prefix(tokens, prefix)
+            for name, prefix in POSITION_PREFIXES.items()
+        },
         "lengths": lengths,
         "offsets": build_offsets(lengths),
         **_samples(table),
         **_prompts(table),
         "turns": _turns(table),
-        "position_ids": _rows(table, "position_ids"),
-        "rollout_ids": _rows(table, "rollout_ids"),
+        **{name: _rows(table, name) for name in SHAPED},
         "sample_columns": _sample_columns(table),
         "round_columns": _rounds(table),
     }
@@ -302,6 +317,18 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
         return _read_batch(source, file)
 
 
+_OF_BATCH = ("sample_id", "group_id", "reward", "prompt_ids", "round_columns")
+_KNOWN = {
+    *(*PER_TOKEN, *_OF_BATCH, TURNS, COLUMN, FACTS),
+    *(f"{name}{end}" for name in SHAPED for end in ("", SHAPE_SUFFIX)),
+}
+_PREFIXES = (SAMPLE_PREFIX, *POSITION_PREFIXES.values())
+
+
+def _is_known(name: str) -> bool:
+    return name in _KNOWN or name.startswith(_PREFIXES)
+
+
 def _read_batch(
     source: pq.ParquetFile,
     file: Path,
@@ -315,11 +342,15 @@ def _read_batch(
     fields = read_fields(table)
     if footer.meta.get("redacted"):
         fields["response_ids"] = None  # former versions wrote zeros
+    meta = footer.meta_with_source(file)
+    unknown = {*filterfalse(_is_known, table.names)}
+    if unknown:
+        meta |= left_out_entry({*unknown, *left_out_in(meta)})
     return Batch(
         **fields,
         images=stored_screenshots(source, file, group) if COLUMN in table else None,
         step=footer.step,
-        meta=footer.meta_with_source(file),
+        meta=meta,
         tokenizer=find_tokenizer(footer, file.parent) if names is None else None,
     )
 
@@ -327,7 +358,10 @@ def _read_batch(
 def load_columns(
     path: str | os.PathLike[str], names: Collection[str], *, open_columns: bool = False
 ) -> Batch:
-    """Read some columns of a batch that `save` wrote, and none of its screenshots."""
+    """Read some columns of a batch that `save` wrote, and none of its screenshots.
+
+    `open_columns` adds those of samples, rounds and tokens.
+    """
     file = Path(path)
     with _load_errors(file), open_parquet(file) as source:
         selected = {*names} - {COLUMN}
@@ -335,7 +369,8 @@ def load_columns(
             selected |= {
                 name
                 for name in source.schema_arrow.names
-                if name.startswith(SAMPLE_PREFIX) or name == "round_columns"
+                if name.startswith((SAMPLE_PREFIX, TOKEN_PREFIX))
+                or name == "round_columns"
             }
         return _read_batch(source, file, names=selected)
 

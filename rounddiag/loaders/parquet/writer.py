@@ -20,9 +20,10 @@ from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import (
+    POSITION_PREFIXES,
     SAMPLE_PREFIX,
-    SCORE_PREFIX,
     SHAPE_SUFFIX,
+    SHAPED,
     TURNS,
     TURNS_TYPE,
     list_array,
@@ -31,6 +32,7 @@ from rounddiag.loaders.parquet.columns import (
     rounds_column,
     stored_array,
     tensor_mark,
+    without_padding,
 )
 from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import (
@@ -61,9 +63,13 @@ def _sample_values(batch: Batch) -> Iterator[_Column]:
 
 def _tokens(batch: Batch) -> Iterator[_Column]:
     lengths = batch.lengths.cpu()
-    scores = {f"{SCORE_PREFIX}{name}": value for name, value in batch.scores.items()}
-    for name, flat in {**batch.per_token, **scores}.items():
-        real = _without_padding(flat, batch.offsets.cpu(), lengths)
+    others = {
+        f"{prefix}{name}": flat
+        for table, prefix in POSITION_PREFIXES.items()
+        for name, flat in getattr(batch, table).items()
+    }
+    for name, flat in {**batch.per_token, **others}.items():
+        real = without_padding(flat, batch.offsets.cpu(), lengths)
         match name:
             case "response_mask":  # of 0 and 1, as every batch's
                 values = stored_array(real != 0)
@@ -83,7 +89,7 @@ def _prompts(batch: Batch) -> Iterator[_Column]:
 
 
 def _others(batch: Batch) -> Iterator[_Column]:
-    for name in ("position_ids", "rollout_ids"):
+    for name in SHAPED:
         rows = getattr(batch, name)
         if rows is not None:
             yield from _rows(name, rows)
@@ -107,13 +113,6 @@ def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:
     if any(row.dim() != 1 for row in rows):
         shapes = [list(row.shape) for row in rows]
         yield _column(f"{name}{SHAPE_SUFFIX}", pa.array(shapes, pa.list_(pa.int32())))
-
-
-def _without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
-    if bool((offsets.diff() == lengths).all()):
-        return flat
-    spans = zip(offsets[:-1].tolist(), lengths.tolist(), strict=True)
-    return torch.cat([flat[start : start + length] for start, length in spans])
 
 
 def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> _Column:
@@ -151,7 +150,8 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
                     and objects, columns named after an id or a hash, `meta`
         kept        masks, all log-probabilities with the names of the scores,
                     `entropy`, `advantages`, `rewards`, `round_ids`, `position_ids`,
-                    `step`, columns of one number or flag per row with their names;
+                    `step`, columns of one number or flag per row or token with their
+                    names (of tokens no whole numbers, which can be ids);
                     of `meta` the counts (`num_*`), the numbers in `sampling`,
                     `mask_source` and `rounds`
         numbered    sample ids and group ids, so that groups remain

@@ -244,12 +244,13 @@ def batch_bytes(batch: Batch) -> int:
     rows = [*(batch.position_ids or ()), *(batch.rollout_ids or ())]
     flat = [getattr(batch, entry.name) for entry in fields(batch)]
     tensors = [one for one in flat if isinstance(one, torch.Tensor)]
+    tables = [*batch.scores.values(), *batch.token_columns.values()]
     arrays = [*batch.sample_columns.values(), *batch.round_columns.values()]
     texts = [*(batch.sample_ids or ()), *(batch.group_ids or ())]
     texts += [v for one in arrays if one.dtype == object for v in one.ravel().tolist()]
     shots = [shot for row in batch.images or () for shot in row]
     return (
-        sum(one.nbytes for one in (*tensors, *batch.scores.values(), *rows))
+        sum(values.nbytes for values in (*tensors, *tables, *rows))
         + sum(one.nbytes for one in arrays)
         + sum(map(sys.getsizeof, texts))
         + sum(len(shot.data) for shot in shots if isinstance(shot, EncodedScreenshot))

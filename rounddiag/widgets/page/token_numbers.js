@@ -27,7 +27,8 @@ function focusPanel(onNote) {
     return { term, value, node: element("div", { title }, term, value) };
   });
   const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((one) => one.node));
-  const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)));
+  const ofFile = element("dl", { class: "rdx-facts-list" }); // the file's own columns of tokens
+  const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)), ofFile);
   const note = noteField(onNote);
   const table = scoreTable(scores);
   const parts = [piece, table, list(facts.slice(0, NUM_FIRST)), note.node, more];
@@ -67,6 +68,7 @@ function focusPanel(onNote) {
       value.textContent = values[at];
       row.hidden = values[at] === "";
     });
+    fill(ofFile, ...Object.entries(tokens.of_file ?? {}).map(([name, numbers]) => fileFact(name, numbers[index])));
     showOther(null, index);
     if (none.isConnected) fill(node, ...parts);
     return undefined;
@@ -87,6 +89,11 @@ function focusPanel(onNote) {
   }
 
   return { node, show, showOther, note };
+}
+
+function fileFact(name, value) {
+  const text = Number.isFinite(value) ? number(value) : "not known";
+  return element("div", { title: "of the file" }, element("dt", {}, visible(name)), element("dd", {}, text));
 }
 
 const NOTE_KEYS = { token: ["sample", "round", "token"], round: ["sample", "round"], sample: ["sample"] };

@@ -18,6 +18,7 @@ from tests.loaders.parquet.conftest import png
 from tests.loaders.parquet.tables import COLUMNS, expect, write_table
 
 FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
+SECOND = Path("tests/data/rounddiag-0.1.0_layout-2.parquet")
 RESAVE = "Save the batch with `rounddiag.save`."
 
 
@@ -46,6 +47,30 @@ def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
     again = load_parquet(tmp_path / "second.parquet")
     assert again.images[0][0].png() == png("red")
     assert again.meta["original_source"] == str(FIRST)
+
+
+def test_the_second_layout_opens_without_columns_of_tokens() -> None:
+    batch = load_parquet(SECOND)
+    assert batch.token_columns == {}
+    assert batch.lengths.tolist() == [4, 3]
+    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 1, 1]
+    assert batch.old_log_probs.tolist() == [-1.5, -2, 0, -3, 0, -0.5, -0.5]
+    assert batch.scores["ref"].tolist() == [-1, -1, 0, -1, 0, -1, -1]
+    assert batch.round_columns["tool"].tolist() == ["x", "y", "z"]
+    assert batch.meta == {"mask_source": "response_mask", "source": str(SECOND)}
+
+
+def test_a_column_of_a_later_revision_is_left_out_by_name(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(SECOND)
+    later = table.append_column("contexts", pa.array([[1], [2]]))
+    footer = table.schema.metadata[b"rounddiag"].replace(b"{", b'{"revision": 99, ', 1)
+    path = tmp_path / "later.parquet"
+    metadata = {**table.schema.metadata, b"rounddiag": footer}
+    pq.write_table(later.replace_schema_metadata(metadata), path)
+    assert load_parquet(path).meta["left_out"] == ["contexts"]
+    assert load_parquet(path).rewards.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
