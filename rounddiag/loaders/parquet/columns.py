@@ -84,7 +84,7 @@ def open_parquet(
             yield source
 
 
-def without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
+def real_values(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
     """Return the values of the real positions; without padding, no copy of them."""
     if bool((offsets.diff() == lengths).all()):
         return flat

@@ -18,7 +18,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
-from rounddiag.loaders.parquet.columns import to_json, without_padding
+from rounddiag.loaders.parquet.columns import real_values, to_json
 from rounddiag.loaders.source import inside
 
 KEY = b"rounddiag"
@@ -163,7 +163,7 @@ def redact_batch(batch: Batch) -> Batch:
             name: flat
             for name, flat in batch.token_columns.items()
             if not _IDENTIFIER.search(name)
-            and not _may_be_ids(without_padding(flat, batch.offsets, batch.lengths))
+            and not _may_be_ids(real_values(flat, batch.offsets, batch.lengths))
         },
         meta={**_meta(batch.meta), **_pair(batch)},
     )

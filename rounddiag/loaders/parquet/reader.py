@@ -41,7 +41,11 @@ from rounddiag.loaders.parquet.columns import (
     to_tensor,
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
-from rounddiag.loaders.parquet.screenshots import COLUMN, FACTS, stored_screenshots
+from rounddiag.loaders.parquet.screenshots import (
+    COLUMN,
+    PICTURE_FACTS,
+    stored_screenshots,
+)
 from rounddiag.loaders.source import (
     Source,
     damage_error,
@@ -319,7 +323,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
 
 _OF_BATCH = ("sample_id", "group_id", "reward", "prompt_ids", "round_columns")
 _KNOWN = {
-    *(*PER_TOKEN, *_OF_BATCH, TURNS, COLUMN, FACTS),
+    *(*PER_TOKEN, *_OF_BATCH, TURNS, COLUMN, PICTURE_FACTS),
     *(f"{name}{end}" for name in SHAPED for end in ("", SHAPE_SUFFIX)),
 }
 _PREFIXES = (SAMPLE_PREFIX, *POSITION_PREFIXES.values())

@@ -57,7 +57,7 @@ def _change_error(file: Path, found: str) -> LoadError:
     )
 
 
-FACTS = "screenshot_facts"
+PICTURE_FACTS = "screenshot_facts"
 _PATH, _ROUND = f"{COLUMN}.list.element.path", f"{COLUMN}.list.element.round"
 _PICTURE = [("bytes", pa.binary()), ("path", pa.string())]
 _TYPE = pa.list_(pa.struct(_PICTURE))
@@ -102,17 +102,17 @@ def read_screenshots(
             EncodedScreenshot(data=picture["bytes"], **_screenshot_fields(facts))
             for picture, facts in zip(pictures, row, strict=True)
         )
-        for part in map(_require_types, parts([COLUMN, FACTS]))
+        for part in map(_require_types, parts([COLUMN, PICTURE_FACTS]))
         for pictures, row in zip(
             part.column(COLUMN).to_pylist(),
-            part.column(FACTS).to_pylist(),
+            part.column(PICTURE_FACTS).to_pylist(),
             strict=True,
         )
     )
 
 
 def _require_types(part: pa.Table) -> pa.Table:
-    for name, kind in ((COLUMN, _TYPE), (FACTS, _FACTS_TYPE)):
+    for name, kind in ((COLUMN, _TYPE), (PICTURE_FACTS, _FACTS_TYPE)):
         found = part.schema.field(name).type
         if found != kind:
             raise LoadError.build(
@@ -134,7 +134,7 @@ def screenshot_columns(
     ]
     facts = [[_facts(shot) for shot in shots] for shots in images]
     yield pa.field(COLUMN, _TYPE), pa.array(encoded, _TYPE)
-    yield pa.field(FACTS, _FACTS_TYPE), pa.array(facts, _FACTS_TYPE)
+    yield pa.field(PICTURE_FACTS, _FACTS_TYPE), pa.array(facts, _FACTS_TYPE)
 
 
 def _facts(screenshot: Screenshot) -> dict[str, int | None]:
@@ -157,13 +157,13 @@ def _all_facts(
 ) -> list[list[dict[str, int | None]]]:
     """Return the facts about every picture, a list per sample."""
     is_first = _is_version_1(source.schema_arrow)
-    names = [_ROUND] if is_first else [_PATH, FACTS]
+    names = [_ROUND] if is_first else [_PATH, PICTURE_FACTS]
     table = source.read_row_groups(groups, names, use_threads=False)
     sizes = pc.list_value_length(table[COLUMN])
-    column = table[COLUMN if is_first else FACTS]
+    column = table[COLUMN if is_first else PICTURE_FACTS]
     if not pc.list_value_length(column).equals(sizes):
         raise LoadError.build(
-            key=FACTS,
+            key=PICTURE_FACTS,
             expected=f"as many entries a row as `{COLUMN}` has",
             found="other numbers of them",
             advice="Save the batch with `rounddiag.save`.",
@@ -175,11 +175,11 @@ def _all_facts(
 def _is_version_1(schema: pa.Schema) -> bool:
     """Return whether the layout is version 1; a LoadError if it is neither version."""
     types = {field.name: field.type for field in schema}
-    pair = [types.get(name) for name in (COLUMN, FACTS)]
+    pair = [types.get(name) for name in (COLUMN, PICTURE_FACTS)]
     if pair[0] != _TYPE_1 and pair != [_TYPE, _FACTS_TYPE]:
         raise LoadError.build(
             key=COLUMN,
-            expected=f"{_TYPE}, and `{FACTS}` beside it",
+            expected=f"{_TYPE}, and `{PICTURE_FACTS}` beside it",
             found=", ".join(map(str, pair)),
             advice="Save the batch with `rounddiag.save`.",
         )

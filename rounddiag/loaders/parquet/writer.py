@@ -29,10 +29,10 @@ from rounddiag.loaders.parquet.columns import (
     list_array,
     mask_array,
     open_column,
+    real_values,
     rounds_column,
     stored_array,
     tensor_mark,
-    without_padding,
 )
 from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import (
@@ -69,7 +69,7 @@ def _tokens(batch: Batch) -> Iterator[_Column]:
         for name, flat in getattr(batch, table).items()
     }
     for name, flat in {**batch.per_token, **others}.items():
-        real = without_padding(flat, batch.offsets.cpu(), lengths)
+        real = real_values(flat, batch.offsets.cpu(), lengths)
         match name:
             case "response_mask":  # of 0 and 1, as every batch's
                 values = stored_array(real != 0)
