@@ -269,7 +269,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
-        onset=found.onset if found and filtered.is_all and by is None else None,
+        onset=(found and filtered.is_all and by is None and found.onset) or False,
         layers=layers,
         theme=theme,
     )

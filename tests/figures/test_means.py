@@ -182,9 +182,9 @@ def test_points_intervals_and_crosses_are_where_they_should_be(
 )
 def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
     means = MEANS.assign(num_samples=count, is_few=[True, False, False])
-    lines = explain_marks(means, num_nonfinite=0, few_note=", not ranked")
+    lines = explain_marks(means, num_nonfinite=0)
     assert lines == [
-        f"○ hollow: fewer than 10 {kind}, not ranked",
+        f"○ hollow: fewer than 10 {kind}",
         f"{CROSS} no finite value",
     ]
     (_, text), *_ = hover_texts(means, NAMES, "abs_diff")

@@ -1,9 +1,10 @@
-"""The figure per round shows the summary, names the worst, and doubts the thin."""
+"""The figure per round shows the summary, marks the onset, and doubts the thin."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -81,31 +82,26 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     ]
 
 
-def test_the_worst_round_is_named_with_its_interval_and_counts() -> None:
-    figure = plot_rounds(summary(mean=[0.01, 0.0123, 0.002]))
-    text = without_tags(words(figure))
-    assert text == (
-        "Mismatch per round | ● worst: round 1, mean 0.0123 nat"
-        " | 95 % interval 0.005 to 0.02 | 64 samples and 1,000 tokens in this round"
-    )
-    usual, marked, _ = figure.data[0].marker.color
-    assert usual != marked
-    assert shapes(figure)[0].x0 == 1
+def test_a_round_of_few_samples_is_hollow_and_never_marked() -> None:
+    frame = summary(num_samples=[10, 10, 9], mean=[0.01, 0.2, 0.5])
+    onset = Onset(round=1, low=1, high=2, before=0.01, after=0.35)
+    paper = plot_rounds(frame).layout.template.layout.paper_bgcolor
+    for first, marked in ((1, [False, True, False]), (2, [False, False, False])):
+        figure = plot_rounds(frame, onset=replace(onset, round=first))
+        mark = figure.layout.template.layout.font.color
+        colors = figure.data[0].marker.line.color
+        assert [color != colors[0] for color in colors] == marked, mark
+        fills = figure.data[0].marker.color
+        assert [color == paper for color in fills] == [False, False, True]
+        assert [line.x0 for line in shapes(figure)] == [1] * any(marked)
+        lines = without_tags(words(figure)).split(" | ")
+        sign = "● " if any(marked) else ""
+        assert f"{sign}onset: round {first} (95 % interval 1 to 2)" in lines
+        assert "○ hollow: fewer than 10 samples" in lines
 
 
-def test_a_round_of_few_samples_is_not_ranked() -> None:
-    figure = plot_rounds(summary(num_samples=[10, 9], mean=[0.01, 0.5]))
-    means = figure.data[0]
-    paper = figure.layout.template.layout.paper_bgcolor
-    assert [color == paper for color in means.marker.color] == [False, True]
-    lines = without_tags(words(figure)).split(" | ")
-    assert "● worst: round 0, mean 0.01 nat" in lines
-    assert "○ hollow: fewer than 10 samples, not ranked" in lines
-
-
-def test_without_any_finite_value_no_round_is_the_worst() -> None:
+def test_a_mean_without_any_finite_value_is_a_cross() -> None:
     figure = plot_rounds(padded([[1, 1]], [[NAN, NAN]], [[-1.0, -1.0]]))
-    assert "worst" not in words(figure)
     assert list(figure.data[1].x) == [0]
 
 
@@ -128,21 +124,44 @@ def test_another_pair_is_named_on_the_axis() -> None:
     assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)
 
 
-def test_a_figure_marks_the_onset_that_it_is_given() -> None:
-    onset = Onset(round=1, low=1, high=1, before=0.25, after=0.75)
-    notes = without_tags(words(plot_rounds(hand_batch(), onset=onset)))
-    assert "onset: round 1 (95 % interval: this round alone)" in notes
-    others: list[dict[str, Any]] = [
-        {"metric": "k3"},
-        {"weight": "sample"},
-        {"last_aligned": True},
+ONSET = Onset(round=1, low=1, high=1, before=0.25, after=0.75)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "is_marked"),
+    [
+        (hand_batch(), {"metric": "k3"}, True),
+        (hand_batch(), {"weight": "sample"}, True),
+        (token_frame(hand_batch()), {}, True),
+        (hand_batch(), {"last_aligned": True}, False),
+    ],
+)
+def test_an_onset_that_is_given_is_marked(
+    data: Any, options: dict[str, Any], is_marked: bool
+) -> None:
+    assert "onset" not in words(plot_rounds(data, **options))
+    notes = without_tags(words(plot_rounds(data, onset=ONSET, **options)))
+    assert ("onset: round 1 (95 % interval: this round alone)" in notes) == is_marked
+    assert ("mean |diff| 0.25 nat before, 0.75 nat from there on" in notes) == is_marked
+
+
+@pytest.mark.parametrize("make", [str, rd.load], ids=["path", "batch"])
+def test_a_batch_is_marked_where_its_verdict_says(make: Any) -> None:
+    data = make("sample_data/image_window.parquet")
+    figure = plot_rounds(data)
+    onset = rd.diagnose(data).onset
+    assert onset is not None
+    assert f"onset: round {onset.round} " in without_tags(words(figure))
+    assert [line.x0 for line in shapes(figure)] == [onset.round]
+    unmarked = [
+        plot_rounds(data, onset=False),
+        plot_rounds(data, metric="k3"),
+        plot_rounds(data, by="status"),
+        plot_rounds(round_summary(data)),
     ]
-    for options in others:
-        figure = plot_rounds(hand_batch(), onset=onset, **options)
-        assert "onset" not in words(figure)
+    assert [shapes(figure) for figure in unmarked] == [[]] * len(unmarked)
 
 
-def test_a_figure_searches_for_no_onset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("rounddiag.findings.onset.View")
-    batch = rd.load("sample_data/image_window.parquet")
-    assert "worst: round 3" in without_tags(words(plot_rounds(batch)))
+def test_a_sound_batch_has_no_mark() -> None:
+    figure = plot_rounds("sample_data/healthy.parquet")
+    assert (shapes(figure), len({*figure.data[1].marker.line.color})) == ([], 1)

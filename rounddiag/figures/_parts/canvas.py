@@ -33,7 +33,7 @@ class Theme:
     quiet: Shapes in the background.
     more, less: Blue for a higher log-prob in training than in sampling, orange for a
         lower one; nothing else has these colours.
-    mark: What stands out: the worst round, a warning.
+    mark: What stands out: the onset, a warning.
     lines: The colours of up to 8 lines or groups.
     ramp: The first and the last colour of lines that have an order, such as rounds.
     follows_page: Whether a notebook's page may replace it by its own theme.

@@ -233,18 +233,17 @@ def _few(num_samples: int) -> str:
 
 
 def explain_marks(
-    means: pd.DataFrame, *, num_nonfinite: int | None = None, few_note: str = ""
+    means: pd.DataFrame, *, num_nonfinite: int | None = None
 ) -> list[str]:
     """Explain hollow points and crosses, and count what is left out, a line each.
 
-    `num_nonfinite` is the sum over all means by default; `few_note` follows the
-    explanation of hollow points.
+    `num_nonfinite` is the sum over all means by default.
     """
     lines = []
     is_few = few_rows(means)
     if is_few.any():
         largest = means["num_samples"].to_numpy()[is_few].max()
-        lines.append(f"○ hollow: {_few(largest)}{few_note}")
+        lines.append(f"○ hollow: {_few(largest)}")
     if means["mean"].isna().any():
         lines.append(f"{CROSS} no finite value")
     if num_nonfinite is None:

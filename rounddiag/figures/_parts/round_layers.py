@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from rounddiag._typing import Array
 from rounddiag.figures._parts.axes import LogAxis, tick_text
 from rounddiag.figures._parts.canvas import Theme, colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
@@ -17,13 +18,10 @@ from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
     add_counts,
     add_means,
-    describe_interval,
     explain_marks,
-    unit_suffix,
 )
 from rounddiag.findings import Onset
 from rounddiag.stats import few_rows
-from rounddiag.wording import pluralize
 
 # Smaller values, zeros among them, are drawn in a band of their own.
 FLOOR = 1e-6
@@ -120,13 +118,11 @@ class RoundScene:
     Attributes
     ----------
     num_rounds: How many rounds the x axis has room for.
-    worst: The row of the worst round, which is highlighted if no onset is known.
-    onset: The round from which on the batch differs.
+    onset: The round from which on the batch differs, which is marked.
     """
 
     lines: Sequence[RoundLine]
     num_rounds: int
-    worst: pd.Series[Any] | None
     onset: Onset | None
     axis: RoundAxis
     metric: str
@@ -134,18 +130,24 @@ class RoundScene:
 
     @property
     def marked_round(self) -> int | None:
-        """The round that is highlighted: the onset, or else the worst one."""
-        if self.onset is not None:
-            return self.onset.round
-        return None if self.worst is None else int(self.worst["round"])
+        """The onset; None without one, and where too few samples reach it."""
+        if self.onset is None or not any(
+            self._is_marked(line).any() for line in self.lines
+        ):
+            return None
+        return self.onset.round
+
+    def _is_marked(self, line: RoundLine) -> Array:
+        index = None if self.onset is None else self.onset.round
+        marked: Array = (line.rows["round"] == index).to_numpy() & ~few_rows(line.rows)
+        return marked
 
     def colors(self, line: RoundLine, usual: str) -> list[str]:
         """Return the colour of each round: that of the marked one differs."""
-        special = self.theme.mark
-        return [
-            special if index == self.marked_round else usual
-            for index in line.rows["round"]
-        ]
+        colors: list[str] = np.where(
+            self._is_marked(line), self.theme.mark, usual
+        ).tolist()
+        return colors
 
     @property
     def bar(self) -> float:
@@ -276,45 +278,27 @@ def _details(row: pd.Series[Any]) -> list[str]:
 def explain_rounds(
     summary: pd.DataFrame, scene: RoundScene, *, has_survivors: bool
 ) -> list[str]:
-    """Name the onset or the worst round, and explain layers and marks, a line each."""
-    lines = _describe_onset(scene) or _describe_worst(scene)
+    """Name the onset, and explain layers and marks, a line each."""
+    lines = _describe_onset(scene)
     if has_survivors:
         dashes = colorize("╌╌", scene.theme.lines[0])
         lines.append(f"{dashes} at round 0, the samples that reach each round")
     if scene.axis.log:
         lines += _explain_quantiles(summary, scene.theme)
-    is_ranked = scene.onset is None and scene.worst is not None
-    is_ranked = is_ranked and not few_rows(summary).all()
-    return lines + explain_marks(summary, few_note=", not ranked" if is_ranked else "")
+    return lines + explain_marks(summary)
 
 
 def _describe_onset(scene: RoundScene) -> list[str]:
-    """Name the onset, its interval, and the means on both sides."""
+    """Name the onset, its interval, and the means of |diff| on both sides."""
     onset = scene.onset
     if onset is None:
         return []
-    mark = colorize("●", scene.theme.mark)
-    unit = unit_suffix(scene.metric)
+    is_marked = scene.marked_round is not None
+    mark = f"{colorize('●', scene.theme.mark)} " if is_marked else ""
     before, after = format_number(onset.before), format_number(onset.after)
     return [
-        f"{mark} onset: round {onset.round} ({onset.interval})",
-        f"mean {before}{unit} before, {after}{unit} from there on",
-    ]
-
-
-def _describe_worst(scene: RoundScene) -> list[str]:
-    """Name the worst round, its interval and its counts."""
-    worst = scene.worst
-    if worst is None:
-        return []
-    mark, mean = colorize("●", scene.theme.mark), format_number(worst["mean"])
-    samples = pluralize(worst["num_samples"], "sample")
-    tokens = pluralize(worst["num_tokens"], "token")
-    return [
-        f"{mark} worst: round {int(worst['round'])}, mean {mean}"
-        + unit_suffix(scene.metric),
-        describe_interval(worst["ci_low"], worst["ci_high"]),
-        f"{samples} and {tokens} in this round",
+        f"{mark}onset: round {onset.round} ({onset.interval})",
+        f"mean |diff| {before} nat before, {after} nat from there on",
     ]
 
 
