@@ -22,7 +22,7 @@ from rounddiag.checks.written import Written
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import pair_of
 from rounddiag.core.sums import pack_tokens
-from rounddiag.wording import pluralize, with_minus
+from rounddiag.wording import percent, pluralize, with_minus
 
 # Engines that differ by more than a factor of 2 are far from each other.
 _FAR = float(np.log(2))
@@ -165,7 +165,7 @@ def _find_in_one_engine(batch: Batch) -> Fault | None:
     first, (value, share) = next(iter(fills.items()))
     return Fault(
         f"{pluralize(len(fills), 'sample')} with one {name} log-prob at many tokens:"
-        f" sample {first} has {value:.6g} at {share:.0%} of them",
+        f" sample {first} has {value:.6g} at {percent(share)} of them",
         tuple(fills),
     )
 

@@ -25,7 +25,7 @@ from rounddiag.checks.contracts import (
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.tokenizers import resolve_tokenizer
-from rounddiag.wording import pluralize
+from rounddiag.wording import percent, pluralize
 
 
 def decode_ids(
@@ -207,9 +207,9 @@ def _wrong_tokenizer(batch: Batch) -> Fault | None:
     if len(flat) < _ENOUGH or same >= _SAME:
         return None
     return Fault(
-        f"its text of {pluralize(len(flat), 'token')}, encoded again, has {same:.0%} of"
-        " the same ids, where a model's own text has nearly all: it may be the"
-        " tokenizer of another model"
+        f"its text of {pluralize(len(flat), 'token')}, encoded again, has"
+        f" {percent(same)} of the same ids, where a model's own text has nearly all: it"
+        " may be the tokenizer of another model"
     )
 
 

@@ -23,7 +23,7 @@ from rounddiag.runs import Run
 from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.tail import overall
-from rounddiag.wording import pluralize, printable
+from rounddiag.wording import percent, pluralize, printable
 
 _HEADINGS = ("share", "kind", "cause", "where")
 
@@ -72,7 +72,7 @@ def _findings(diagnosis: Diagnosis) -> str:
         return ""
     rows = [
         (
-            f"{one.share:.0%}",
+            percent(one.share),
             one.kind,
             one.name,
             printable(one.location),

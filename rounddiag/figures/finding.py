@@ -51,8 +51,9 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
     Notes
     -----
-    How to read it: diamonds belong to the finding, grey circles do not. The title is
-    its cause. The axis depends on its place. Over rounds, samples or positions,
+    How to read it: diamonds belong to the finding, grey circles do not. The title says
+    what differs and where, and the lines below it name the cause, if it is known. The
+    axis depends on its place. Over rounds, samples or positions,
     the points are mean |diff|, and a dotted line marks the round from which on the
     batch differs; in a healthy batch diamonds would be as low as circles. Means of
     rounds and positions have intervals, hollow ones fewer than 10 independent samples,
@@ -107,21 +108,22 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
 
 def _title(finding: Finding) -> str:
-    """Return the cause in words."""
-    row = CAUSES.get(finding.cause)
-    is_known = finding.cause != "unknown"
-    words = row.meaning if row else finding.cause if is_known else "cause not known"
-    return wrap(_safe(words[:1].upper() + words[1:]), _TITLE)
+    """Return what is seen, and where."""
+    return wrap(_safe(finding.location[:1].upper() + finding.location[1:]), _TITLE)
 
 
 def _caption(finding: Finding, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
-    likely = f"{finding.kind}: {_safe(finding.cause)}"
-    words = wrap(_safe(finding.explanation), _LINE)
+    row = CAUSES.get(finding.cause)
+    cause = f"{row.meaning} ({finding.cause})" if row else finding.cause
+    if finding.cause == "unknown":
+        cause = "cause not known"
+    named = wrap(_safe(f"{finding.kind}: {cause}"), _LINE)
+    words = wrap(_safe(finding.shown), _LINE)
     mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
     key = f"{mark} the finding {quiet} all other tokens"
     unknown = note_unknown_rounds(Measured.of(finding.view.batch))
-    return [*unknown, likely, *filter(None, [words]), key]
+    return [*unknown, named, *filter(None, [words]), key]
 
 
 def _safe(text: str) -> str:

@@ -12,6 +12,7 @@ from rounddiag.figures._parts.canvas import Theme, ThemeName, new_figure, theme_
 from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
 from rounddiag.proof.proof import Proof
+from rounddiag.wording import percent
 
 _MOST = 9  # hypotheses of an engine
 _ROW = 26  # pixels
@@ -156,9 +157,10 @@ def _hover(row: dict[Any, Any]) -> str:
             f" {row['residual_to_noise']:.2g} x noise"
         )
     proved = "<br>proved" if row["is_proved"] else ""
+    share = hover_text(percent(max(row["share"], 0)))
     return (
         f"{title}, {hover_text(cause)}<br>in {hover_text(str(row['where']))}"
         f"<br>{row['residual']:.2g} nat, {row['residual_to_noise']:.2g} x noise; before"
-        f" {row['before']:.2g} nat<br>explains {max(row['share'], 0):.0%} on"
+        f" {row['before']:.2g} nat<br>explains {share} on"
         f" {row['num_tokens']:,} tokens of {row['num_samples']} samples{proved}"
     )

@@ -17,15 +17,16 @@ where tokens differ, and judges the level by the range of the batch's kind:
   fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
-  them; `sample_sets`: sets of samples that no column names; `common_values`: values that
-  the samples of such a set share; `slices`: the search for conjunctions of conditions;
+  them; `sample_sets`: sets of samples that no column names; `common_values`: values
+  that the samples of such a set share; `slices`: the search for conjunctions;
   `permutation`: whether chance explains one; `onset`: the first round that differs.
 - `causes`: what a finding can name, and the candidates of a place; `situation`: what
   rules candidates out.
 - `noise`: |diff| of sound tokens, which a reversal must reach.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
   quantiles, bins and groups of millions of values; `equal_tokens`: tokens that are
-  bitwise equal; `consequence`: what the mismatch does to the update.
+  bitwise equal; `two_kinds`: groups, samples or rounds that differ where the others
+  agree; `consequence`: what the mismatch does to the update.
 """
 
 from rounddiag.findings import detectors as detectors

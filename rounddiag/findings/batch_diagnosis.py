@@ -259,15 +259,13 @@ def _finding(one: Explained, view: View) -> Finding:
     }
     source = view.batch.meta.get("source")
     step = CAUSES[cause].decides if cause in CAUSES else NEXT_STEP
-    location = describe_place(where, one.indices, view)
     return Finding(
         kind=one.kind,
         cause=cause,
         share=one.share,
         evidence=evidence.measures,
         where=where,
-        location=location,
-        explanation=evidence.shown or f"{location[:1].upper()}{location[1:]}.",
+        location=describe_place(where, one.indices, view),
         shown=evidence.shown,
         candidates=one.candidates,
         p=one.p,

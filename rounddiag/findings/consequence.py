@@ -13,7 +13,7 @@ from rounddiag.core.weights import token_weights
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.view import View
 from rounddiag.schema import CORRECTIONS
-from rounddiag.wording import pluralize
+from rounddiag.wording import percent, pluralize
 
 # The mask with most trainers as its source, and weights of whole samples.
 _MASK, _PRODUCT = CORRECTIONS["icepop"], CORRECTIONS["sequence_tis"]
@@ -41,7 +41,7 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
     if not touched.any():
         return _describe_collapse(view, size)
     share = float(size[touched].sum()) / total
-    text = f"These tokens carry {share:.0%} of the step's gradient weight."
+    text = f"These tokens carry {percent(share)} of the step's gradient weight."
     return " ".join(filter(None, [text, _describe_hiding(view, touched)]))
 
 
@@ -64,8 +64,8 @@ def _describe_hiding(view: View, touched: Array) -> str:
     low, high = _MASK.bounds
     return (
         f"IcePop's mask (ratio {low:g} to {high:g}) would hide the bug:"
-        f" {hit / num:.0%} of the {pluralize(num, 'token')} that it drops are among"
-        f" these, which are {by_chance:.0%} of all."
+        f" {percent(hit / num)} of the {pluralize(num, 'token')} that it drops are"
+        f" among these, which are {percent(by_chance)} of all."
     )
 
 

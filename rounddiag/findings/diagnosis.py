@@ -20,7 +20,7 @@ from rounddiag.findings.reference import (
     Range,
 )
 from rounddiag.findings.verdict import Verdict, find_verdict
-from rounddiag.wording import pluralize, printable
+from rounddiag.wording import percent, pluralize, printable
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -148,7 +148,7 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {one.share:4.0%}  {one.kind:<8}  {one.name}: {one.location}"
+            f"  {percent(one.share):>4}  {one.kind:<8}  {one.name}: {one.location}"
             for one in self
         ]
         if self.address:
@@ -173,7 +173,7 @@ class Diagnosis(Sequence[Finding]):
         rows = "".join(
             "<tr>"
             f"<td>{one.kind}</td><td>{_cell(one.name)}</td>"
-            f"<td>{one.share:.0%}</td><td>{_cell(one.location)}</td>"
+            f"<td>{_cell(percent(one.share))}</td><td>{_cell(one.location)}</td>"
             f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
         )

@@ -21,7 +21,9 @@ from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
+from rounddiag.findings.sample_sets import GROUPS, LISTS
 from rounddiag.findings.situation import Situation, list_candidates
+from rounddiag.findings.two_kinds import TwoKinds, find_two_kinds, split_units
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -234,7 +236,19 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         if place.common_values:
             where["common_values"] = place.common_values
         onset = find_onset(view, place)
-        if onset is not None:
+        kinds = _kinds_of(view, place)
+        if kinds is not None:
+            is_named = place.common_values or kinds.unit != "group"
+            where |= (
+                {"elsewhere": f"the others {kinds.elsewhere}"}
+                if is_named
+                else {"fact": kinds.text}
+            )
+        rounds = split_units(view, "round", view.round) if onset is not None else None
+        if rounds is not None and rounds.has_gaps:
+            tokens, onset = rounds.tokens, None
+            where["fact"] = rounds.text
+        elif onset is not None:
             tokens = view.round >= onset.round
             where |= {"rounds_from": onset.round, "onset": onset}
         outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
@@ -282,8 +296,17 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
             indices=np.flatnonzero(tokens),
             share=share,
             candidates=possible,
-            p=place.p,
+            p=kinds.p if kinds is not None and place.p is None else place.p,
         )
+
+
+def _kinds_of(view: View, place: Place) -> TwoKinds | None:
+    """Return the two kinds of groups or samples of which one is a chosen set."""
+    if not {one.column for one in place.conditions} <= LISTS | {GROUPS}:
+        return None
+    kinds = find_two_kinds(view)
+    is_place = kinds is not None and (kinds.tokens == place.tokens).all()
+    return kinds if is_place else None
 
 
 def _older_weights(view: View, place: Place) -> str:
@@ -349,17 +372,19 @@ def _say_versions(place: Place) -> str:
 
 
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:
-    """Return the level of a batch above its range as a finding."""
+    """Return the level of a batch above its range, or what differs of two kinds."""
     level = Level.from_view(view)
     usual = view.usual
     if level.mean_abs_diff <= usual.usual and level.kl <= usual.limit_kl:
         return []
-    everything = np.ones(len(view), dtype=bool)
+    kinds = find_two_kinds(view)
+    everything = np.ones(len(view), dtype=bool) if kinds is None else kinds.tokens
     possible = list_candidates(Situation.of(view, everything, None, refuted))
     evidence = Evidence(
         cause="unknown",
         tokens=everything,
         shown="",
+        where={} if kinds is None else {"fact": kinds.text},
         measures=(
             Measure(
                 name="mean |diff|",
@@ -373,10 +398,11 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
     )
     return [
         Explained(
-            kind="level",
+            kind="level" if kinds is None else "place",
             evidence=evidence,
-            indices=np.arange(len(view)),
-            share=1.0,
+            indices=np.flatnonzero(everything),
+            share=float(view.abs_diff[everything].sum() / view.abs_diff.sum()),
             candidates=possible,
+            p=None if kinds is None else kinds.p,
         )
     ]

@@ -19,7 +19,7 @@ from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, Candidate
 from rounddiag.findings.view import View
 from rounddiag.stats.cells import cell_means
-from rounddiag.wording import printable, with_minus
+from rounddiag.wording import percent, printable, with_minus
 
 FindingKind: TypeAlias = Literal["fact", "reversal", "place", "level"]
 Severity: TypeAlias = Literal["bug", "update", "note"]
@@ -114,7 +114,6 @@ class Finding:
     evidence: tuple[Measure, ...]
     where: Mapping[str, Any]
     location: str
-    explanation: str
     shown: str = ""
     candidates: tuple[Candidate, ...] = ()
     p: float | None = None
@@ -223,8 +222,8 @@ class Finding:
         possible = ", ".join(map(str, self.candidates))
         call = self.prove_command or self.prove_call
         lines = (
-            f"{self.kind}: {self.name} ({self.share:.0%} of the sum of |diff|)",
-            f"  {self.shown or self.explanation}",
+            f"{self.kind}: {self.name} ({percent(self.share)} of the sum of |diff|)",
+            f"  {self.shown or self.location}",
             *([f"  possible: {possible}"] if possible else []),
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",

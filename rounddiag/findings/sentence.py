@@ -18,6 +18,7 @@ from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import FACTOR_2, Place
+from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
 from rounddiag.wording import join_names, pluralize
@@ -42,6 +43,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         return str(where["fact"])
     total = int((view.num_per_sample > 0).sum())
     place: Place | None = where.get("found")
+    equal = "" if place is None else _describe_elsewhere(where, place, indices, view)
     if place is not None and "onset" in where and place.is_of_rounds:
         place = None  # the onset says more
     num_large = int(where.get("num_large", 0))
@@ -55,18 +57,39 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         if num_large < _MIN_LARGE:
             samples = where["samples"]
         scope = _samples(len(samples), total, is_found=len(indices) < len(view))
-        return ", ".join(filter(None, [*clauses, scope]))
+        return ", ".join(filter(None, [*clauses, scope])) + equal
     scope = _samples(place.num_samples, total)
     if num_large >= _MIN_LARGE and num_large >= _MOST * all_large:
         every = "all " if num_large >= _ALL * all_large else f"{num_large:,} of them "
         head = f"{pluralize(all_large, 'token')} differ by more than a factor of 2: "
-        return ", ".join(filter(None, [f"{head}{every}{place.text}", scope]))
+        return ", ".join(filter(None, [f"{head}{every}{place.text}", scope])) + equal
+    if equal:
+        head = f"{pluralize(place.num_tokens, 'token')} differ by {size.mean():.2g} nat"
+        head += f" on average: {place.text}"
+        return ", ".join(filter(None, [head, scope])) + equal
     ratio = f"{place.ratio:.0f}" if place.ratio >= _ALL * 10 else f"{place.ratio:.1f}"
     head = (
         f"{pluralize(place.num_tokens, 'token')} differ {ratio} times as much as "
         f"equally likely ones: {place.text}"
     )
     return ", ".join(filter(None, [head, scope]))
+
+
+def _describe_elsewhere(
+    where: Mapping[str, Any], place: Place, indices: Array, view: View
+) -> str:
+    """Return that all other tokens are equal, as before a cache, or agree; or empty."""
+    outside = np.ones(len(view), dtype=bool)
+    outside[indices] = False
+    is_whole = not view.is_thinned and not view.num_nonfinite
+    if not is_whole or not outside.any() or view.abs_diff[outside].any():
+        return f"; {where['elsewhere']}" if "elsewhere" in where else ""
+    onset = where.get("onset")
+    start = f"from round {onset.round} on" if onset is not None else place.text
+    if start.startswith("from ") and start.endswith(" on") and "," not in start:
+        before = start.removeprefix("from ").removesuffix(" on")
+        return f"; all tokens before {before} are bitwise equal"
+    return "; all other tokens are bitwise equal"
 
 
 def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
@@ -76,11 +99,20 @@ def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
         return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
     if num_large >= _MIN_LARGE:
         return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
-    if len(indices) == len(view):
-        mean = float(view.abs_diff.mean())
-        return [f"all tokens are affected: they differ by {mean:.2g} nat on average"]
     mean = float(view.abs_diff[indices].mean())
+    if len(indices) == len(view):
+        return [_describe_all(view, mean)]
     return [f"{pluralize(len(indices), 'token')} differ by {mean:.2g} nat on average"]
+
+
+def _describe_all(view: View, mean: float) -> str:
+    """Return how far tokens differ; all are affected if no uncertain one agrees."""
+    kinds = find_two_kinds(view)
+    if kinds is not None:
+        return kinds.text
+    if (view.abs_diff > 0)[view.uncertain].all():
+        return f"all tokens are affected: they differ by {mean:.2g} nat on average"
+    return f"tokens differ by {mean:.2g} nat on average"
 
 
 def _conditions(where: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
 from rounddiag.proof.saving import read_proof, write_proof
-from rounddiag.wording import join_names, pluralize, printable
+from rounddiag.wording import join_names, percent, pluralize, printable
 
 _Verdict: TypeAlias = Literal[
     "proved",
@@ -254,7 +254,7 @@ def _describe(one: Conclusion) -> str:
     rivals = ""
     if one.rivals:
         rivals = f" As good: {join_names(one.rivals, len(one.rivals))}."
-    share = f", {max(last.share, 0):.0%} explained" if last is first else ""
+    share = f", {percent(max(last.share, 0))} explained" if last is first else ""
     evidence = sum(each.evidence for each in one.opinions)
     return (
         f"{one.engine}: {' and '.join(one.says)}{where}."

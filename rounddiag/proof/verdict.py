@@ -18,6 +18,7 @@ from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS
+from rounddiag.wording import percent
 
 MOST_FAR = 0.02
 RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
@@ -288,7 +289,7 @@ def _next_step(
         if best is not None:
             nearest, opinion = best.ranking[0]
             share = max(opinion.share, 0)
-            closest = f" The closest, {nearest.says}, explains {share:.0%}."
+            closest = f" The closest, {nearest.says}, explains {percent(share)}."
         who = f" of `{side}`" if side else " of each engine"
         return f"Record what the request{who} held: ids, positions, weights.{closest}"
     if verdict == "so_far":

@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
+from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -44,13 +45,21 @@ def identical_log_probs(view: View) -> Evidence | None:
     if not whole and "rollout" not in (view.a, view.b):
         return None  # micro-batches of equal shape are equal in both passes
     where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
+    fact = (
+        f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')} have equal log-probs"
+        " from both engines"
+    )
+    kinds = None if whole else find_two_kinds(view)
+    if kinds and not kinds.most_elsewhere and not rows[view.sample][kinds.tokens].any():
+        num_equal = kinds.num_units - len(kinds.differing)
+        fact = (
+            f"{num_equal:,} of {pluralize(kinds.num_units, kinds.unit)} are bitwise"
+            f" equal; the others differ by {kinds.mean:.2g} nat on average"
+        )
     return Evidence(
         tokens=rows[view.sample],
         adds_mismatch=False,
-        where={
-            "fact": f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')} have "
-            "equal log-probs from both engines"
-        },
+        where={"fact": fact},
         shown=(
             f"{where} have bitwise equal log-probs in both columns. That is true "
             "on-policy scoring, or one column is a copy of the other."

@@ -57,8 +57,7 @@ function thresholdField(onSet, onDrag) {
 
 function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples, empty_reason: why }) {
   if (!all) return why;
-  const share = number((100 * beyond) / all);
-  return `${groupDigits(beyond)} beyond · ${share} % · ${pluralize(samples, "sample")} · of ${pluralize(all, "token")}`;
+  return `${groupDigits(beyond)} beyond · ${percent(beyond / all)} · ${pluralize(samples, "sample")} · of ${pluralize(all, "token")}`;
 }
 
 // The head line: name and size of the batch, its verdict, facts, and failed checks.

@@ -77,6 +77,13 @@ function number(value) {
   return text.replaceAll("-", "−").replace("e+", "e");
 }
 
+/** Write a share with two significant digits; 0 % and 100 % are none and all. */
+function percent(share) {
+  if (share > 0 && share < 1e-4) return "<0.01 %";
+  const rounded = Number((100 * share).toPrecision(2));
+  return share < 1 && rounded >= 100 ? ">99 %" : `${number(rounded)} %`;
+}
+
 /** Pad texts of numbers so that their decimal points are below each other. */
 function alignDecimals(texts) {
   const parts = texts.map((text) => text.match(/^[^\d]*[\d,]+(\.?)(\d*)$/)); // none with an exponent

@@ -24,7 +24,7 @@ const CELL_TEXTS = {
   change: withSign,
   count: groupDigits,
   bound: (value) => `≥ ${number(value)}`,
-  share: (value) => number(100 * value),
+  share: (value) => percent(value).slice(0, -2),
 };
 
 /** Closed it is its tabs, and `inBar` beside them. */

@@ -316,7 +316,7 @@ function showChange(node, view, cells) {
 
 function changeText({ share }) {
   if (share === undefined) return "";
-  return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)} % changed` : "nothing changed";
+  return share ? `${percent(share)} changed` : "nothing changed";
 }
 
 function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, onSample }) {
