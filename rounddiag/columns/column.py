@@ -183,32 +183,41 @@ def plain_array(values: Array) -> Array:
     return values if kind == "U" and plain.tolist() == items else plain
 
 
-def _plain_value(value: Any) -> object:  # noqa: ANN401 anything
-    """Return a value as Python has it; None if it is unknown."""
+def _plain_value(value: object) -> object:
+    """Return a value of Python that says the same; None if it is unknown."""
     if type(value) is str:  # most are
         return encodable(value)
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        value = value.astype(f"{value.dtype.kind}8[us]").item()
-    elif isinstance(value, np.longdouble):
-        value = float(value)
-    elif getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()  # of numpy or torch
-    match value:
-        case str():
-            return encodable(str(value))
-        case float() | date() | timedelta():
-            return value if value == value else None  # noqa: PLR0124 NaN, NaT
-        case Decimal():
-            return None if value.is_nan() else value
-        case int() if value.bit_length() <= MAX_INTEGER_BITS:
-            return value
-    if value is None or type(value).__name__ == "NAType":  # of pandas
+    value = _python_value(value)
+    if _is_unknown(value):
         return None
+    if isinstance(value, str):
+        return encodable(str(value))
+    is_short = isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS
+    if is_short or isinstance(value, float | date | timedelta | Decimal):
+        return value
     try:
         text = reprlib.repr(value)  # bounded in depth and length
     except ValueError:  # an integer of more digits than Python writes
         text = f"{type(value).__name__} of very many digits"
     return encodable(text)[:_MAX_TEXT]
+
+
+def _python_value(value: Any) -> Any:  # noqa: ANN401 anything
+    """Return a scalar of numpy or torch as a value of Python."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return value.astype(f"{value.dtype.kind}8[us]").item()
+    if isinstance(value, np.longdouble):
+        return float(value)
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
+def _is_unknown(value: Any) -> bool:  # noqa: ANN401 anything
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    if isinstance(value, float | date | timedelta):  # NaN, NaT
+        return bool(value != value)  # noqa: PLR0124
+    return value is None or type(value).__name__ == "NAType"  # of pandas
 
 
 def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
