@@ -105,13 +105,12 @@ Public names are imported on first use. `import rounddiag` itself imports nothin
 that a trainer can import `rounddiag.capture` without pandas and plotly.
 """
 
-import ast
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rounddiag._version import __version__ as __version__
 
-# The one list of public names: type checkers and editors read it, and so does `_homes`.
+# For type checkers and editors; `_PUBLIC` says the same.
 if TYPE_CHECKING:
     from rounddiag import capture as capture
     from rounddiag import errors as errors
@@ -162,14 +161,38 @@ if TYPE_CHECKING:
     from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
 else:
-
-    def _homes() -> dict[str, str]:
-        """Return the module of each public name, from the imports above."""
-        tree = ast.parse(__spec__.loader.get_source(__name__))
-        (block,) = (one for one in tree.body if isinstance(one, ast.If))
-        return {one.names[0].name: one.module for one in block.body}
-
-    _HOMES = _homes()
+    # The public names of each module of the package.
+    _PUBLIC = {
+        "": "capture errors figures findings stats vision",
+        "batch": "Batch",
+        "checks": "check",
+        "core": "metrics reconcile round_frame sample_frame token_frame",
+        "core.corrections": "corrections",
+        "core.legs": "legs",
+        "export": "report",
+        "figures.colored_text": "token_text",
+        "figures.compare": "plot_compare",
+        "figures.conditional": "plot_conditional",
+        "figures.corrections": "plot_corrections",
+        "figures.finding": "plot_finding",
+        "figures.heatmap": "plot_heatmap",
+        "figures.legs": "plot_legs",
+        "figures.positions": "plot_positions",
+        "figures.probabilities": "plot_probabilities",
+        "figures.proof": "plot_proof",
+        "figures.roles": "plot_roles",
+        "figures.rounds": "plot_rounds",
+        "figures.run": "plot_run",
+        "figures.tail": "plot_tail",
+        "figures.trajectory": "plot_trajectory",
+        "findings": "diagnose places",
+        "loaders": "attach demo export_rescore formats load save",
+        "proof": "load_proof prove rescore",
+        "runs": "Run ingest open_run",
+        "stats": "round_summary",
+        "widgets": "Explorer explore",
+    }
+    _HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}
     __all__ = sorted(_HOMES)  # noqa: PLE0605 they are strings
 
     def __getattr__(name: str) -> object:
@@ -178,10 +201,10 @@ else:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
         home = _HOMES[name]
-        if home == __name__:  # a package that is public itself
-            value = import_module(f"{home}.{name}")
+        if not home:  # a package that is public itself
+            value = import_module(f"{__name__}.{name}")
         else:
-            value = getattr(import_module(home), name)
+            value = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import types
@@ -13,6 +14,22 @@ import rounddiag
 from tests.batches import hand_batch
 
 PUBLIC = dir(rounddiag)
+
+
+def test_type_checkers_know_the_names_that_are_resolved() -> None:
+    tree = ast.parse(inspect.getsource(rounddiag))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: (node.module, alias.asname)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    resolved = {
+        name: (f"rounddiag.{home}".rstrip("."), name)
+        for name, home in vars(rounddiag)["_HOMES"].items()
+    }
+    assert imported == resolved
 
 
 @pytest.mark.parametrize("name", PUBLIC)
