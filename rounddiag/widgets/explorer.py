@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import Parameter, Signature, signature
 from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
@@ -32,18 +31,47 @@ BatchesLike: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLik
 _PAIR = 2
 
 
-def explore(batch: BatchesLike | Run | Proof, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+def explore(  # noqa: PLR0913 options, by keyword
+    data: BatchesLike | Run | Proof,
+    /,
+    *,
+    metric: str | None = None,
+    threshold: float | None = None,
+    order: str | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    by: str | None = None,
+    axis: str | None = None,
+    layers: Mapping[str, bool] | None = None,
+    colors: str | None = None,
+    filter: Mapping[str, Any] | None = None,  # noqa: A002 the name of the entry
+    finding: int | None = None,
+    current: Mapping[str, int] | None = None,
+    cells: Mapping[str, Sequence[int]] | None = None,
+    scope: str | None = None,
+    log_probs: bool | None = None,
+    text_color: str | None = None,
+    coordinates: str | None = None,
+    correction: str | None = None,
+    limit: float | None = None,
+    notes: Sequence[Mapping[str, Any]] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    heatmap: str | None = None,
+    step: int | None = None,
+    at: str | None = None,
+) -> Explorer:
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    batch : Batch or path-like, or two of them, or Run or Proof
+    data : Batch or path-like, or two of them, or Run or Proof
         A folder of step files is opened as a run, any other path with
         `rounddiag.load`. Two, in a list or in a dictionary by name, are compared: the
         second with the first. Of a run, a line of its steps is above the views. Of a
         proof, the samples that were scored: the best hypothesis against the engine that
         it explains.
-    **state
+    metric, threshold, ..., heatmap, step, at
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
         `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
         `along` of `plot_positions`), `layers`, `colors` (`"fixed"` or `"fitted"`). What
@@ -64,7 +92,7 @@ def explore(batch: BatchesLike | Run | Proof, /, **state: Any) -> Explorer:  # n
     Raises
     ------
     FrameError
-        If a state entry is unknown or invalid, or there are more than two batches.
+        If an entry is invalid, or there are more than two batches.
     LoadError
         If a file cannot be read, or a run has no such `step`.
 
@@ -96,43 +124,31 @@ def explore(batch: BatchesLike | Run | Proof, /, **state: Any) -> Explorer:  # n
     True
     >>> explorer.close()
     """
-    at = state.pop("at", None)
+    given = {
+        name: value
+        for name, value in locals().items()
+        if value is not None and name not in ("data", "step", "at")
+    }
     address = None if at is None else Address.parse(at)
     steps, batches = None, dict[str, Batch]()
-    if isinstance(batch, str | os.PathLike):
-        batch = run_in(batch) or batch
-    if isinstance(batch, Run):
-        steps = StepLine(batch, state.pop("step", address and address.step))
-        one = batch.batch(steps.step)
-        batches = {batch_name(one): one}
-    elif isinstance(batch, Proof):
-        a, b = batch.pair
-        batches, state = {"proof": batch.batch}, {"a": a, "b": b, **state}
+    if isinstance(data, str | os.PathLike):
+        data = run_in(data) or data
+    if isinstance(data, Run):
+        of_address = None if address is None else address.step
+        steps = StepLine(data, of_address if step is None else step)
+        shown = data.batch(steps.step)
+        batches = {batch_name(shown): shown}
+    elif isinstance(data, Proof):
+        first, second = data.pair
+        batches, given = {"proof": data.batch}, {"a": first, "b": second, **given}
     else:
-        batches = open_batches(batch)
+        batches = open_batches(data)
     if address is not None:
-        is_second = state.get("batch") == 1 and len(batches) > 1
+        is_second = batch == 1 and len(batches) > 1
         place = address.locate([*batches.values()][is_second])
-        keys = ("sample", "round", "token")
-        known = {
-            key: one for key, one in zip(keys, place, strict=True) if one is not None
-        }
-        state = {**state, "current": known}
-    return Explorer(batches, steps, **state)
-
-
-def _spell_out_options() -> Signature:
-    """Return the signature of `explore` with the entries of a state as options."""
-    plain = signature(explore)
-    options = [*signature(State).parameters.values()]
-    options += [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("step", "at")
-    ]
-    first = next(iter(plain.parameters.values())).replace(name="data")
-    return plain.replace(parameters=[first, *options])
-
-
-explore.__signature__ = _spell_out_options()  # type: ignore[attr-defined]
+        numbers = zip(("sample", "round", "token"), place, strict=True)
+        given["current"] = {key: index for key, index in numbers if index is not None}
+    return Explorer(batches, steps, **given)
 
 
 class Explorer:
