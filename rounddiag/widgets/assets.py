@@ -14,7 +14,8 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "corrections"),
     "controls",
-    *("overview", "token_plot", "text", "token_numbers", "screenshots", "sample"),
+    *("overview", "token_plot", "search", "token_spans", "round_text", "text"),
+    *("token_numbers", "screenshots", "sample"),
     "attempts",
     *("drawer", "keys", "layout", "steps", "snapshot", "page"),
 )
