@@ -6,10 +6,8 @@ import getpass
 import json
 import os
 import socket
-import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +15,7 @@ from urllib.parse import quote
 from rounddiag.errors import RounddiagError
 from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
-from rounddiag.wording import join_names, printable
+from rounddiag.wording import join_names
 
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"
@@ -60,23 +58,24 @@ def prepare_notebook(
                 " option.",
             )
         return file.resolve()
-    if file.is_dir() and not untrusted:
+    # A run has no guard: an untrusted folder is loaded as the files of one step.
+    is_run = file.is_dir() and not untrusted
+    if is_run:
         RunFolder(file).steps()  # a folder without any is an error now
-    # `untrusted` belongs to it: a notebook that loads without it is another one.
-    loads: dict[str, Any] = {"loads": printable(file.resolve())}
-    if untrusted:
-        loads["untrusted"] = True
+    options = ""
     if tokenizer is not None:
         decoder(tokenizer)
         is_path = Path(tokenizer).exists()
-        loads["tokenizer"] = str(Path(tokenizer).resolve()) if is_path else tokenizer
+        name = str(Path(tokenizer).resolve()) if is_path else tokenizer
+        options += f", tokenizer={name!r}"
+    options += ", untrusted=True" * untrusted
+    codes = [
+        code.format(path=str(file.resolve()), options=options)
+        for code in (_RUN_CODE if is_run else [_CODE])
+    ]
     notebooks = folder.resolve() / _FOLDER
     _check_folder(notebooks, untrusted=untrusted)
-    content = _content(file.resolve(), loads)
-    notebook = _notebook_path(file, notebooks, content, may_exist=not untrusted)
-    if not notebook.exists():
-        _write(notebook, content)
-    return notebook
+    return _notebook_with(codes, notebooks, file.stem, may_exist=not untrusted)
 
 
 def _check_folder(notebooks: Path, *, untrusted: bool) -> None:
@@ -91,91 +90,73 @@ def _check_folder(notebooks: Path, *, untrusted: bool) -> None:
             found="a link",
             advice="Remove it, or run the command in another folder.",
         )
-    if untrusted and notebooks.exists():
-        others = sorted(
-            entry.name
-            for entry in notebooks.iterdir()
-            if entry.suffix != ".ipynb" and entry.name != ".ipynb_checkpoints"
+    entries = notebooks.iterdir() if untrusted and notebooks.exists() else ()
+    others = sorted(
+        entry.name
+        for entry in entries
+        if entry.suffix != ".ipynb" and entry.name != ".ipynb_checkpoints"
+    )
+    if others:
+        raise RounddiagError.build(
+            file=notebooks,
+            expected="nothing but notebooks, beside a file that is not trusted",
+            found=join_names(others, len(others)),
+            advice="A kernel could import it: run the command in another folder.",
         )
-        if others:
-            raise RounddiagError.build(
-                file=notebooks,
-                expected="nothing but notebooks, beside a file that is not trusted",
-                found=join_names(others, len(others)),
-                advice="A kernel could import it: run the command in another folder.",
-            )
 
 
-def _notebook_path(
-    file: Path, folder: Path, content: dict[str, Any], *, may_exist: bool
+def _notebook_with(
+    codes: Sequence[str], folder: Path, stem: str, *, may_exist: bool
 ) -> Path:
-    """Return the path of the notebook with this content, or the first unused path."""
-    # Jupyter cannot open names that are not UTF-8.
-    stem = "".join(c if c.isprintable() else "_" for c in file.stem[:_MAX_STEM])
-    names = (f"{stem}_{number}" for number in range(2, sys.maxsize))
-    notebook = folder / f"{stem}.ipynb"
-    while os.path.lexists(notebook) and not (
-        may_exist and _loads_the_same(notebook, content)
-    ):
-        notebook = folder / f"{next(names)}.ipynb"
-    return notebook
+    """Return the notebook that begins with the first code; write it if there is none.
 
-
-def _loads_the_same(notebook: Path, content: dict[str, Any]) -> bool:
-    """Return whether we created a notebook for the same, and its first code is ours.
-
-    A notebook that came with a file can claim to be ours, and run something else.
+    A notebook that came with a file can have our name for it, and run something else.
     """
-    if notebook.is_symlink():
-        return False
-    try:
-        known = json.loads(notebook.read_bytes())
-        is_ours = known["metadata"]["rounddiag"] == content["metadata"]["rounddiag"]
-        return is_ours and _first_code(known) == _first_code(content)
-    except (KeyError, TypeError, ValueError, RecursionError, OSError):
-        return False
-
-
-def _first_code(notebook: dict[str, Any]) -> str | None:
-    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    return next(("".join(cell["source"]) for cell in cells), None)
-
-
-def _content(file: Path, loads: dict[str, Any]) -> dict[str, Any]:
-    """Return a notebook that loads a file, in the format of nbformat."""
-    chosen = {name: loads[name] for name in ("tokenizer", "untrusted") if name in loads}
-    options = "".join(f", {name}={value!r}" for name, value in chosen.items())
-    # A run has no guard: an untrusted folder is loaded as the files of one step.
-    is_run = file.is_dir() and "untrusted" not in loads
-    texts = [
-        text.format(path=str(file), options=options)
-        for text in (_RUN_CODE if is_run else [_CODE])
-    ]
+    # Jupyter cannot open names that are not UTF-8.
+    stem = "".join(c if c.isprintable() else "_" for c in stem[:_MAX_STEM])
+    for number in count(1):
+        notebook = folder / (
+            f"{stem}_{number}.ipynb" if number > 1 else f"{stem}.ipynb"
+        )
+        if not os.path.lexists(notebook):
+            break
+        if (
+            may_exist
+            and not notebook.is_symlink()
+            and _first_code(notebook) == codes[0]
+        ):
+            return notebook
     cells: list[dict[str, Any]] = [
-        {"cell_type": "code", "execution_count": None, "outputs": [], "source": text}
-        for text in texts
+        {"cell_type": "code", "execution_count": None, "outputs": [], "source": code}
+        for code in codes
     ]
-    if is_run:
+    if len(cells) > 1:
         cells.insert(0, {"cell_type": "markdown", "source": _RUN_TITLE})
     # As nbformat writes it, which takes two seconds to import.
-    return {
+    content = {
         "cells": [
             {**cell, "id": f"cell-{number}", "metadata": {}}
             for number, cell in enumerate(cells)
         ],
         "metadata": {
-            "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"},
-            "rounddiag": loads,
+            "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}
         },
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-
-
-def _write(notebook: Path, content: dict[str, Any]) -> None:
-    notebook.parent.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     with notebook.open("xb") as new:
         new.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+    return notebook
+
+
+def _first_code(notebook: Path) -> str | None:
+    try:
+        cells = json.loads(notebook.read_bytes())["cells"]
+        codes = (cell["source"] for cell in cells if cell["cell_type"] == "code")
+        return "".join(next(codes, ""))
+    except (KeyError, TypeError, ValueError, RecursionError, OSError):
+        return None
 
 
 def start_lab(
@@ -184,7 +165,7 @@ def start_lab(
     *,
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Run JupyterLab until the user stops it."""
+    """Run JupyterLab until the user stops it; announce how to connect to it."""
     try:
         from jupyterlab.labapp import LabApp
     except ModuleNotFoundError as error:
@@ -195,15 +176,17 @@ def start_lab(
         ) from error
 
     notebook = notebook or min((_CHECKOUT / "notebooks").glob("*.ipynb"), default=None)
-    arguments = _arguments(notebook)
-    if announce:
-        arguments.append("--no-browser")
-        threading.Thread(target=_announce, args=(announce,), daemon=True).start()
     # A python3 kernel in the user's home folder could run another environment.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     overridden = {_option(argument) for argument in jupyter_arguments}
-    ours = [argument for argument in arguments if _option(argument) not in overridden]
-    LabApp.launch_instance([*ours, *jupyter_arguments])
+    ours = [part for part in _arguments(notebook) if _option(part) not in overridden]
+    arguments = [*ours, *jupyter_arguments]
+    if announce is None:
+        LabApp.launch_instance(arguments)
+        return
+    server = LabApp.initialize_server([*arguments, "--no-browser"])
+    announce(_connection_help(server))  # it listens, and answers once it has started
+    server.start()
 
 
 def _option(argument: str) -> str:
@@ -223,40 +206,17 @@ def _arguments(notebook: Path | None) -> list[str]:
         path = quote(notebook.relative_to(root).as_posix())
         arguments.append(f"--LabApp.default_url=/lab/tree/{path}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        arguments.append(
-            "--allow-root"
-        )  # common in containers; the token still protects it
+        # Common in containers; the token still protects it.
+        arguments.append("--allow-root")
     return arguments
 
 
-def _announce(announce: Callable[[str], None]) -> None:
-    """Wait until this process accepts connections, then announce how to connect."""
-    from jupyter_server.serverapp import list_running_servers
-
-    while True:
-        for server in list_running_servers():
-            if server["pid"] == os.getpid() and _accepts_connections(server):
-                announce(_connection_help(server))
-                return
-        time.sleep(0.1)
-
-
-def _accepts_connections(server: dict[str, Any]) -> bool:
-    """Try to connect: Jupyter lists a server shortly before it listens."""
-    try:
-        socket.create_connection((server["hostname"], server["port"]), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _connection_help(server: dict[str, Any]) -> str:
-    port = server["port"]
+def _connection_help(server: Any) -> str:  # noqa: ANN401 a ServerApp of Jupyter
     name = socket.getfqdn()
     host = socket.gethostname() if name.startswith("localhost") else name
-    tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{host}"
-    token = f"?token={server['token']}" if server["token"] else ""
+    forward = f"{server.port}:127.0.0.1:{server.port}"
+    token = server.identity_provider.token
     return (
-        f"On your own computer:  {tunnel}\n"
-        f"Then open there:       {server['url']}{token}"
+        f"On your own computer:  ssh -N -L {forward} {getpass.getuser()}@{host}\n"
+        f"Then open there:       {server.connection_url}{token and f'?token={token}'}"
     )
