@@ -213,9 +213,24 @@ def _best(
     found = [
         one
         for one in found
-        if one[1].cause not in done and _is_everywhere(view, one[1])
+        if one[1].cause not in done
+        and not any(_is_left_of(view, one[1], other) for _, other in found)
+        and _is_everywhere(view, one[1])
     ]
     return max(found, key=size, default=None)
+
+
+def _is_left_of(view: View, one: Evidence, other: Evidence) -> bool:
+    """Return whether another fault brings what looks like one, the larger or not.
+
+    Zeros beside a mask that covers more than the model wrote are those of observations.
+    """
+    if one.cause not in _LEFT_OF.get(other.cause, ()):
+        return False
+    if not (one.tokens & ~other.tokens).any():
+        return True
+    is_zero = (view.log_prob_a == 0) | (view.log_prob_b == 0)
+    return other.cause != "swapped_rows" and bool(is_zero[one.tokens].all())
 
 
 def _is_everywhere(view: View, one: Evidence) -> bool:

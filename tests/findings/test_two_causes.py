@@ -116,3 +116,19 @@ def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:
     findings = rd.diagnose(made(parts))
     assert [one.cause for one in findings] == ["swapped_rows"]
     assert findings[0].samples.tolist() == [3, 5, 8]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_zeros_of_a_mask_that_is_too_wide_are_no_second_cause(seed: int) -> None:
+    """Observations have 0 by the sampler; half of them begin with one id."""
+    rng, parts = np.random.default_rng(seed), arrays(seed=seed)
+    gaps = parts["mask"] == 0
+    parts["mask"][:] = 1
+    gaps[:, -3:] = True  # what stands after the last round as well
+    parts["rollout"][gaps] = 0
+    parts["old"][gaps] = -rng.exponential(2, int(gaps.sum())) - 0.5
+    for start in range(20, LENGTH, 23):
+        parts["ids"][rng.random(32) > 0.4, start] = 5
+    causes = {one.cause for one in rd.diagnose(made(parts))}
+    assert "mask_too_wide" in causes
+    assert "filled_log_probs" not in causes
