@@ -161,8 +161,8 @@ def painted(*boxes: tuple[int, int, int, int]) -> bytes:
     ("boxes", "said", "clear"),
     [
         ([], "nothing changed", None),
-        ([(8, 16, 16, 24)], "2 % changed", [11]),  # one of 5 x 12 cells
-        ([(8, 16, 17, 24)], "3 % changed", [11, 12]),
+        ([(8, 16, 16, 24)], "1.7 % changed", [11]),  # one of 5 x 12 cells
+        ([(8, 16, 17, 24)], "3.3 % changed", [11, 12]),
     ],
 )
 def test_what_an_action_changed_is_clear_and_all_else_is_dim(
