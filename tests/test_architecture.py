@@ -37,7 +37,7 @@ TRAINER_MODULES = [
     "rounddiag.batch",
     "rounddiag.segmentation",
     "rounddiag.vision",
-    "rounddiag.loaders.fields.mapping",
+    "rounddiag.loaders.field_batch",
     "rounddiag.loaders.parquet",
     "rounddiag.capture",
 ]

@@ -16,7 +16,7 @@ from rounddiag.batch import Batch
 from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.core.sums import cpu_totals
 from rounddiag.loaders.assembly.images import ImagePlace, image_places, rows_in_memory
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, patch_screenshots
 

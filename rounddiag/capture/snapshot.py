@@ -26,10 +26,11 @@ from rounddiag.capture.sampling import (
 from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.columns.sources import Ragged
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.columns import select_plain_columns
-from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.field_batch import weighted_log_probs
+from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.fields import SCORE
 from rounddiag.loaders.parquet.columns import stored_array
+from rounddiag.loaders.plain_columns import select_plain_columns
 
 ReadImageInputs = Callable[[Sequence[int]], Sequence[Any]]
 

@@ -31,8 +31,8 @@ from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.mapping import batch_from_fields
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.field_batch import batch_from_fields
+from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
 from rounddiag.loaders.paths import is_url

@@ -142,6 +142,12 @@ class _HostFields(Mapping[str, Any]):
             return _from_array(value)
         return [_row(row) for row in value]
 
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a tensor, which does not move for it."""
+        value = self._fields[name]
+        is_padded = isinstance(value, torch.Tensor) and not value.is_nested
+        return (*value.shape,) if is_padded else None
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
 

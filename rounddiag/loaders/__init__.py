@@ -8,7 +8,7 @@
 `signatures`        what a file is by its first bytes, without torch
 `containers`        the content of a file: torch, pickle, npz, safetensors, and others
 `detection`         the list of formats, and the one that a file has
-`column_mapping`    the `columns` argument: columns under the user's own names
+`column_mapping`    the `columns` argument: names of the user's own
 `format`            `Format`: names, file patterns, keys, reader
 `source`            a file from which parts are read on request
 `stored`            tensors and arrays that stay in the file until they are read
@@ -17,7 +17,10 @@
 `arrow`             tables of Arrow: foreign Parquet, and Arrow files
 `json_lines`        JSON text with one record per line
 `tables`            rows of any of these, and of memory, as columns; to a Batch
-`fields`            columns under verl's names become the fields of a Batch
+`fields`            the list of what a table can have for a Batch, with its names
+`field_reader`      fields by name: shapes, padding, whole sequences
+`field_batch`       fields become a Batch
+`plain_columns`     one value per sample from any values; records of rounds
 `frameworks`        the files of each framework, and their `Format`
 `assembly`          joining files and rows, splitting rounds, placing screenshots
 `parquet`           rounddiag's own file

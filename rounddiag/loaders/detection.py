@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import PAIR
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
@@ -141,7 +142,7 @@ TENSORS = Format(
     name="tensors under verl's names",
     framework="any",
     files=("*.pt", "*.pth", "*.npz", "*.safetensors", "*.jsonl", "*.feather"),
-    keys=("rollout_log_probs", "old_log_probs"),
+    keys=PAIR,
     read=read_tensors,
     verified="written by torch, numpy, safetensors, pyarrow and pandas",
 )

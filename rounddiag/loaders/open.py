@@ -32,7 +32,6 @@ from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
 from rounddiag.loaders.column_mapping import (
     check_kinds,
     check_used,
-    columns_example,
     missing_columns_error,
     rename_columns,
     response_column,
@@ -47,6 +46,7 @@ from rounddiag.loaders.detection import (
     is_weights,
     read_tensors,
 )
+from rounddiag.loaders.fields import columns_example
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.paths import resolve_paths, several_batches

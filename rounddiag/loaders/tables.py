@@ -35,16 +35,17 @@ from rounddiag.loaders.assembly.images import (
     with_pictures,
     with_screenshots,
 )
-from rounddiag.loaders.fields.columns import (
+from rounddiag.loaders.field_batch import batch_from_fields
+from rounddiag.loaders.fields import aliases_of
+from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.plain_columns import (
     RECORDS,
     TURN_SCORES,
     collect_columns,
     expand_entries,
     row_names,
 )
-from rounddiag.loaders.fields.mapping import batch_from_fields
-from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import (
     Source,
     Span,
@@ -71,6 +72,8 @@ class LazyFields(Mapping[str, Any]):
     names : iterable of str
     read : callable
         Returns the value of a name.
+    shape_of : callable
+        Returns the shape of the value of a name where it is known without reading it.
 
     Examples
     --------
@@ -79,14 +82,19 @@ class LazyFields(Mapping[str, Any]):
     (True, 'MASK', ['kl'])
     """
 
-    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
-        self._read = read
+    def __init__(
+        self,
+        names: Iterable[str],
+        read: Callable[[str], Any],
+        shape_of: Callable[[str], tuple[int, ...] | None] = lambda _: None,
+    ) -> None:
+        self._read, self.shape_of = read, shape_of
         self._is_read = dict.fromkeys(names, False)
 
     @classmethod
     def watch(cls, fields: Mapping[str, Any]) -> Self:
         """Return the same fields, with a `left_out` of their own."""
-        return cls(fields, fields.__getitem__)
+        return cls(fields, fields.__getitem__, _shapes_of(fields))
 
     @classmethod
     def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
@@ -100,7 +108,10 @@ class LazyFields(Mapping[str, Any]):
         old = tuple(fields)
         keys = {name: name for name in old if name not in {*names, *names.values()}}
         keys |= {new: name for new, name in names.items() if name in old}
-        return cls(keys, lambda name: fields[keys[name]])
+        shape_of = _shapes_of(fields)
+        return cls(
+            keys, lambda name: fields[keys[name]], lambda name: shape_of(keys[name])
+        )
 
     @classmethod
     def join(cls, first: Mapping[str, Any], second: Mapping[str, Any]) -> Self:
@@ -130,6 +141,10 @@ class LazyFields(Mapping[str, Any]):
         return len(self._is_read)
 
 
+def _shapes_of(fields: Mapping[str, Any]) -> Callable[[str], tuple[int, ...] | None]:
+    return fields.shape_of if isinstance(fields, LazyFields) else lambda _: None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """The columns of a table by the number of their values.
@@ -150,7 +165,12 @@ class Table:
     marks: Sequence[str] = ()
 
     @classmethod
-    def classify(cls, dims: Mapping[str, int], read: Callable[[str], Any]) -> Table:
+    def classify(
+        cls,
+        dims: Mapping[str, int],
+        read: Callable[[str], Any],
+        shape_of: Callable[[str], tuple[int, ...] | None] = lambda _: None,
+    ) -> Table:
         """Sort columns into fields, columns and info by their dimensions.
 
         Examples
@@ -163,7 +183,7 @@ class Table:
             [name for name, num in dims.items() if num == kind] for kind in range(3)
         )
         return cls(
-            fields=LazyFields(fields, read),
+            fields=LazyFields(fields, read, shape_of),
             columns=LazyFields(columns, read),
             info={name: read(name) for name in info},
         )
@@ -209,7 +229,11 @@ def table_of(
         for name, value in cells.items()
     }
     readers = (_single_value, column_values, rows_of)
-    table = Table.classify(dims, lambda name: readers[dims[name]](cells[name]))
+    table = Table.classify(
+        dims,
+        lambda name: readers[dims[name]](cells[name]),
+        lambda name: _shape(cells[name]),
+    )
     facts = {str(key): scalar_value(value) for key, value in (info or {}).items()}
     return replace(
         table,
@@ -261,6 +285,12 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
     kinds = {kind for kind in set(map(type, value)) if issubclass(kind, _LISTS)}
     rows = [item for item in value if type(item) in kinds and _is_list(item)]
     return 2 if rows and not any(map(_holds_others, rows)) else 1
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401 anything
+    """Return the shape of an array, also of one in a file; None for other values."""
+    is_array = isinstance(value, _ARRAYS) and not getattr(value, "is_nested", False)
+    return (*value.shape,) if is_array else None
 
 
 def _is_list(value: Any) -> bool:  # noqa: ANN401 anything
@@ -387,7 +417,7 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     return table_from_arrow(pa.table(data), source), source
 
 
-_PICTURES = ("multi_modal_data", "images")
+_PICTURES = aliases_of("images")
 
 
 def batch_from_table(table: Table, source: Source) -> Batch:
@@ -423,9 +453,9 @@ def batch_from_table(table: Table, source: Source) -> Batch:
 
 def _list_converted(batch: Batch) -> list[str]:
     """Return the names of the columns that became other parts of the batch."""
-    facts = ["global_steps", "global_step", "step", "old_log_probs_source", RECORDS]
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
+    facts = [*aliases_of("step"), "old_log_probs_source", RECORDS]
     return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rounddiag import Batch, plot_compare, plot_rounds, round_summary
 from rounddiag.loaders import load
-from rounddiag.loaders.fields import columns
-from rounddiag.loaders.fields.columns import with_round_records
+from rounddiag.loaders import plain_columns as columns
 from rounddiag.loaders.json_lines import JsonLines, Record
+from rounddiag.loaders.plain_columns import with_round_records
 from rounddiag.stats import compare_batches
 from rounddiag.vision import Action, parse_action
 from rounddiag.widgets.images import describe_actions

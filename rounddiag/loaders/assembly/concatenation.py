@@ -21,7 +21,7 @@ from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.mapping import not_measurable
+from rounddiag.loaders.field_batch import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
 
 

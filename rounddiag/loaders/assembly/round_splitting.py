@@ -16,7 +16,7 @@ from rounddiag.batch import Batch
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import with_image_rounds
-from rounddiag.loaders.fields.mapping import not_measurable
+from rounddiag.loaders.field_batch import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot, Screenshot

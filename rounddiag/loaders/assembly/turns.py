@@ -27,14 +27,14 @@ from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
-from rounddiag.loaders.fields.columns import (
+from rounddiag.loaders.json_lines import object_in, objects_in
+from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.plain_columns import (
     collect_columns,
     record_columns,
     row_names,
     select_plain_columns,
 )
-from rounddiag.loaders.json_lines import object_in, objects_in
-from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import Source, inside, left_out_entry
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import Screenshot

@@ -15,10 +15,10 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.step_order import is_absent
-from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.fields.mapping import batch_from_fields
-from rounddiag.loaders.fields.reader import divide_sequences
+from rounddiag.loaders.field_batch import batch_from_fields
+from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.json_lines import Record
+from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import Source, left_out_entry
 
 # Fields per token that a Batch has under the same name, besides log-probabilities.

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.images import with_screenshots
-from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import (
     Source,
     Span,

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
-from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
+from rounddiag.loaders.field_reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
 

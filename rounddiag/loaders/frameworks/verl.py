@@ -21,7 +21,7 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
-from rounddiag.loaders.fields.reader import divide_sequences
+from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes

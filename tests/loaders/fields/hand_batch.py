@@ -9,7 +9,7 @@ import pytest
 
 from rounddiag import Batch
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.field_batch import batch_from_fields
 from tests.loaders.verl_writer import small_batch
 
 SAME = "Save every field for the same samples and tokens."

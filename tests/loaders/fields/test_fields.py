@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.field_batch import batch_from_fields
 from tests.loaders.fields.hand_batch import built
 from tests.loaders.verl_writer import small_batch
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.field_batch import batch_from_fields
 
 
 def comparison(input_ids: Any, **others: Any) -> object:

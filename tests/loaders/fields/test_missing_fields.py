@@ -10,7 +10,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.field_batch import batch_from_fields
 from tests.loaders.fields.hand_batch import SAME, built, refuses
 from tests.loaders.table_cases import says
 from tests.loaders.verl_writer import small_batch, write

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.loaders.fields.reader import divide_sequences
+from rounddiag.loaders.field_reader import divide_sequences
 from tests.loaders.table_cases import says
 
 NAMES = {"lp": "old_log_probs", "absent": "ref_log_probs"}

@@ -147,10 +147,11 @@ COLUMN_ERRORS: list[tuple[Any, dict[str, str], str]] = [
         COLUMNS,
         {"old_logprob": "old_log_probs"},
         "`columns`: expected names of fields: response_ids, response_mask,"
-        " rollout_log_probs, old_log_probs, prompt_ids, attention_mask, loss_mask,"
-        " round_ids, position_ids, entropy, advantages, rewards, group_ids,"
-        " sample_ids, images, a score's as `ref_log_probs`, or verl's for one of them;"
-        " found 'old_logprob'. Write `columns={our_name: name_in_the_file}`.",
+        " rollout_log_probs, old_log_probs, entropy, advantages, loss_mask, round_ids,"
+        " token_level_scores, prompt_ids, attention_mask, position_ids, rewards,"
+        " group_ids, sample_ids, images, a score's as `ref_log_probs`, or verl's for"
+        " one of them; found 'old_logprob'. Write `columns={our_name:"
+        " name_in_the_file}`.",
     ),
     (
         {"lp": [[-1.0]]},
@@ -183,13 +184,16 @@ def test_names_of_columns_that_cannot_be_used_are_refused(
 def test_what_has_no_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     others: Columns = {
-        "values": [[0.5, 0.5, 0.5], [0.5]],
+        "values": [[0.5, 0.5], [0.5]],
+        "per_token": [[0.5, 0.5, 0.25], [0.5]],
         "picture": [b"1", b"2"],
         "nested": [{"a": 1}, {"a": 2}],
     }
     write_parquet({**COLUMNS, **others}, path)
 
-    assert load(path).meta["left_out"] == ["nested", "picture", "values"]
+    batch = load(path)
+    assert batch.meta["left_out"] == ["nested", "picture", "values"]
+    assert batch.token_columns["per_token"].tolist() == [0.5, 0.5, 0.25, 0.5]
 
 
 def test_a_table_without_rows_is_an_empty_batch(tmp_path: Path) -> None:

@@ -16,17 +16,17 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
-from rounddiag.loaders.fields.columns import (
-    SAME_PROMPT,
-    collect_columns,
-    select_plain_columns,
-)
 from rounddiag.loaders.frameworks.slime.samples import (
     Columns,
     dictionaries,
     divide_tokens,
     whole_numbers,
     with_entries,
+)
+from rounddiag.loaders.plain_columns import (
+    SAME_PROMPT,
+    collect_columns,
+    select_plain_columns,
 )
 from rounddiag.loaders.source import (
     Source,

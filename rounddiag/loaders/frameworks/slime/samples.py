@@ -20,8 +20,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rounddiag.loaders.fields.columns import collect_columns
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.plain_columns import collect_columns
 from rounddiag.loaders.source import Source, damage_error
 from rounddiag.loaders.stored import StoredArray, find_array
 from rounddiag.loaders.tables import LazyFields, as_list, column_values, rows_of

@@ -16,7 +16,6 @@ from typing import Any
 from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.context_parallel import whole_columns
 from rounddiag.loaders.frameworks.slime.rollout_files import (
@@ -31,6 +30,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
     token_fields,
     whole_numbers,
 )
+from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import Source, damage_error, load_errors
 from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
 from rounddiag.loaders.torch_file import read_torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -12,10 +13,12 @@ from torch.nn.functional import pad
 
 from rounddiag.columns.sources import Ragged, as_ragged, row_list
 from rounddiag.errors import LoadError
+from rounddiag.loaders.fields import aliases_of, field_of, names_where
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import join_names
 
 T = TypeVar("T")
+MASKS = names_where(dtype="mask")  # in the order in which one is taken
 _POSITION_IDS = "position_ids"  # the only field that may have several values per token
 _SAME_SHAPE = "Save every field for the same samples and tokens."
 _EXPECTED = {
@@ -72,11 +75,13 @@ class FieldReader:
         self.fields, self.source, self._advice = fields, source, advice
         # `in` on a mapping of another type may read the whole field.
         self.names = tuple(fields)
-        if tokens is None and "responses" not in self.names:
-            tokens = "response_ids" if "response_ids" in self.names else None
-        self._key = tokens or "responses"
+        self._key = tokens or self.find("response_ids") or "responses"
         self.tokens = self.require(self._key)
         self.num_samples = len(self.tokens.lengths)
+
+    def find(self, name: str) -> str | None:
+        """Return under which name the fields have one of `FIELDS`; None without it."""
+        return next((name for name in aliases_of(name) if name in self.names), None)
 
     def rows(self, name: str) -> Ragged | None:
         """Return a field as rows of positions, or None if it is missing."""
@@ -124,19 +129,34 @@ class FieldReader:
 
     # One value per token
 
-    def per_token(self, *names: str) -> Tensor | None:
-        """Return the values of the first of these fields that exists, end to end."""
-        name = next((name for name in names if name in self.names), None)
-        rows = None if name is None else self.rows(name)
-        if name is None or rows is None:
+    def per_token(self, name: str) -> Tensor | None:
+        """Return the values of one of `FIELDS`, end to end; of masks the response."""
+        alias = self.find(name)
+        rows = None if alias is None else self.rows(alias)
+        if alias is None or rows is None:
             return None
-        if not self._fits(rows):
+        if self._fits(rows):
+            return rows.values
+        if name not in MASKS or not self._has_prompts(rows):
             raise self.misfit(
-                key=name,
+                key=alias,
                 expected=_describe_shape(self.tokens),
                 found=_describe_shape(rows),
             )
-        return rows.values
+        return rows.tails(self.tokens.lengths).values
+
+    def optional(self, name: str) -> Tensor | None:
+        """Return the values of one of `FIELDS`, if it fits and has what it needs."""
+        alias, field = self.find(name), field_of(name)
+        has_needs = field is not None and all(map(self.find, field.needs))
+        return self.per_token_if_it_fits(alias) if alias and has_needs else None
+
+    def may_fit(self, name: str) -> bool:
+        """Return whether a field may have one value per token; reads nothing."""
+        shape_of = getattr(self.fields, "shape_of", None)
+        shape = None if shape_of is None else shape_of(name)
+        size = self.tokens.values.numel()
+        return shape is None or (shape[0], prod(shape)) == (self.num_samples, size)
 
     def per_token_if_it_fits(self, name: str) -> Tensor | None:
         """Return the values of a field, or None if it has another shape."""
@@ -195,8 +215,8 @@ class FieldReader:
 
     def mask(self) -> tuple[Tensor, str]:
         """Return the mask of what the model wrote, and the name of its field."""
-        for name in ("response_mask", "loss_mask", "attention_mask"):
-            values = self.response_part(name)
+        for name in MASKS:
+            values = self.per_token(name)
             if values is not None:
                 return values, name
         return self.require("response_mask").values, ""
@@ -206,20 +226,8 @@ class FieldReader:
     @cached_property
     def prompts(self) -> Ragged | None:
         """The prompts, or None."""
-        return self.rows("prompts") or self.rows("prompt_ids")
-
-    def response_part(self, name: str) -> Tensor | None:
-        """Return a field of responses, cut out of rows that include the prompt."""
-        rows = self.rows(name)
-        if rows is None or self._fits(rows):
-            return None if rows is None else rows.values
-        if not self._has_prompts(rows):
-            raise self.misfit(
-                key=name,
-                expected=_describe_shape(self.tokens),
-                found=_describe_shape(rows),
-            )
-        return rows.tails(self.tokens.lengths).values
+        rows = map(self.rows, aliases_of("prompt_ids"))
+        return next(filter(None, rows), None)
 
     def _has_prompts(self, rows: Ragged) -> bool:
         """Whether rows are as long as prompt and response together.
@@ -240,10 +248,10 @@ class FieldReader:
             for whole in wholes
         )
 
-    def row_sums(self, *names: str) -> Tensor | None:
-        """Return the sum over each row of the first of these fields that exists."""
-        name = next((name for name in names if name in self.names), None)
-        rows = None if name is None else self.rows(name)
+    def row_sums(self, name: str) -> Tensor | None:
+        """Return the sum over each row of one of `FIELDS`."""
+        alias = self.find(name)
+        rows = None if alias is None else self.rows(alias)
         if rows is None:
             return None
         sums = [row.sum() for row in rows.rows()]

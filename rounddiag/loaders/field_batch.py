@@ -1,34 +1,26 @@
-"""`batch_from_fields`: from verl's names to the fields of a Batch.
+"""`batch_from_fields`: from the fields of a table to a Batch; every format ends here.
 
 =========================================  =====================================
-in the file                                in the Batch
+in the file (see `loaders.fields`)         in the Batch
 =========================================  =====================================
-`responses`                                `response_ids`
-`response_mask`, else `loss_mask`, else    `response_mask`; `meta["mask_source"]`
-the response part of `attention_mask`      names the field
-`rollout_log_probs`, `old_log_probs`       the same
-`prompts`, padding removed                 `prompt_ids`
+the first mask, its response part          `response_mask`; `meta["mask_source"]`
+                                           names the field
+prompts, padding removed                   `prompt_ids`
 `attention_mask`, response part            `lengths`
-`entropys` or `entropy`                    `entropy`
-`advantages`, `loss_mask`, `round_ids`     the same
-`token_level_scores` or `rm_scores`        `rewards`: their sum over each row
-column `rewards`                           `rewards`
+`token_level_scores`                       `rewards`: their sum over each row
 `ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
 `rollout_is_weights`                       `scores["rollout_is"]`
-`versions`, one per token                  `min_weight_version` and
-                                           `max_weight_version`, of samples and
-                                           rounds
+`versions`, one per token                  `token_columns["weight_version"]`; lowest
+                                           and highest of samples and of rounds
 `position_ids`, padding removed            `position_ids`
-column `uid`                               `group_ids`
 `round_records`, `turn_scores`             `round_columns`
-other columns, one plain value per row,    `sample_columns`
-and entries of `extra_fields`
+other columns, one plain value per row     `sample_columns`
+other columns, one number per token        `token_columns`
 =========================================  =====================================
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,10 +30,18 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PAIR
+from rounddiag.batch.layout import PAIR, PER_TOKEN
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.columns import (
+from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
+from rounddiag.loaders.fields import (
+    SAMPLING,
+    SCORE,
+    aliases_of,
+    field_of,
+    names_where,
+)
+from rounddiag.loaders.plain_columns import (
     expand_entries,
     row_names,
     select_plain_columns,
@@ -49,7 +49,6 @@ from rounddiag.loaders.fields.columns import (
     with_round_records,
     with_versions,
 )
-from rounddiag.loaders.fields.reader import FieldReader, real_positions, without_padding
 from rounddiag.loaders.source import left_out_entry
 from rounddiag.wording import join_names
 
@@ -94,20 +93,14 @@ def _difference(
     return f"has {int(ids[at])}, not {int(joined[at])}, at position {at - len(prompt)}"
 
 
-_WEIGHTS = "rollout_is_weights"  # verl's importance weights, after its correction
-# The experts that were chosen at each token, by engine.
+# Fields per token that a Batch has under the same name.
+_PER_TOKEN = [
+    name
+    for name in names_where(scope="token", part="response")
+    if name in PER_TOKEN and name not in ("response_ids", "response_mask")
+]
+# The experts that each engine chose at each token.
 _ROUTES = ("rollout_routed_experts", "routed_experts")
-_REWARDS = ("token_level_scores", "rm_scores")
-SCORE = re.compile(r"(.+)_log_?probs?")  # a further set of log-probabilities
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "do_sample",
-    "logprobs_mode",
-)
 
 
 def batch_from_fields(
@@ -118,37 +111,37 @@ def batch_from_fields(
     info: Mapping[str, Any] | None = None,
     sample_ids: Sequence[str] | None = None,
 ) -> Batch:
-    """Build a batch from fields that are named as in verl."""
+    """Build a batch from fields and columns under the names of `FIELDS`."""
     reader = FieldReader(fields, source)
     facts = dict(info or {})
     others = expand_entries(columns or {})
     records = take_round_records(others)
     plain = select_plain_columns(others, len(reader.tokens.lengths))
     groups = plain.pop("uid", None)
-    rewards = reader.row_sums(*_REWARDS)
+    rewards = reader.row_sums("token_level_scores")
     mask, mask_source = reader.mask()
-    scores, unfit = _scores(reader)
-    rollout = reader.per_token("rollout_log_probs")
-    weights = _optional_per_token(reader, _WEIGHTS)
+    scores, token_columns, unfit = _open_columns(reader)
+    tokens = {name: reader.per_token(name) for name in _PER_TOKEN}
+    weights = reader.optional("rollout_is_weights")
+    rollout = tokens["rollout_log_probs"]
     if weights is not None and rollout is not None:
         scores["rollout_is"] = weighted_log_probs(rollout, weights, mask)
+    versions = reader.optional("versions")
+    if versions is not None:
+        token_columns["weight_version"] = versions
     parts: dict[str, Any] = {
         "response_ids": reader.tokens.values,
         "response_mask": mask,
-        "rollout_log_probs": rollout,
-        "old_log_probs": reader.per_token("old_log_probs"),
+        **tokens,
         "offsets": reader.tokens.offsets,
         **without_padding(reader),
-        "entropy": reader.per_token("entropys", "entropy"),
-        "advantages": reader.per_token("advantages"),
-        "round_ids": reader.per_token("round_ids"),
-        "loss_mask": reader.response_part("loss_mask"),
         "rewards": _plain_rewards(plain) if rewards is None else rewards,
         "scores": scores,
         "group_ids": None if groups is None else row_names(groups),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
         "step": _step(facts),
         "sample_columns": plain,
+        "token_columns": token_columns,
     }
     parts["meta"] = {
         "source": str(source),
@@ -164,13 +157,32 @@ def batch_from_fields(
     except BatchError as error:
         msg = f"{source}: {error}"
         raise LoadError(msg) from error
-    versions = _optional_per_token(reader, "versions")
     batch = batch if versions is None else with_versions(batch, versions)
     return _with_routes(batch, reader)
 
 
-def _optional_per_token(reader: FieldReader, name: str) -> Tensor | None:
-    return reader.per_token_if_it_fits(name) if name in reader.names else None
+def _open_columns(
+    reader: FieldReader,
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[str]]:
+    """Return further log-probs by name, the file's own columns of tokens, and the rest.
+
+    The rest has other than one value per response token, such as verl's
+    `teacher_logprobs`, with several per token of prompt and response.
+    """
+    scores, columns, unfit = {}, {}, []
+    for name in reader.names:
+        field, score = field_of(name), SCORE.fullmatch(name)
+        is_score = score is not None and score[1] not in {"old", "rollout"}
+        if not is_score and (field is not None or not reader.may_fit(name)):
+            continue
+        values = reader.per_token_if_it_fits(name)
+        if values is None:
+            unfit.append(name)
+        elif score is not None and is_score:
+            scores[score[1]] = values
+        else:
+            columns[name] = values
+    return scores, columns, unfit
 
 
 def weighted_log_probs(rollout: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
@@ -224,25 +236,6 @@ def _same_experts(batch: Batch, reader: FieldReader) -> list[float] | None:
     return shares
 
 
-def _scores(reader: FieldReader) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the other log-probabilities of the same tokens, by name.
-
-    Also returns the names of fields that do not have one value per response token, such
-    as verl's `teacher_logprobs`, with several per token of prompt and response.
-    """
-    scores, unfit = {}, []
-    for name in reader.names:
-        match = SCORE.fullmatch(name)
-        if match is None or match[1] in {"old", "rollout"}:
-            continue
-        values = reader.per_token_if_it_fits(name)
-        if values is None:
-            unfit.append(name)
-        else:
-            scores[match[1]] = values
-    return scores, unfit
-
-
 def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
     """Take numeric rewards out of the columns; None becomes NaN."""
     rewards = columns.get("rewards")
@@ -260,12 +253,12 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **rounds,
         "old_log_probs_source": plain.get("old_log_probs_source", "unknown"),
-        "sampling": {name: plain[name] for name in _SAMPLING if name in plain},
+        "sampling": {name: plain[name] for name in SAMPLING if name in plain},
     }
 
 
 def _step(facts: Mapping[str, Any]) -> int | None:
-    steps = (facts.get(name) for name in ("global_steps", "global_step", "step"))
+    steps = map(facts.get, aliases_of("step"))
     valid = (step for step in steps if isinstance(step, int) and abs(step) < 1 << 63)
     return next(valid, None)
 
