@@ -61,8 +61,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read what `str` wrote; a sample may be named by its number alone."""
-        found = _PARTS.fullmatch(text.strip())
-        if found is None:
+        parts = _PARTS.fullmatch(text.strip())
+        if parts is None:
             raise BatchError.build(
                 key="address",
                 expected="a place such as `step 40 / task-08/1 / r3 / t17`",
@@ -70,10 +70,10 @@ class Address:
                 advice="Step, round and token can be left out.",
             )
         numbers = {
-            name: None if found[name] is None else int(found[name])
+            name: None if parts[name] is None else int(parts[name])
             for name in ("round", "token", "step")
         }
-        return cls(sample=found["sample"], **numbers)
+        return cls(sample=parts["sample"], **numbers)
 
     def __str__(self) -> str:
         step = [] if self.step is None else [f"step {self.step}"]
@@ -110,10 +110,10 @@ class Address:
             self._fail(f"one of {pluralize(num, 'token')}, from t0", f"t{self.token}")
         return sample, self.round, self.token
 
-    def _fail(self, expected: str, found: str) -> NoReturn:
+    def _fail(self, expected: str, named: str) -> NoReturn:
         raise BatchError.build(
             key="address",
             expected=expected,
-            found=found,
+            found=named,
             advice=f"Correct `{self}`; `rounddiag.round_frame(batch)` lists places.",
         )

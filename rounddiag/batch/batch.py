@@ -270,7 +270,7 @@ class Batch:
         """Whether it was saved with `redact=True`, which leaves out ids and text."""
         return bool(self.meta.get("redacted"))
 
-    def lacks(self, *what: str) -> str | None:
+    def lacks(self, *fields: str) -> str | None:
         """Return one sentence on what is missing, None if all is there.
 
         Parameters
@@ -287,12 +287,12 @@ class Batch:
         >>> batch.lacks("current")
         'This batch has no `current`.'
         """
-        return lacks(self, *what)
+        return lacks(self, *fields)
 
-    def require(self, *what: str) -> None:
+    def require(self, *fields: str) -> None:
         """Raise a BatchError with the sentence of `lacks` if something is missing."""
-        if self.lacks(*what):
-            raise MissingError(self, *what)
+        if self.lacks(*fields):
+            raise MissingError(self, *fields)
 
     def require_ids(self) -> Tensor:
         """Return the token ids of all positions; raise a BatchError without any."""
@@ -312,16 +312,16 @@ class Batch:
             "rollout": self.rollout_log_probs,
             **self.scores,
         }
-        found = known.get(score)
-        if score in known and found is None:
+        values = known.get(score)
+        if score in known and values is None:
             raise MissingError(self, score)
-        if found is None:
+        if values is None:
             raise BatchError.build(
                 expected=f"one of the scores {sorted(known)}",
                 found=repr(score),
                 advice="Name a score that the batch has.",
             )
-        return found
+        return values
 
     def __len__(self) -> int:
         return self.num_samples
@@ -330,11 +330,11 @@ class Batch:
         if isinstance(index, str):
             index = self.sample_number(index)
         elif isinstance(index, list | tuple):  # numbers and flags stay what they are
-            index = [self._number(one) for one in index]
+            index = [self._number(entry) for entry in index]
         return select(self, selected_rows(cast("SampleIndex", index), self.num_samples))
 
-    def _number(self, one: str | int) -> int:
-        return self.sample_number(one) if isinstance(one, str) else one
+    def _number(self, sample: str | int) -> int:
+        return self.sample_number(sample) if isinstance(sample, str) else sample
 
     def sample_number(self, sample: str | int) -> int:
         """Return the number of a sample, given the number or its id in `sample_ids`.
@@ -346,19 +346,19 @@ class Batch:
         4
         """
         if isinstance(sample, str):
-            found = [
+            numbers = [
                 i for i, name in enumerate(self.sample_ids or ()) if name == sample
             ]
         else:
-            found = [int(sample)] if 0 <= sample < self.num_samples else []
-        if len(found) != 1:
+            numbers = [int(sample)] if 0 <= sample < self.num_samples else []
+        if len(numbers) != 1:
             raise BatchError.build(
                 key="sample",
                 expected=f"the id of one sample, or a number below {self.num_samples}",
-                found=f"{sample!r:.80} of {pluralize(len(found), 'sample')}",
+                found=f"{sample!r:.80} of {pluralize(len(numbers), 'sample')}",
                 advice="`rounddiag.sample_frame(batch)` lists samples and their ids.",
             )
-        return found[0]
+        return numbers[0]
 
     def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Self:
         """Return the samples where `keep` is true, renumbered from 0.

@@ -26,7 +26,8 @@ _HANDLED_ENTRIES = {
 def as_html(batch: Batch) -> str:
     """Return failed checks, counts and sources as a plain table."""
     failed = [
-        ("\N{BALLOT X} failed check", what) for what in stored_failures(batch.meta)
+        ("\N{BALLOT X} failed check", failure)
+        for failure in stored_failures(batch.meta)
     ]
     facts = {
         "samples": batch.num_samples,
@@ -44,8 +45,8 @@ def as_html(batch: Batch) -> str:
 
 def stored_failures(meta: Mapping[str, Any]) -> list[str]:
     """Return one line for each check that failed when the batch was loaded."""
-    failed = (one for one in meta.get("checks", []) if one["status"] == "failed")
-    return [f"{one['name']}: {one['detail']}" for one in failed]
+    failed = (check for check in meta.get("checks", []) if check["status"] == "failed")
+    return [f"{check['name']}: {check['detail']}" for check in failed]
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:

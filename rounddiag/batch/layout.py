@@ -68,20 +68,20 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or num
 
 def require_plain(name: str, tensor: object) -> None:
     """Raise a BatchError unless it is a dense tensor whose values are in memory."""
-    found = f"a {type(tensor).__name__}"
+    kind = f"a {type(tensor).__name__}"
     if isinstance(tensor, torch.Tensor):
         if tensor.is_nested:
-            found = "a nested tensor"
+            kind = "a nested tensor"
         elif tensor.layout != torch.strided:
-            found = f"a tensor of layout {tensor.layout}"
+            kind = f"a tensor of layout {tensor.layout}"
         elif tensor.is_meta or tensor.is_quantized:
-            found = f"a tensor of {tensor.dtype} on {tensor.device}"
+            kind = f"a tensor of {tensor.dtype} on {tensor.device}"
         else:
             return
     raise BatchError.build(
         key=name,
         expected="a dense tensor with its values in memory",
-        found=found,
+        found=kind,
         advice="Pass `list(tensor.unbind())` of a nested tensor to `Batch.from_rows`,"
         " and `tensor.to_dense()` of a sparse one.",
     )

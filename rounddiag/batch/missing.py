@@ -25,31 +25,31 @@ class MissingError(BatchError):
         What is needed, as of `Batch.lacks`.
     """
 
-    def __init__(self, batch: Batch, *what: str) -> None:
-        super().__init__(lacks(batch, *what) or "")
-        missing = next(one for one in what if lacks(batch, one))
+    def __init__(self, batch: Batch, *fields: str) -> None:
+        super().__init__(lacks(batch, *fields) or "")
+        missing = next(field for field in fields if lacks(batch, field))
         engine = f"{missing}_log_probs" if missing in _ENGINES else missing
         self.field = _FIELDS.get(missing, engine)
 
 
-def lacks(batch: Batch, *what: str) -> str | None:
+def lacks(batch: Batch, *fields: str) -> str | None:
     """Return why a batch lacks the first of some things that it lacks."""
-    return next((why for one in what if (why := _why(batch, one))), None)
+    return next((why for field in fields if (why := _why(batch, field))), None)
 
 
-def _why(batch: Batch, what: str) -> str | None:
+def _why(batch: Batch, field: str) -> str | None:
     has_ids, has_pieces = batch.response_ids is not None, batch.pieces is not None
-    if what in ("ids", "text"):
-        is_there = has_ids or (what == "text" and has_pieces)
+    if field in ("ids", "text"):
+        is_there = has_ids or (field == "text" and has_pieces)
         return None if is_there else _no_ids(batch)
-    if what == "tokenizer":
+    if field == "tokenizer":
         why = "This batch has no tokenizer: pass `tokenizer=` to `rd.load`."
         return None if has_pieces or batch.tokenizer is not None else why
-    if what in _ENGINES:
-        is_there = getattr(batch, f"{what}_log_probs") is not None
+    if field in _ENGINES:
+        is_there = getattr(batch, f"{field}_log_probs") is not None
         return None if is_there else _no_log_probs(batch)
-    is_there = what in batch.scores or getattr(batch, what, None) is not None
-    return None if is_there else f"This batch has no `{what}`."
+    is_there = field in batch.scores or getattr(batch, field, None) is not None
+    return None if is_there else f"This batch has no `{field}`."
 
 
 def _no_ids(batch: Batch) -> str:

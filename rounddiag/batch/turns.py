@@ -136,11 +136,11 @@ def _parts(
     return encodable(role), text, shots, tokens, log_probs
 
 
-def _turn_error(sample: int, expected: str, found: str) -> BatchError:
+def _turn_error(sample: int, expected: str, given: str) -> BatchError:
     return BatchError.build(
         key="turns",
         expected=f"tokens of a turn of sample {sample} that have {expected}",
-        found=found,
+        found=given,
         advice="Give the tokens of the whole turn, or its text alone.",
     )
 

@@ -33,7 +33,7 @@ def encodable_names(batch: Batch) -> dict[str, Any]:
 
 
 def _encodable_ids(name: str, ids: Sequence[object]) -> tuple[str, ...]:
-    other = next((at for at, one in enumerate(ids) if not isinstance(one, str)), None)
+    other = next((at for at, name in enumerate(ids) if not isinstance(name, str)), None)
     if other is not None:
         raise BatchError.build(
             key=name,

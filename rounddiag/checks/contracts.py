@@ -106,42 +106,42 @@ class Checks(Sequence[Check]):
     @property
     def refuted(self) -> frozenset[str]:
         """The causes that this batch cannot have."""
-        return frozenset(one.refutes for one in self.passed) - {""}
+        return frozenset(result.refutes for result in self.passed) - {""}
 
     def as_frame(self) -> pd.DataFrame:
         """Return one row per contract, with most fields of `Check`."""
         import pandas as pd
 
         names = ["name", "status", "kind", "cause", "detail", "field", "samples"]
-        columns = {name: [getattr(one, name) for one in self] for name in names}
+        columns = {name: [getattr(result, name) for result in self] for name in names}
         return pd.DataFrame(columns)
 
     def as_plain(self) -> list[dict[str, str]]:
         """Return `name`, `status` and `detail` of each, for `Batch.meta["checks"]`."""
         return [
-            {"name": one.name, "status": one.status, "detail": one.detail}
-            for one in self
+            {"name": result.name, "status": result.status, "detail": result.detail}
+            for result in self
         ]
 
     def _with_status(self, status: Status) -> tuple[Check, ...]:
-        return tuple(one for one in self if one.status == status)
+        return tuple(result for result in self if result.status == status)
 
     def _failed_first(self) -> list[Check]:
-        return [one for status in _SIGNS for one in self._with_status(status)]
+        return [result for status in _SIGNS for result in self._with_status(status)]
 
     def __repr__(self) -> str:
-        num = Counter(one.status for one in self)
+        num = Counter(result.status for result in self)
         counts = [f"{status.replace(' ', '_')}={num[status]}" for status in _SIGNS]
         lines = [f"Checks({', '.join(counts)})"]
-        for one in self._failed_first():
-            detail = f": {one.detail}" if one.detail else ""
-            lines.append(f"{one.status}: {one.name}{detail}")
+        for result in self._failed_first():
+            detail = f": {result.detail}" if result.detail else ""
+            lines.append(f"{result.status}: {result.name}{detail}")
         return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
         return table(
-            (f"{_SIGNS[one.status]} {one.status}", one.name, one.detail)
-            for one in self._failed_first()
+            (f"{_SIGNS[result.status]} {result.status}", result.name, result.detail)
+            for result in self._failed_first()
         )
 
 
@@ -203,8 +203,8 @@ class Contract:
         except (UntestableError, MissingError) as why:
             return self._untestable(str(why), why.field)
         except _UNFORESEEN as error:
-            what = f"{type(error).__name__}: {error!s:.80}"
-            return self._untestable(f"the check itself fails: {what}", self.field)
+            reason = f"{type(error).__name__}: {error!s:.80}"
+            return self._untestable(f"the check itself fails: {reason}", self.field)
         if fault is None:
             return self._result("passed")
         tokens = None if fault.tokens is None else fault.tokens.cpu().numpy()
@@ -271,7 +271,7 @@ def find_samples(batch: Batch, indices: Tensor) -> Tensor:
     return torch.searchsorted(batch.offsets, indices, right=True) - 1
 
 
-def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
+def fault_at(batch: Batch, indices: Tensor, fault_text: str) -> Fault | None:
     """Return the fault of the tokens that break a contract; None if there are none."""
     if len(indices) == 0:
         return None
@@ -280,20 +280,21 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     first = [str(locate_token(batch, index)) for index in listed]
     places = join_names(first, len(indices), most=_MAX_NAMED)
     detail = (
-        f"{pluralize(len(indices), 'token')} {what}, in"
+        f"{pluralize(len(indices), 'token')} {fault_text}, in"
         f" {pluralize(len(samples), 'sample')}: {places}"
     )
     return Fault(detail, tuple(samples), indices)
 
 
-def fault_in(samples: Sequence[int], what: str) -> Fault | None:
+def fault_in(samples: Sequence[int], fault_text: str) -> Fault | None:
     """Return the fault of the samples that break a contract; None if there are none."""
     if not samples:
         return None
     first = join_names(samples, len(samples), most=_MAX_NAMED)
     word = "sample" if len(samples) == 1 else "samples"
     return Fault(
-        f"{pluralize(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)
+        f"{pluralize(len(samples), 'sample')} {fault_text}: {word} {first}",
+        tuple(samples),
     )
 
 

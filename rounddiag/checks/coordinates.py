@@ -71,7 +71,7 @@ def _wrong_frame(batch: Batch) -> Fault | None:
         return Fault(
             f"actions are in {_NAMES[first]} in {pluralize(num, 'round')} and in"
             f" {_NAMES[other]} in {few:,}: sample {at.sample} round {at.round}",
-            tuple(sorted({one.sample for one in clicks if one.frame == other})),
+            tuple(sorted({click.sample for click in clicks if click.frame == other})),
         )
     return _outside(clicks)
 
@@ -156,8 +156,8 @@ def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
     """Return the texts of stretches of the flat fields, without special tokens."""
     limits = np.cumsum([0, *map(sub, stops, starts)])
     if batch.pieces is not None:
-        found = span_texts(batch, np.array(starts), np.diff(limits))
-        return ["".join(pieces) for pieces in found]
+        spans = span_texts(batch, np.array(starts), np.diff(limits))
+        return ["".join(pieces) for pieces in spans]
     ids = batch.require_ids().cpu().numpy()
     parts = [ids[a:b] for a, b in zip(starts, stops, strict=True)]
     flat = np.concatenate(parts).tolist()

@@ -72,9 +72,9 @@ def _fills_of(
     size = written.size_of_end(zero)
     # At ends of samples, from the length on where it is least by chance; and elsewhere.
     lengths = np.unique(size[far & (size > 0)])
-    found = [(_chance_of_far(written, values, others, size >= n), n) for n in lengths]
-    chance, least = min(found, default=(1.0, 0))
-    ends = (size >= least) & (chance * max(len(found), 1) < _LEVEL)
+    chances = [(_chance_of_far(written, values, others, size >= n), n) for n in lengths]
+    chance, shortest = min(chances, default=(1.0, 0))
+    ends = (size >= shortest) & (chance * max(len(chances), 1) < _LEVEL)
     rest = zero & ~ends
     if _chance_of_far(written, values, others, rest) >= _LEVEL:
         rest = np.zeros_like(zero)
@@ -133,11 +133,11 @@ def _describe(
 ) -> Fault | None:
     where = ", the last of samples" if (tokens <= written.ends_sample).all() else ""
     mean = with_minus(f"{others[tokens].mean():.2f}")
-    what = (
+    words = (
         f"whose {name} log-prob is exactly {values[tokens][0]:g}{where}, and {mean} nat"
         " on average by the other engine"
     )
-    return fault_at(batch, batch.offsets.new_tensor(written.flat[tokens]), what)
+    return fault_at(batch, batch.offsets.new_tensor(written.flat[tokens]), words)
 
 
 # Of one engine alone, a value is a fill if at least this share and this number of a

@@ -412,10 +412,10 @@ def _impossible(batch: Batch) -> Fault | None:
             differs = (axes != axes[0]).any(axis=0)
             odd["text"][part] = differs[before:] & mask[part]
             odd["plain"][part] = mask[part] & (not differs.any() and has_image[sample])
-    found = {kind: at for kind, at in odd.items() if at.sum() >= _MIN_ODD}
-    if not found:
+    enough = {kind: at for kind, at in odd.items() if at.sum() >= _MIN_ODD}
+    if not enough:
         return None
-    kind, at = next(iter(found.items()))
+    kind, at = next(iter(enough.items()))
     # What follows in a sample is at the wrong place as well.
     row = np.repeat(np.arange(batch.num_samples), np.diff(offsets))
     first = np.full(batch.num_samples, len(mask))

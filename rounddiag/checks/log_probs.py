@@ -98,10 +98,10 @@ def _pair_log_probs(batch: Batch) -> dict[str, Tensor]:
     """
     pair = pair_of(batch)
     scores = {pair.b: batch.rollout_log_probs, pair.a: batch.old_log_probs}
-    found = {name: values for name, values in scores.items() if values is not None}
-    if not found:
+    present = {name: values for name, values in scores.items() if values is not None}
+    if not present:
         batch.require("old", "rollout")
-    return found
+    return present
 
 
 def _log_probs(batch: Batch) -> dict[str, Tensor]:
@@ -117,9 +117,9 @@ def _above_zero(batch: Batch) -> Fault | None:
 def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
     indices = generated_where(batch, lambda own: own > _ROUNDING, values)
     fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
-    if fault is None or not (what := _likely_kind(batch, values)):
+    if fault is None or not (likely := _likely_kind(batch, values)):
         return fault
-    hint = f"no {name} log-prob is below 0: {what}?"
+    hint = f"no {name} log-prob is below 0: {likely}?"
     return replace(fault, detail=f"{fault.detail}; {hint}")
 
 
@@ -145,9 +145,9 @@ def _not_finite(batch: Batch) -> Fault | None:
         indices = indices[~is_lost]
         faults += [
             fault_at(
-                batch, indices[test(values[indices])], f"whose {name} log-prob {what}"
+                batch, indices[test(values[indices])], f"whose {name} log-prob {words}"
             )
-            for test, what in ((torch.isnan, "is NaN"), (torch.isinf, "is infinite"))
+            for test, words in ((torch.isnan, "is NaN"), (torch.isinf, "is infinite"))
         ]
     fault = merge_faults(faults)
     if fault is None and unknown:

@@ -32,8 +32,8 @@ def _covers_template(batch: Batch) -> Fault | None:
     batch.require_ids()
     written = Written.from_batch(batch)
     return merge_faults(
-        fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), what)
-        for find, what in _KINDS.items()
+        fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
+        for find, words in _KINDS.items()
     )
 
 

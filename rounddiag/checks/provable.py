@@ -61,8 +61,8 @@ def _lacks(batch: Batch) -> Fault | None:
 
 
 def _sampling(batch: Batch) -> Mapping[str, Any]:
-    found = batch.meta.get("sampling")
-    return found if isinstance(found, Mapping) else {}
+    facts = batch.meta.get("sampling")
+    return facts if isinstance(facts, Mapping) else {}
 
 
 FACTS = Contract(

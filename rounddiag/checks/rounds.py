@@ -129,8 +129,8 @@ def _wrong_starts(batch: Batch) -> Fault | None:
         raise UntestableError(field="tokenizer", why=why)
     # A round without known tokens before it is not a failure.
     wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
-    what = "at the start of a run of the mask, without a header before it"
-    fault = fault_at(batch, runs.start[wrong], what)
+    words = "at the start of a run of the mask, without a header before it"
+    fault = fault_at(batch, runs.start[wrong], words)
     return fault and Fault(
         f"{fault.detail}; the first follows {texts[wrong[0]]}", fault.samples
     )

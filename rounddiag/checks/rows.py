@@ -222,8 +222,8 @@ def _find_rows_without_tokens(batch: Batch) -> Fault | None:
         raise UntestableError(field="response_mask", why="the batch has no sample")
     unwritten = batch.lengths > 0
     unwritten[batch.rounds.sample] = False
-    found = unwritten.nonzero()[:, 0].tolist()
-    return fault_in(found, "in which the model wrote nothing, as in padding")
+    rows = unwritten.nonzero()[:, 0].tolist()
+    return fault_in(rows, "in which the model wrote nothing, as in padding")
 
 
 def _empty(batch: Batch) -> Fault | None:
@@ -280,7 +280,7 @@ def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[obje
         for name in columns:
             other = high + name.removeprefix(low)
             if name.startswith(low) and _is_version(name) and other in columns:
-                ends = (_known(one, columns[one]) for one in (name, other))
+                ends = (_known(end, columns[end]) for end in (name, other))
                 yield f"`{name}` and `{other}`", zip(*ends, strict=True)
 
 

@@ -61,8 +61,8 @@ def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, i
 
 def _tokenizer_error(error: Exception) -> UntestableError:
     cause = error.__cause__ or error
-    what = f"{type(cause).__name__}: {cause!s:.80}"
-    return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {what}")
+    reason = f"{type(cause).__name__}: {cause!s:.80}"
+    return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {reason}")
 
 
 # Tokens on each side of a difference, for a message.

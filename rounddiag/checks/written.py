@@ -37,19 +37,19 @@ class Written:
     @classmethod
     def from_batch(cls, batch: Batch) -> Written:
         """Read the generated tokens; a MissingError without both engines."""
-        scores = [to_numpy(one) for one in batch.both_log_probs()]
+        scores = [to_numpy(score) for score in batch.both_log_probs()]
         require_tokens(batch)
         rounds = batch.rounds
         segment = np.repeat(np.arange(len(rounds)), to_numpy(rounds.num_tokens))
         token = token_numbers(batch)
         flat = to_numpy(rounds.start)[segment] + token
-        old, rollout = (one[flat].astype(np.float64) for one in scores)
-        kept = np.isfinite(old) & np.isfinite(rollout)
-        segment, token, flat = segment[kept], token[kept], flat[kept]
+        old, rollout = (score[flat].astype(np.float64) for score in scores)
+        finite = np.isfinite(old) & np.isfinite(rollout)
+        segment, token, flat = segment[finite], token[finite], flat[finite]
         sample = to_numpy(rounds.sample)[segment]
         return cls(
-            old=old[kept],
-            rollout=rollout[kept],
+            old=old[finite],
+            rollout=rollout[finite],
             ids=None if batch.response_ids is None else to_numpy(batch.response_ids),
             sample=sample,
             round=to_numpy(rounds.round)[segment],

@@ -116,10 +116,10 @@ def _load(options: argparse.Namespace) -> Batch:
     return load(options.file, tokenizer=options.tokenizer, untrusted=options.untrusted)
 
 
-def _open_run(options: argparse.Namespace, *, least: int = 2) -> Run | None:
+def _open_run(options: argparse.Namespace, *, min_steps: int = 2) -> Run | None:
     """Open a folder, a glob or a URL as a run.
 
-    None if it has fewer steps than `least` or trajectories without both engines'
+    None if it has fewer steps than `min_steps` or trajectories without both engines'
     log-probs, which are one batch, or is untrusted: a run has no guard.
     """
     path = options.file
@@ -138,7 +138,7 @@ def _open_run(options: argparse.Namespace, *, least: int = 2) -> Run | None:
         return None  # `load` reports what is wrong with it
     if run.is_raw and _has_no_pair(run):
         return None
-    return run if len(run) >= least or is_url(path) else None
+    return run if len(run) >= min_steps or is_url(path) else None
 
 
 def _has_no_pair(run: Run) -> bool:
@@ -168,7 +168,7 @@ def _summary(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     of_run = options.all or options.last is not None
-    run, file = _open_run(options, least=1 if of_run else 2), str(options.file)
+    run, file = _open_run(options, min_steps=1 if of_run else 2), str(options.file)
     if run is not None and (options.all or (options.last or 1) > 1):
         from rounddiag.cli.watch import judge_steps
 

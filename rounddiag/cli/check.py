@@ -103,13 +103,13 @@ def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:
             "kind_is_assumed": diagnosis.kind_is_assumed,
             **asdict(diagnosis.reference),
         },
-        "findings": [_finding(one) for one in diagnosis],
+        "findings": [_finding(finding) for finding in diagnosis],
         "failed_checks": [
             {
-                **{name: getattr(one, name) for name in _CHECK},
-                "samples": list(one.samples),
+                **{name: getattr(check, name) for name in _CHECK},
+                "samples": list(check.samples),
             }
-            for one in checks.failed
+            for check in checks.failed
         ],
     }
 
@@ -126,7 +126,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "num_tokens": finding.num_tokens,
         "samples": finding.samples.tolist(),
         "shown": finding.shown,
-        "evidence": [asdict(one) for one in finding.evidence],
-        "candidates": [asdict(one) for one in finding.candidates],
+        "evidence": [asdict(item) for item in finding.evidence],
+        "candidates": [asdict(candidate) for candidate in finding.candidates],
         "next_step": finding.next_step,
     }

@@ -50,30 +50,30 @@ def show_place(batch: Batch, address: str, *, as_json: bool) -> str:
     ]
     place = str(Address.of(batch, sample, index, token))
     if as_json:
-        found = {"address": place, "sample": sample, "rounds": rounds}
-        return json_line(found)
+        place_facts = {"address": place, "sample": sample, "rounds": rounds}
+        return json_line(place_facts)
     head = f"{place} (sample {sample}, {pluralize(len(rounds), 'round')})"
-    return "\n\n".join([head, *(_as_text(one, token) for one in rounds)])
+    return "\n\n".join([head, *(_as_text(described, token) for described in rounds)])
 
 
 def _describe(
     batch: Batch, sample: int, number: int, own: pd.DataFrame, *, with_tokens: bool
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "round": number,
         "address": str(Address.of(batch, sample, number)),
         "num_tokens": len(own),
         "mean_abs_diff": _mean_abs_diff(own) if has_pair(batch) else None,
     }
     if "text" in own:
-        found["text"] = "".join(own["text"])
-        written = [one.source_text for one in parse_actions(found["text"])]
+        described["text"] = "".join(own["text"])
+        written = [action.source_text for action in parse_actions(described["text"])]
         known = recorded_actions(batch[sample], batch[sample].num_rounds)
-        found["action"] = "; ".join(written) or known[number]
+        described["action"] = "; ".join(written) or known[number]
     if with_tokens:
         tokens = own.drop(columns=["sample", "round"])
-        found["tokens"] = tokens.to_dict("records")
-    return found
+        described["tokens"] = tokens.to_dict("records")
+    return described
 
 
 def _mean_abs_diff(own: pd.DataFrame) -> float | None:
@@ -82,24 +82,32 @@ def _mean_abs_diff(own: pd.DataFrame) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _as_text(found: dict[str, Any], token: int | None) -> str:
-    mean = found["mean_abs_diff"]
+def _as_text(described: dict[str, Any], token: int | None) -> str:
+    mean = described["mean_abs_diff"]
     size = "" if mean is None else f", mean |diff| {mean:.4g} nat"
     lines = [
-        f"r{found['round']}: {pluralize(found['num_tokens'], 'token')}{size}",
-        *([f"action: {found['action'] or 'none found'}"] if "action" in found else []),
+        f"r{described['round']}: {pluralize(described['num_tokens'], 'token')}{size}",
+        *(
+            [f"action: {described['action'] or 'none found'}"]
+            if "action" in described
+            else []
+        ),
     ]
-    if "tokens" not in found:
-        return "\n".join([*lines, *([repr(found["text"])] if "text" in found else [])])
-    shown = found["tokens"]
+    if "tokens" not in described:
+        return "\n".join(
+            [*lines, *([repr(described["text"])] if "text" in described else [])]
+        )
+    shown = described["tokens"]
     if token is not None:
         first = max(token - _AROUND, 0)
         shown = shown[first : token + _AROUND + 1]
     names = [name for name in shown[0] if name not in ("token", "position", "token_id")]
     rows = [["token", *names]]
-    for one in shown:
-        mark = "> " if one["token"] == token else "  "
-        rows.append([f"{mark}t{one['token']}", *(_cell(one[name]) for name in names)])
+    for entry in shown:
+        mark = "> " if entry["token"] == token else "  "
+        rows.append(
+            [f"{mark}t{entry['token']}", *(_cell(entry[name]) for name in names)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = [
         "  ".join(

@@ -41,7 +41,8 @@ def describe_diagnosis(diagnosis: Diagnosis) -> str:
 def describe_failed_checks(checks: Checks) -> str:
     """Return one line per failed check, with what it means."""
     failed = [
-        f"failed check ({one.kind}): {one.name}: {one.detail}" for one in checks.failed
+        f"failed check ({check.kind}): {check.name}: {check.detail}"
+        for check in checks.failed
     ]
     return "\n".join(failed)
 
@@ -72,12 +73,12 @@ def _findings(diagnosis: Diagnosis) -> str:
         return ""
     rows = [
         (
-            percent(one.share),
-            one.kind,
-            one.name,
-            printable(one.location),
+            percent(finding.share),
+            finding.kind,
+            finding.name,
+            printable(finding.location),
         )
-        for one in diagnosis
+        for finding in diagnosis
     ]
     width = max(len(cause) for _, _, cause, _ in [_HEADINGS, *rows])
     return "\n".join(

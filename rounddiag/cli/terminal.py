@@ -56,11 +56,13 @@ def _print_styled(lines: list[str]) -> None:
 
     console = Console(highlight=False)
     for line in lines:
-        found = _FIRST_WORD.match(line)
-        sign, style = _WORDS[found[0]] if found else ("", "")
+        first_word = _FIRST_WORD.match(line)
+        sign, style = _WORDS[first_word[0]] if first_word else ("", "")
         shown = f"{sign} {line}" if sign and not console.options.ascii_only else line
         styled = Text("\n".join(_wrap(shown, max(console.width, _MIN_WIDTH))))
-        styled.stylize(style, 0, len(shown) - len(line) + (found.end() if found else 0))
+        styled.stylize(
+            style, 0, len(shown) - len(line) + (first_word.end() if first_word else 0)
+        )
         console.print(styled, soft_wrap=True)
 
 
@@ -70,8 +72,8 @@ def _wrap(line: str, width: int) -> list[str]:
         return [line]
     column = _LAST_COLUMN.match(line[: width // 2])
     start = column.end() if column else 0
-    kept, indent = line[:start], " " * start
-    return wrap(line[start:], width, initial_indent=kept, subsequent_indent=indent)
+    head, indent = line[:start], " " * start
+    return wrap(line[start:], width, initial_indent=head, subsequent_indent=indent)
 
 
 def json_line(facts: object) -> str:
@@ -81,8 +83,8 @@ def json_line(facts: object) -> str:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 any JSON, and scalars of numpy
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not isfinite(value) else value

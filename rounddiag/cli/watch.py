@@ -95,25 +95,25 @@ def _wait_for_run(path: str, every: float) -> Run:
 def _judge_step(run: Run, steps: Sequence[int], fail_on: Verdict) -> dict[str, Any]:
     """Judge the last of some steps: a verdict holds from one to the next."""
     step = steps[-1]
-    there = {*run.steps}  # others were deleted since
+    present = {*run.steps}  # others were deleted since
     try:
         with silence_failed_steps():
-            frame = run.diagnose([s for s in steps if s in there or s == step]).frame
+            frame = run.diagnose([s for s in steps if s in present or s == step]).frame
     except LoadError as error:  # no file of the run can be read
         return {"step": step, "error": str(error)}
     if not (frame["step"] == step).any():
         return {"step": step, "error": run.failed.get(step, "unknown")}
-    (found,) = frame[frame["step"] == step].to_dict("records")
-    mean = float(found["mean_abs_diff"])
+    (judged,) = frame[frame["step"] == step].to_dict("records")
+    mean = float(judged["mean_abs_diff"])
     return {
         "step": step,
-        "verdict": found["verdict"],
+        "verdict": judged["verdict"],
         "mean_abs_diff": mean if isfinite(mean) else None,
-        **{name: [*found[name]] for name in ("causes", "places", "updates")},
-        "text": found["text"],
-        "events": [one.text for one in run.events() if one.step == step],
+        **{name: [*judged[name]] for name in ("causes", "places", "updates")},
+        "text": judged["text"],
+        "events": [event.text for event in run.events() if event.step == step],
         "fail_on": fail_on,
-        "failed": is_at_least(found["verdict"], fail_on) or len(found["updates"]) > 0,
+        "failed": is_at_least(judged["verdict"], fail_on) or len(judged["updates"]) > 0,
     }
 
 

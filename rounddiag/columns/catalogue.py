@@ -61,7 +61,9 @@ class Catalogue:
     def samples(self) -> dict[str, Column]:
         """The columns of samples that the file has."""
         stored = self.batch.sample_columns
-        return {name: Column.of(name, "sample", one) for name, one in stored.items()}
+        return {
+            name: Column.of(name, "sample", values) for name, values in stored.items()
+        }
 
     @cached_property
     def rounds(self) -> dict[str, Column]:
@@ -72,9 +74,9 @@ class Catalogue:
         stored = self.batch.round_columns
         return {
             name: Column(
-                name, "round", partial(self._by_round, name), kind_of(name, one)
+                name, "round", partial(self._by_round, name), kind_of(name, values)
             )
-            for name, one in stored.items()
+            for name, values in stored.items()
             if name not in _KEYS
         }
 
@@ -174,8 +176,8 @@ def _rewards(batch: AnyBatch) -> ColumnSource | None:
 
 
 def _of_rounds(batch: AnyBatch, name: str) -> Array:
-    found: Array = getattr(batch.rounds, name).cpu().numpy()
-    return found
+    values: Array = getattr(batch.rounds, name).cpu().numpy()
+    return values
 
 
 def _num_rounds(batch: AnyBatch) -> ColumnSource:

@@ -21,9 +21,9 @@ class Named(int):
 
     def __new__(cls, number: int, text: str) -> Self:
         """Return the number with its text."""
-        one = super().__new__(cls, number)
-        one.text = text
-        return one
+        named = super().__new__(cls, number)
+        named.text = text
+        return named
 
     def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
         """Pickle it with its text: a Diagnosis comes from a child process."""

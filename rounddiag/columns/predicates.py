@@ -46,10 +46,14 @@ class Condition:
 def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Sort conditions: what is written, who wrote it, when."""
 
-    def place(one: Condition) -> int:
-        if one.column in _SAID_FIRST:
-            return _SAID_FIRST.index(one.column) - len(_SAID_FIRST)
-        return _SAID_LAST.index(one.column) + 1 if one.column in _SAID_LAST else 0
+    def place(condition: Condition) -> int:
+        if condition.column in _SAID_FIRST:
+            return _SAID_FIRST.index(condition.column) - len(_SAID_FIRST)
+        return (
+            _SAID_LAST.index(condition.column) + 1
+            if condition.column in _SAID_LAST
+            else 0
+        )
 
     return tuple(sorted(conditions, key=place))
 
@@ -64,12 +68,12 @@ def meets(codes: Array, relation: Relation, code: int) -> Array:
     array([ True, False, False,  True])
     """
     if relation in ("=", "in"):
-        found: Array = codes == code + 1
+        rows: Array = codes == code + 1
     elif relation == ">=":
-        found = codes >= code + 1
+        rows = codes >= code + 1
     else:
-        found = (codes <= code + 1) & (codes > 0)
-    return found
+        rows = (codes <= code + 1) & (codes > 0)
+    return rows
 
 
 def rows_between(column: Column, low: float, high: float) -> Array:

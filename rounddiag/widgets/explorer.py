@@ -429,14 +429,14 @@ def open_batches(source: BatchesLike) -> dict[str, Batch]:
     if isinstance(source, Mapping):
         _check_two(len(source))
         return {
-            str(name): open_measured(one).require_batch()
-            for name, one in source.items()
+            str(name): open_measured(entry).require_batch()
+            for name, entry in source.items()
         }
     if not isinstance(source, list | tuple):
         batch = open_measured(cast("BatchLike", source)).require_batch()
         return {batch_name(batch): batch}
     _check_two(len(source))
-    batches = [open_measured(one).require_batch() for one in source]
+    batches = [open_measured(entry).require_batch() for entry in source]
     names = [batch_name(batch) for batch in batches]
     if names[0] == names[1]:
         names = ["batch 0", "batch 1"]

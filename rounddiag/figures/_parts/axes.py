@@ -123,10 +123,10 @@ class LinearAxis:
         >>> LinearAxis.around(pd.DataFrame([[-0.5, -1.0, 0.0]], columns=names))
         LinearAxis(low=-1.06, high=0.06)
         """
-        most = _MAX_LINEAR_REACH * float(means["mean"].abs().max())
-        if not most > 0:
+        reach = _MAX_LINEAR_REACH * float(means["mean"].abs().max())
+        if not reach > 0:
             return cls(low=-1.0, high=1.0)
-        ends = means[["mean", "ci_low", "ci_high"]].fillna(0).clip(-most, most)
+        ends = means[["mean", "ci_low", "ci_high"]].fillna(0).clip(-reach, reach)
         low, high = min(float(ends.min().min()), 0), max(float(ends.max().max()), 0)
         room = _ROOM * (high - low)
         return cls(low=low - room, high=high + room)

@@ -132,7 +132,7 @@ def theme_of(name: ThemeName | None) -> Theme:
 
 def list_colors(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme by their purpose."""
-    values = {one.name: getattr(theme, one.name) for one in fields(theme)}
+    values = {entry.name: getattr(theme, entry.name) for entry in fields(theme)}
     del values["name"]
     return {name: value for name, value in values.items() if isinstance(value, str)}
 
@@ -161,8 +161,8 @@ def color_changes(old: Theme, new: Theme) -> dict[str, str]:
 
 def opacity_changes(old: Theme, new: Theme) -> dict[str, str]:
     """Return what the colours of signed scales begin with, in both themes."""
-    ends = [(one.more, one.less, *one.changes) for one in (old, new)]
-    parts = ([str(hex_to_rgb(one))[1:-1] for one in colors] for colors in ends)
+    ends = [(side.more, side.less, *side.changes) for side in (old, new)]
+    parts = ([str(hex_to_rgb(color))[1:-1] for color in colors] for colors in ends)
     return dict(zip(*parts, strict=True))
 
 
@@ -197,7 +197,7 @@ class PageFigure(Figure):
             pairs = zip(scale_colors(old, num), scale_colors(new, num), strict=True)
             colors.update(pairs)
         text = self.to_json()
-        used = {one: instead for one, instead in colors.items() if one in text}
+        used = {color: instead for color, instead in colors.items() if color in text}
         return page_style(used, new.name)
 
 
@@ -264,7 +264,7 @@ _NOTHING = {
 
 def plot_height(figure: go.Figure) -> int:
     """Return how high the plot is, in pixels, where the page is as wide as planned."""
-    lines = [one.name for one in figure.layout.shapes if one.showlegend]
+    lines = [shape.name for shape in figure.layout.shapes if shape.showlegend]
     around = TOP + _estimate_rows(lines) * _ROW + figure.layout.margin.b
     return int(figure.layout.height - around)
 

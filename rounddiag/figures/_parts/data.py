@@ -100,7 +100,7 @@ def get_sample_tokens(
     if is_of_pair:
         batch.require("old", "rollout")
     needs = {"rollout_log_prob": "rollout", "old_log_prob": "old", "text": "text"}
-    known = [name for name, what in needs.items() if not batch.lacks(what)]
+    known = [name for name, field in needs.items() if not batch.lacks(field)]
     more = [name for name in own if name not in ("diff", *known)]
     return token_frame(
         batch[sample], columns=("position", *known, *dict.fromkeys(more))
@@ -114,15 +114,15 @@ def find_sample(data: Measured, sample: int | str) -> int:
     if data.batch is not None:
         return data.batch.sample_number(sample)
     tokens = data.tokens("sample", "sample_id")
-    found = tokens.loc[tokens["sample_id"] == sample, "sample"].unique()
-    if len(found) != 1:
+    samples = tokens.loc[tokens["sample_id"] == sample, "sample"].unique()
+    if len(samples) != 1:
         raise FrameError.build(
             key="sample",
             expected="the id of one sample of the frame",
-            found=f"{sample!r:.80} of {len(found)}",
+            found=f"{sample!r:.80} of {len(samples)}",
             advice="Name the sample by its number.",
         )
-    return int(found[0])
+    return int(samples[0])
 
 
 def is_index(value: object, count: int) -> bool:

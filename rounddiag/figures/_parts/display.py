@@ -61,8 +61,8 @@ def replacement(figure: go.Figure) -> str:
 def caption(figure: go.Figure) -> list[str]:
     """Return the title, and the lines that stand under it."""
     title = figure.layout.title.text or ""
-    lines = (one.name for one in figure.layout.shapes if one.showlegend)
-    return [one.replace("<br>", " ") for one in (title, *lines)]
+    lines = (shape.name for shape in figure.layout.shapes if shape.showlegend)
+    return [line.replace("<br>", " ") for line in (title, *lines)]
 
 
 def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:

@@ -80,7 +80,7 @@ _SIGNED = (
 )
 # Of one engine or of rounds: some outliers would leave the others one colour.
 _WITHOUT_RANGE = [
-    one.mean_column.name for one in METRICS.values() if one.color_range is None
+    metric.mean_column.name for metric in METRICS.values() if metric.color_range is None
 ]
 
 

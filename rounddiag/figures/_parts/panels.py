@@ -56,7 +56,7 @@ def new_panel_figure(
     gap: int = _GAP,
 ) -> go.Figure:
     """Return a figure whose panels are below one another, over one x axis."""
-    plot = sum(one.height for one in panels) + gap * (len(panels) - 1)
+    plot = sum(panel.height for panel in panels) + gap * (len(panels) - 1)
     bottom = BOTTOM if has_heatmap else _BOTTOM
     height = plot + TOP + bottom
     figure = new_figure(title, [*lines], theme, height=height, bottom=bottom)

@@ -305,7 +305,7 @@ def _describe_onset(scene: RoundScene) -> list[str]:
 def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
     """Explain the bars and the band of the smallest values."""
     parts = zip(RIBBONS, ("to 90 %", "to 99 %", "to the largest"), strict=True)
-    bars = [f"{colorize('▮', tint(theme, one[2]))} {text}" for one, text in parts]
+    bars = [f"{colorize('▮', tint(theme, bar[2]))} {text}" for bar, text in parts]
     line = f"tokens: {colorize('━', theme.lines[0])} median  {'  '.join(bars)}"
     count = (summary["num_tokens"] - summary["num_nonfinite"]).to_numpy()
     zeros = float(np.dot(count, summary["share_zero"].fillna(0))) / max(count.sum(), 1)

@@ -64,8 +64,8 @@ class LogScale:
         >>> LogScale(low=0.01, high=1.0).share(np.array([0.0, 0.1, 5.0]))
         array([0. , 0.5, 1. ])
         """
-        kept = np.clip(values, self.low, self.high)
-        shares: Array = np.log(kept / self.low) / np.log(self.high / self.low)
+        clipped = np.clip(values, self.low, self.high)
+        shares: Array = np.log(clipped / self.low) / np.log(self.high / self.low)
         return shares
 
     def linear_colors(self, theme: Theme) -> list[list[Any]]:  # noqa: ARG002 as the signed one
@@ -252,8 +252,8 @@ def without_extremes(values: Array) -> Array:
     known = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not len(known):
         return values
-    kept: Array = np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
-    return kept
+    clipped: Array = np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
+    return clipped
 
 
 def change_scale(values: Array) -> SignedScale:
