@@ -11,8 +11,9 @@ null. Its keys:
   `usual` and `limit` of mean |diff| in nats.
 - `findings`, the largest share first: `kind`, `cause`, `severity`, `share`, `p`,
   `location`, `address` (for `rounddiag show`), `num_tokens`, `samples`, `shown`,
-  `evidence` (`name`, `value`, `unit`, `low`, `high`), `candidates` (`cause`, `meaning`,
-  `decides`, `hypotheses`, `incidents`), `next_step`.
+  `evidence` (`name`, `value`, `unit`, `low`, `high`), `families` (by name, the
+  clue for each), `candidates` (`cause`, `family`, `clue`, `meaning`, `test`,
+  `hypotheses`), `next_step`.
 - `proof`: with `--model`, where the verdict fails: `verdict`, `side`, `cause`,
   `next_step`; else null.
 - `failed_checks`: `name`, `kind`, `cause`, `detail`, `samples`.
@@ -127,6 +128,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "samples": finding.samples.tolist(),
         "shown": finding.shown,
         "evidence": [asdict(item) for item in finding.evidence],
+        "families": finding.families,
         "candidates": [asdict(candidate) for candidate in finding.candidates],
         "next_step": finding.next_step,
     }

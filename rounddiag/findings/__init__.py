@@ -20,8 +20,8 @@ where tokens differ, and judges the level by the range of the batch's kind:
   them; `sample_sets`: sets of samples that no column names; `common_values`: values
   that the samples of such a set share; `slices`: the search for conjunctions;
   `permutation`: whether chance explains one; `onset`: the first round that differs.
-- `causes`: what a finding can name, and the candidates of a place; `situation`: what
-  rules candidates out.
+- `causes`: what a finding can name; `families`: which families of causes are possible
+  at a place, and the clue for each.
 - `noise`: |diff| of sound tokens, which a reversal must reach.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
   quantiles, bins and groups of millions of values; `equal_tokens`: tokens that are
@@ -31,7 +31,7 @@ where tokens differ, and judges the level by the range of the batch's kind:
 
 from rounddiag.findings import detectors as detectors
 from rounddiag.findings.batch_diagnosis import diagnose, known_diagnosis
-from rounddiag.findings.causes import CAUSES, Candidate, Cause
+from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate, Cause
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
@@ -44,6 +44,7 @@ from rounddiag.findings.view import View
 __all__ = [
     "CAUSES",
     "DETECTORS",
+    "FAMILIES",
     "REFERENCE",
     "Candidate",
     "Cause",

@@ -258,7 +258,7 @@ def _finding(one: Explained, view: View) -> Finding:
         **evidence.where,
     }
     source = view.batch.meta.get("source")
-    step = CAUSES[cause].decides if cause in CAUSES else NEXT_STEP
+    step = CAUSES[cause].test if cause in CAUSES else NEXT_STEP
     return Finding(
         kind=one.kind,
         cause=cause,

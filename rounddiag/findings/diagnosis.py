@@ -47,7 +47,7 @@ class Diagnosis(Sequence[Finding]):
         none.
     consequence: What the mismatch does to the update; empty without advantages.
     headline: What differs and where, in one sentence or two.
-    advice: The cause and how it was shown, or what is possible and what decides.
+    advice: The cause and how it was shown, or what is possible and what tests it.
     """
 
     verdict: Verdict
@@ -87,7 +87,7 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def text(self) -> str:
-        """The headline, and below it the cause and how it was shown, or candidates."""
+        """The headline, and below it the cause and how it was shown, or families."""
         return "\n".join(filter(None, (self.headline, self.advice)))
 
     def at_limits(self, factor: float) -> Verdict:
@@ -159,7 +159,7 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def prove_command(self) -> str:
-        """The command that decides the first finding with a hypothesis, else empty."""
+        """The command that tests the first finding with a hypothesis, else empty."""
         first = self._first_provable
         return first.prove_command if first else ""
 

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from rounddiag.findings.causes import (
-    FORMULAS,
-    NEXT_STEP,
-    name_candidates,
-)
+from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
 from rounddiag.findings.conditions import VERSIONS
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
+from rounddiag.findings.families import list_candidates
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES, Level
 from rounddiag.findings.onset import find_onset
@@ -22,7 +19,6 @@ from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.sample_sets import GROUPS, LISTS
-from rounddiag.findings.situation import Situation, list_candidates
 from rounddiag.findings.two_kinds import TwoKinds, find_two_kinds, split_units
 from rounddiag.wording import pluralize
 
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from rounddiag._typing import Array
-    from rounddiag.findings.causes import Candidate
     from rounddiag.findings.finding import FindingKind
     from rounddiag.findings.place import Place
     from rounddiag.findings.registry import Shown
@@ -153,7 +148,7 @@ def _confident(
         next_step=NEXT_STEP,
     )
     one = _undo(view, "fact", evidence, total)[0]
-    possible = list_candidates(Situation.of(view, tokens, None, refuted))
+    possible = list_candidates(view, tokens, None, refuted)
     return [replace(one, indices=indices[one.indices], candidates=possible)]
 
 
@@ -179,7 +174,7 @@ def _undo(
         evidence=evidence,
         indices=np.flatnonzero(chosen),
         share=min(max(part / total, 0.0), 1.0),
-        candidates=name_candidates(evidence.candidates),
+        candidates=tuple(map(Candidate.of, evidence.candidates)),
     )
     return one, left
 
@@ -303,8 +298,8 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
                 share=share,
             )
             continue
-        possible = list_candidates(Situation.of(view, tokens, place, refuted))
-        step = possible[0].decides if possible else NEXT_STEP
+        possible = list_candidates(view, tokens, place, refuted)
+        step = possible[0].test if possible else NEXT_STEP
         yield Explained(
             kind="place",
             evidence=replace(evidence, next_step=step),
@@ -394,7 +389,7 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
         return []
     kinds = find_two_kinds(view)
     everything = np.ones(len(view), dtype=bool) if kinds is None else kinds.tokens
-    possible = list_candidates(Situation.of(view, everything, None, refuted))
+    possible = list_candidates(view, everything, None, refuted)
     evidence = Evidence(
         cause="unknown",
         tokens=everything,
@@ -409,7 +404,7 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
                 high=level.high,
             ),
         ),
-        next_step=possible[0].decides if possible else NEXT_STEP,
+        next_step=possible[0].test if possible else NEXT_STEP,
     )
     return [
         Explained(

@@ -16,7 +16,12 @@ from rounddiag._typing import Array
 from rounddiag.batch.address import Address
 from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import BatchError
-from rounddiag.findings.causes import CAUSES, Candidate
+from rounddiag.findings.causes import (
+    CAUSES,
+    Candidate,
+    describe_families,
+    group_families,
+)
 from rounddiag.findings.view import View
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import percent, printable, with_minus
@@ -102,7 +107,7 @@ class Finding:
     location: What differs, and where, as one clause of a sentence.
     shown: How the cause was shown: "Undone with a lag of 1, 0.31 nat become 0.003.";
         empty without a cause.
-    candidates: Causes that are possible, those with most public incidents first.
+    candidates: Causes that are possible, of each of their `families` in turn.
     p: Of a place: the probability of such a place by chance; None if it was not tested.
     severity: An update has sound log-probs; training is at fault. A note is neither.
     checkpoint, source: The model and the file that the batch names; empty if none.
@@ -164,8 +169,16 @@ class Finding:
         return str(Address.of(view.batch, *place))
 
     @property
+    def families(self) -> dict[str, str]:
+        """The families of its candidates, in the order of a proof; each with its clue.
+
+        Names of `rounddiag.findings.FAMILIES`, at most three.
+        """
+        return group_families(self.candidates)
+
+    @property
     def prove_call(self) -> str:
-        """The call that decides between its candidates; empty if there is none.
+        """The call that tests its candidates; empty if there is none.
 
         `batch` is yours to put in, and so is the model where the batch does not name
         it: the checkpoint of this step, or the address of a server that has it.
@@ -178,7 +191,7 @@ class Finding:
 
     @property
     def prove_command(self) -> str:
-        """The command that decides; empty without a file, or a hypothesis.
+        """The command that tests them; empty without a file, or a hypothesis.
 
         `MODEL` is yours to put in where the batch does not name it.
         """
@@ -192,10 +205,10 @@ class Finding:
 
     @property
     def _hypotheses(self) -> list[str]:
-        """What a proof tests, in the order of the candidates."""
-        named = [CAUSES[self.cause].hypotheses] if self.cause in CAUSES else []
-        every = [*named, *(one.hypotheses for one in self.candidates)]
-        return list(dict.fromkeys(name for names in every for name in names))
+        """What a proof tests: the cause that is named, and families."""
+        is_named = self.cause in CAUSES and CAUSES[self.cause].hypotheses
+        provable = [row for row in self.candidates if row.hypotheses]
+        return [*[self.cause] * bool(is_named), *group_families(provable)]
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
@@ -219,7 +232,7 @@ class Finding:
 
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
-        possible = ", ".join(map(str, self.candidates))
+        possible = ", ".join(describe_families(self.candidates))
         call = self.prove_command or self.prove_call
         lines = (
             f"{self.kind}: {self.name} ({percent(self.share)} of the sum of |diff|)",

@@ -11,7 +11,7 @@ from rounddiag._typing import Array
 from rounddiag.checks import Check
 from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, describe_families
 from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
@@ -213,7 +213,7 @@ def _verdict_on_level(diagnosis: Diagnosis) -> Verdict:
 
 
 def write_advice(diagnosis: Diagnosis) -> str:
-    """Return the cause and how it was shown, or what is possible and what decides."""
+    """Return the cause and how it was shown, or what is possible and what tests it."""
     updates = [
         f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
         for one in diagnosis.updates
@@ -286,16 +286,16 @@ def _advise(diagnosis: Diagnosis) -> str:
 
 
 def _name(finding: Finding) -> str:
-    """Return the cause and how it was shown, or the candidates and what decides."""
+    """Return the cause and how it was shown, or the families and what tests them."""
     if finding.kind in ("fact", "reversal"):
         name = "cause not known" if finding.cause == "unknown" else _meaning(finding)
         return f"{name[:1].upper()}{name[1:]}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"
-    names = [one.cause.replace("_", " ") for one in finding.candidates]
-    text = f"Cause not known; possible: {', '.join(names)}"
+    possible = ", ".join(describe_families(finding.candidates))
+    text = f"Cause not known; possible: {possible}"
     call = finding.prove_command or finding.prove_call
-    return f"{text}; `{call}` decides." if call else f"{text}. {finding.next_step}"
+    return f"{text}; `{call}` tests them." if call else f"{text}. {finding.next_step}"
 
 
 def _meaning(finding: Finding) -> str:

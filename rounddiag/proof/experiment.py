@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
-from rounddiag.findings.causes import PROVABLE
+from rounddiag.findings.causes import PROVABLE, spread_families
 from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
@@ -218,8 +218,8 @@ def prove(  # noqa: PLR0913 keywords only
         `http://127.0.0.1:8000`: pictures of the scored samples are sent there, and
         nowhere else. Or a function `score(ids, images) -> log-probs`.
     hypotheses : iterable of str, optional
-        Names of hypotheses or of causes; by default all that can be tested, those that
-        `rounddiag.diagnose` considers first.
+        Names of hypotheses, of causes or of families (`rounddiag.findings.FAMILIES`);
+        by default all that can be tested, those that `rounddiag.diagnose` lists first.
     samples : int or sequence of int, optional
         At most so many samples, or these; by default 5 to 16, until it is decided.
     checkpoints : mapping of label to folder, optional
@@ -241,7 +241,7 @@ def prove(  # noqa: PLR0913 keywords only
     if not batch.scores and batch.lacks("old"):
         batch.require("rollout")
     begin = time.perf_counter()
-    names = None if hypotheses is None else [*hypotheses]
+    names = None if hypotheses is None else spread_families(hypotheses)
     families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
     known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
     numbered = [
@@ -337,9 +337,12 @@ def prove_with(  # noqa: PLR0913 keywords only
 
 
 def _rank_causes(scorer: Scorer) -> dict[str, int]:
-    """Return the causes of the findings in their order, each with its candidates."""
+    """Return the causes of the findings, each with its candidates, by families."""
     likely: dict[str, int] = {}
     for finding in scorer.diagnosis or ():
-        for cause in (finding.cause, *(one.cause for one in finding.candidates)):
+        families = [*finding.families]
+        rows = [row for row in finding.candidates if row.family in families]
+        rows.sort(key=lambda row: families.index(row.family))
+        for cause in (finding.cause, *(row.cause for row in rows)):
             likely.setdefault(cause, len(likely))
     return likely

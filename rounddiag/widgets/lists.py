@@ -13,6 +13,7 @@ from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES, Finding, View
+from rounddiag.findings.causes import describe_families
 from rounddiag.findings.place import FACTOR_2, clusters, find_places
 from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import MIN_CLUSTERS
@@ -87,19 +88,14 @@ def _explain(one: Finding) -> str:
     """Return how a cause was shown, or what is possible, and what to do."""
     row = CAUSES.get(one.cause)
     meaning = row.meaning if row else ""
-    names = [
-        f"{other.meaning} ({pluralize(other.incidents, 'public incident')})"
-        if other.incidents
-        else other.meaning
-        for other in one.candidates
-    ]
+    names = describe_families(one.candidates)
     call = one.prove_command or one.prove_call
     parts = [
         f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
         one.shown,
         f"Possible: {'; '.join(names)}." if names else "",
         f"By chance: p = {one.p:.2g}." if one.p is not None else "",
-        f"{call} decides." if call else f"Next: {one.next_step}",
+        f"{call} tests them." if call else f"Next: {one.next_step}",
     ]
     return " ".join(filter(None, parts))
 

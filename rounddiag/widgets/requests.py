@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources, stored_failures
 from rounddiag.figures._parts.canvas import ThemeName
+from rounddiag.findings import Diagnosis
 from rounddiag.schema import Pair
 from rounddiag.stats.tail import overall
 from rounddiag.widgets.corrections import chosen_correction, describe_correction
@@ -163,6 +164,7 @@ class RequestHandler:
             "is_update": bool(found.updates),
             "text": session.batch.lacks("old", "rollout") or found.text,
             "num_findings": len(found),
+            **_what_tests(found),
             "usual": found.reference.usual,
             "has_onset": found.onset is not None,
             "opens": opens,
@@ -283,6 +285,15 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
     num = int((~np.isfinite(diff)).sum())
     tone = "warn" if num else "plain"
     yield {"label": "not finite", "value": pluralize(num, "token"), "tone": tone}
+
+
+def _what_tests(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the words of the possible families, and what tests the first finding."""
+    first = next((finding for finding in diagnosis if finding.prove_call), None)
+    if first is None:
+        return {"families": [], "prove": ""}
+    families = [*first.families] if first.cause == "unknown" else []
+    return {"families": families, "prove": first.prove_command or first.prove_call}
 
 
 def _verdict(batch: Batch, diff: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -87,6 +87,15 @@ def test_the_verdict_is_the_mean_until_there_is_a_diagnosis(page: PartsPage) -> 
     page.run("controls.diagnose({verdict: 'broken', text: 'No.', num_findings: 2});")
     assert page.find(".rdx-verdict[data-bad]").count() == 1
     assert page.texts(".rdx-verdict button") == ["2 findings"]
+    test = page.page.get_by_role("button", name="Copy the test")
+    assert not test.is_visible()
+    families = "families: ['ids', 'context'], prove: 'rounddiag prove F'"
+    text = "'No.\\nCause not known; possible: ids and template (clue)'"
+    page.run(f"controls.diagnose({{verdict: 'broken', text: {text}, {families}}});")
+    words = page.texts(".rdx-verdict > summary > div")
+    assert words == ["Cause not known; possible: ids, context"]
+    assert "template (clue)" in "".join(page.texts(".rdx-verdict > .rdx-panel"))
+    assert test.get_attribute("title") == "rounddiag prove F"
     for is_update, num_bad in (("false", 0), ("true", 1)):
         update = f"is_update: {is_update}, num_findings: 1"
         page.run(f"controls.diagnose({{verdict: 'healthy', text: 'No.', {update}}});")

@@ -86,8 +86,8 @@ def test_it_prints_verdict_level_findings_and_the_result(
     first = "  98%  place     not known  74 tokens differ by more than a factor of 2, "
     assert findings.splitlines()[1].startswith(first)
     call = f"`rounddiag prove {BROKEN} --model MODEL --hypotheses "
-    _, names = head.splitlines()[1].removesuffix("` decides.").split(call)
-    assert "image_window" in names.split(",")
+    _, names = head.splitlines()[1].removesuffix("` tests them.").split(call)
+    assert names == "ids,context,positions"
     place = "step 1584 / task-04/2 / r3 / t2"
     assert look == f"look at: {place} (`rounddiag show` prints it)"
     assert result == (
@@ -200,14 +200,15 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     first = plain["findings"][0]
     assert [*first] == [
         *("kind", "cause", "severity", "share", "p", "location", "address"),
-        *("num_tokens", "samples", "shown", "evidence", "candidates", "next_step"),
+        *("num_tokens", "samples", "shown", "evidence", "families"),
+        *("candidates", "next_step"),
     ]
     assert (first["kind"], first["cause"]) == ("place", "unknown")
     assert 0 < first["p"] < 0.01
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
     assert "image_window" in [one["cause"] for one in first["candidates"]]
     assert {*first["candidates"][0]} == {
-        *("cause", "meaning", "decides", "hypotheses", "incidents"),
+        *("cause", "family", "clue", "meaning", "test", "hypotheses"),
     }
 
 

@@ -88,7 +88,7 @@ def test_a_detector_is_asked_whether_or_not_its_cause_is_listed(
     monkeypatch: pytest.MonkeyPatch, is_listed: bool
 ) -> None:
     if is_listed:
-        row = Cause(meaning="a stop token that one engine did not sample", decides="")
+        row = Cause(meaning="a stop token that one engine did not sample", test="")
         monkeypatch.setitem(CAUSES, "stop_token_scored", row)
 
     @register("stop_token_scored", kind="fact")
@@ -220,9 +220,6 @@ def test_what_a_place_rules_out_is_no_candidate() -> None:
     images = {**columns, "num_images": np.tile(np.arange(1, 5), 32)}
     listed = {*map(str, rd.diagnose(made(parts, round_columns=images))[0].candidates)}
     assert {"wrong_image", "image_window"} <= listed
-    incidents = [one.incidents for one in without.candidates]
-    assert incidents == sorted(incidents, reverse=True)
-    assert len(listed) <= 8
 
 
 def test_what_a_check_refutes_is_no_candidate() -> None:

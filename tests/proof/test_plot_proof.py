@@ -67,12 +67,12 @@ def test_findings_name_the_call_that_proves_them() -> None:
     batch = rd.load("sample_data/image_window.parquet")
     finding: Any = rd.diagnose(batch).findings[0]
     assert finding.cause == "unknown"
-    causes = [one.cause for one in finding.candidates]
-    assert "image_window" in causes
-    assert finding.prove_call == f"rd.prove(batch, model, hypotheses={causes})"
+    assert "image_window" in [row.cause for row in finding.candidates]
+    families = ["ids", "context", "positions"]
+    assert finding.prove_call == f"rd.prove(batch, model, hypotheses={families})"
     assert finding.prove_command == (
         "rounddiag prove sample_data/image_window.parquet --model MODEL"
-        f" --hypotheses {','.join(causes)}"
+        " --hypotheses ids,context,positions"
     )
     assert f"prove: {finding.prove_command}" in repr(finding)
     diagnosis = rd.diagnose(batch)

@@ -41,9 +41,9 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     assert column(found, "where") == [first.location]
     assert found["findings"] == [0]
     note = found["notes"][0]
-    assert note.startswith("Possible: token ids that are not the sampled ones (7 ")
-    assert "older images that one engine no longer sees (" in note
-    assert note.endswith(f" {first.prove_command} decides.")
+    assert note.startswith("Possible: ids and template (")
+    assert "; context and images (images come before it); positions (" in note
+    assert note.endswith(f" {first.prove_command} tests them.")
     tokens = first.tokens()
     worst = tokens.iloc[int(tokens["diff"].abs().to_numpy().argmax())]
     place = {key: int(worst[key]) for key in ("sample", "round", "token")}

@@ -71,7 +71,8 @@ function headLine(buttons, onFindings) {
   const facts = element("ul", { class: "rdx-chips", "aria-label": "About the batch" });
   const about = dropdown({ label: "i", name: "About the batch", side: "right" }, facts);
   const evidence = pushButton({ class: "rdx-button", hidden: true }, () => goThere(), "Go to the evidence");
-  const node = element("header", { class: "rdx-head" }, name, verdict.node, evidence, failed.node, about.node, ...buttons);
+  const test = pushButton({ class: "rdx-button", hidden: true }, copyTest, "Copy the test");
+  const node = element("header", { class: "rdx-head" }, name, verdict.node, test, evidence, failed.node, about.node, ...buttons);
   let goThere;
   let overall = {};
 
@@ -93,7 +94,7 @@ function headLine(buttons, onFindings) {
 
   /** The diagnosis comes after the figures; until then, and if it fails, the mean.
    * @param {Record<string, any>} [found] */
-  function diagnose({ verdict: word, is_update: isUpdate, text, num_findings: num } = {}, why = "") {
+  function diagnose({ verdict: word, is_update: isUpdate, text, num_findings: num, families = [], prove = "" } = {}, why = "") {
     const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
     const isBad = word ? isUpdate || BAD_VERDICTS.includes(word) : overall.tone === "warn";
     const all = () => {
@@ -102,11 +103,19 @@ function headLine(buttons, onFindings) {
     };
     const label = num > 0 && pushButton({ class: "rdx-button" }, all, num === 1 ? "Finding" : `${num} findings`);
     const lines = linesOf(line);
-    const [first, ...rest] = lines.map((one) => element("span", {}, ...prose(one)));
-    fill(verdict.summary, element("p", {}, word && element("b", {}, word.replace("_", " ")), first), rest.map((one) => element("div", {}, one)));
+    // The popup has the sentence with its clues; beside it there is room for three words.
+    const short = families.length && !isUpdate ? [lines[0], `Cause not known; possible: ${families.join(", ")}`] : lines;
+    const [first, ...rest] = short.map((part) => element("span", {}, ...prose(part)));
+    fill(verdict.summary, element("p", {}, word && element("b", {}, word.replace("_", " ")), first), rest.map((part) => element("div", {}, part)));
+    [test.hidden, test.title, test.textContent] = [!prove, visible(prove), "Copy the test"];
     verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
     fill(verdict.node.lastChild, lines.map((one) => element("p", {}, ...prose(one))), word && element("p", { class: "rdx-note" }, overall.value), label);
+  }
+
+  async function copyTest() {
+    await copyText(test.title);
+    test.textContent = "Copied";
   }
 
   /** Offer to go to the evidence; null takes the offer back. */
@@ -117,7 +126,7 @@ function headLine(buttons, onFindings) {
   return { node, show, diagnose, offer };
 }
 
-// What differs and where; and the cause, or what is possible and what decides.
+// What differs and where; and the cause, or what is possible and what tests it.
 function linesOf(text) {
   const end = text.indexOf("\n");
   return end < 0 ? [text] : [text.slice(0, end), text.slice(end + 1)];

@@ -64,6 +64,16 @@ function prose(text) {
   return visible(text).split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 }
 
+/** Put text on the clipboard, also where a page without https has no API for it. */
+async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = element("textarea", { value: text });
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 // Making one takes longer than using it.
 const DECIMALS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 
