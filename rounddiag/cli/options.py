@@ -119,8 +119,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--hypotheses": {
         "type": _names,
         "metavar": "NAME,...",
-        "help": "names of hypotheses, causes or families; default: all that can be tested,"
-        " the likeliest first",
+        "help": "names of hypotheses, causes or families; default: all that can be"
+        " tested, the likeliest first",
     },
     "--checkpoint": {
         **_LABELLED,

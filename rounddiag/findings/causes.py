@@ -99,7 +99,6 @@ CAUSES: dict[str, Cause] = {
     "untrained_stops": Cause(
         meaning="ends of turns that no mask includes",
         test="Put the end token that the model wrote into the mask of the loss.",
-        incidents=1,
     ),
     "resumed_turns": Cause(
         meaning="parts of one turn that count as rounds",

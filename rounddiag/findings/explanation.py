@@ -389,7 +389,7 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
         return []
     kinds = find_two_kinds(view)
     everything = np.ones(len(view), dtype=bool) if kinds is None else kinds.tokens
-    possible = list_candidates(view, everything, None, refuted)
+    possible = list_candidates(view, everything, kinds, refuted)
     evidence = Evidence(
         cause="unknown",
         tokens=everything,

@@ -30,6 +30,7 @@ from rounddiag.findings.sample_sets import (
     GROUPS,
     OWN_START,
 )
+from rounddiag.findings.two_kinds import TwoKinds
 from rounddiag.findings.view import View
 
 MAX_FAMILIES = 3
@@ -115,11 +116,16 @@ class Spot:
 
     @classmethod
     def of(
-        cls, view: View, tokens: Array, place: Place | None, refuted: Collection[str]
+        cls,
+        view: View,
+        tokens: Array,
+        place: Place | TwoKinds | None,
+        refuted: Collection[str],
     ) -> Spot:
         """Read where a place is, or all tokens where none was found."""
-        conditions = place.conditions if place else ()
-        scopes = _scopes(conditions)
+        conditions = place.conditions if isinstance(place, Place) else ()
+        is_of_kinds = isinstance(place, TwoKinds)
+        scopes = _scopes_of_kinds(place) if is_of_kinds else _scopes(conditions)
         others = ~np.logical_or.reduce([tokens, *(p.tokens for p in find_places(view))])
         inside = view.uncertain & (tokens if place else True)
         size = view.abs_diff[inside]
@@ -129,7 +135,7 @@ class Spot:
         parts = {"first_tokens", "last_tokens", "after_image"}
         return cls(
             scopes=scopes,
-            columns=_columns(place) if place else {},
+            columns=_columns(place) if isinstance(place, Place) else {},
             is_everywhere=not scopes & _OF_SAMPLES and _is_raised(view, others),
             is_part=any(c.column in parts for c in conditions),
             has_images=is_seen if is_known or is_seen else None,
@@ -159,7 +165,10 @@ class Spot:
 
 
 def list_candidates(
-    view: View, tokens: Array, place: Place | None, refuted: Collection[str] = ()
+    view: View,
+    tokens: Array,
+    place: Place | TwoKinds | None,
+    refuted: Collection[str] = (),
 ) -> tuple[Candidate, ...]:
     """Return the causes of the families that are possible: one of each in turn.
 
@@ -300,6 +309,13 @@ def _scopes(conditions: Collection[Condition]) -> frozenset[str]:
     if "early" in scopes:
         scopes -= {"first"}
     return scopes - {"content"} or scopes
+
+
+def _scopes_of_kinds(kinds: TwoKinds) -> frozenset[str]:
+    """Return what two kinds of groups, samples or rounds are about."""
+    first = "early" if kinds.differing[0] == 0 else "rounds"
+    scopes = {"group": "block", "sample": "samples", "round": first}
+    return frozenset({scopes[kinds.unit]})
 
 
 def _scope(condition: Condition) -> str:

@@ -29,7 +29,7 @@ from rounddiag.proof.hypotheses.hypothesis import (
     select_hypotheses,
 )
 from rounddiag.proof.hypotheses.numbered import NUMBERED
-from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
@@ -242,7 +242,7 @@ def prove(  # noqa: PLR0913 keywords only
         batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else spread_families(hypotheses)
-    families = {one.name for one in FAMILIES} | {one.name for one in NUMBERED}
+    families = {one.name for one in FITTED} | {one.name for one in NUMBERED}
     known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
     numbered = [
         one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}

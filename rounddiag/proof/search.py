@@ -14,11 +14,7 @@ from rounddiag._typing import Array
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
-from rounddiag.proof.hypotheses.sampling import (
-    FAMILIES,
-    bias_families,
-    order_families,
-)
+from rounddiag.proof.hypotheses.sampling import FITTED, bias_families, order_families
 from rounddiag.proof.judge import (
     LEAST_RATIO,
     Opinion,
@@ -82,7 +78,7 @@ class Search:
     def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
         """Return how well unchanged inputs reproduce each engine."""
         table = self.table(samples)
-        number = len(self.known) + len(FAMILIES)
+        number = len(self.known) + len(FITTED)
         return [
             EngineResult(
                 engine=engine,
@@ -284,7 +280,7 @@ class _Trial:
         names = self.search.names
         sampling = [
             family
-            for family in (*FAMILIES, *order_families(chain), *biases)
+            for family in (*FITTED, *order_families(chain), *biases)
             if names is None or {family.name, family.cause} & names
         ]
         for one in (*self.scorer.families, *sampling):

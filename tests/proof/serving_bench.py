@@ -32,7 +32,7 @@ from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.numbered import NUMBERED
-from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import adapter_hypotheses, kept_rounds, weight_hypotheses
 from tests.proof.bench import column, only
@@ -109,7 +109,7 @@ def find(name: str, others: list[Hypothesis]) -> Hypothesis:
     """Return a hypothesis by its name, or that of its family and its number."""
     family, _, number = name.partition("=")
     if number:
-        families = {one.name: one for one in (*NUMBERED, *FAMILIES)}
+        families = {one.name: one for one in (*NUMBERED, *FITTED)}
         return families[family].at(float(number))
     kept = kept_rounds([(one, "before round 2") for one in others])
     every = (*all_registered(), *others, *kept)

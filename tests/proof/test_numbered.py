@@ -13,7 +13,7 @@ import torch
 import rounddiag as rd
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.numbered import NUMBERED
-from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 BY_NAME: dict[str, Any] = {one.name: one for one in NUMBERED}
-BY_NAME |= {one.name: one for one in FAMILIES}
+BY_NAME |= {one.name: one for one in FITTED}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from rounddiag.errors import FrameError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.proof import Proof
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.hypotheses.sampling import FAMILIES
+from rounddiag.proof.hypotheses.sampling import FITTED
 from tests.figures.plots import shapes, words
 from tests.proof.fake_server import make_batch, score
 from tests.proof.test_servers import without_system
@@ -87,4 +87,4 @@ def test_findings_name_the_call_that_proves_them() -> None:
 
 def test_provable_causes_are_those_of_hypotheses() -> None:
     registered = {one.cause for one in all_registered()}
-    assert registered | {one.cause for one in FAMILIES} | OF_COLUMNS == PROVABLE
+    assert registered | {one.cause for one in FITTED} | OF_COLUMNS == PROVABLE

@@ -12,7 +12,7 @@ from rounddiag.proof.engines import engine
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.hypotheses.processor import Processor, Seen
 from rounddiag.proof.hypotheses.sampling import (
-    FAMILIES,
+    FITTED,
     LOG_SOFTMAX_BFLOAT16,
     FrequencyPenalty,
     MinP,
@@ -68,11 +68,11 @@ def test_probabilities(processor: Processor, token: int, expected: float) -> Non
 def test_sglang_takes_top_p_of_all_tokens_and_vllm_of_what_top_k_left() -> None:
     """Of the likeliest two, the first has 4/7 in vLLM's order, more than 0.5."""
     assert probability(0, TopK(2), TopP(0.5)) == pytest.approx(1.0)
-    after_top_p = order_families([FAMILIES[1].at(0.5)])
+    after_top_p = order_families([FITTED[1].at(0.5)])
     assert [one.name for one in after_top_p] == ["top_k_last", "min_p_last"]
-    after_top_k = order_families([FAMILIES[2].at(2)])
+    after_top_k = order_families([FITTED[2].at(2)])
     assert [one.name for one in after_top_k] == ["top_p_first"]
-    assert order_families([FAMILIES[0].at(0.7)]) == ()
+    assert order_families([FITTED[0].at(0.7)]) == ()
     for chain in (
         (TopP(0.5), after_top_p[0].make(2)),
         (TopK(2), after_top_k[0].make(0.5)),

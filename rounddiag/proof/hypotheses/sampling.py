@@ -159,7 +159,7 @@ _family = partial(Family, kind="processor", needs=("logits",))
 _cut = partial(_family, cause="truncated_sampling")
 _cut_by_chance = partial(_cut, is_continuous=True)
 _penalty = partial(_family, cause="logit_processor", is_continuous=True)
-FAMILIES: tuple[Family, ...] = (
+FITTED: tuple[Family, ...] = (
     _family(
         name="temperature",
         cause="temperature",
