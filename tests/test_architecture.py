@@ -32,7 +32,9 @@ LAYERS_WITH = {
     "anywidget": {"widgets"},
     "jupyterlab": {"cli"},
 }
-HOMES: dict[str, str] = vars(rounddiag)["_HOMES"]  # modules of the public names
+HOMES = {  # modules of the public names
+    name: f"rounddiag.{home}" for name, home in vars(rounddiag)["_HOMES"].items()
+}
 TRAINER_MODULES = [
     "rounddiag.batch",
     "rounddiag.segmentation",
