@@ -70,90 +70,73 @@ class _Labelled(argparse.Action):
         setattr(namespace, self.dest, {**given, label: folder})
 
 
-_FAIL_ON = ("noisy", "stale", "suspicious", "broken")
-_LABELLED = {"action": _Labelled, "default": {}, "metavar": "LABEL=FOLDER"}
+def _option(text: str, **settings: Any) -> dict[str, Any]:  # noqa: ANN401 of argparse
+    return {"help": text, **settings}
+
+
+def _flag(text: str) -> dict[str, Any]:
+    return _option(text, action="store_true")
+
+
+def _labelled(text: str) -> dict[str, Any]:
+    return _option(text, action=_Labelled, default={}, metavar="LABEL=FOLDER")
+
+
+def _time(text: str, default: float) -> dict[str, Any]:
+    text = f"{text}; default: {default:g}"
+    return _option(text, type=_seconds, default=default, metavar="SECONDS")
+
+
 # What `add_argument` is given for each; `?` marks an argument that can be left out.
-_OPTIONS: dict[str, dict[str, Any]] = {
+_OPTIONS = {
     "file": {"metavar": "FILE|FOLDER"},
     "folder": {"metavar": "FOLDER"},
     "file?": {"metavar": "FILE|FOLDER", "nargs": "?"},
     "address": {"metavar": "ADDRESS"},
     "paths": {"metavar": "PATH", "nargs": "+"},
-    "name?": {"metavar": "NAME", "nargs": "?", "help": "none lists the names"},
-    "--untrusted": {
-        "action": "store_true",
-        "help": "read FILE in a child process with little memory and time; a FOLDER"
-        " must hold one step",
-    },
-    "--tokenizer": {
-        "metavar": "PATH",
-        "help": "a tokenizer.json, its folder or a model name: shows text for ids",
-    },
-    "--json": {
-        "action": "store_true",
-        "help": "print a JSON object; of several steps, one each",
-    },
-    "--fail-on": {
-        "choices": _FAIL_ON,
-        "help": "the least verdict that fails; default: %(default)s",
-    },
-    "--model": {
-        "type": _model,
-        "help": "the model of the step: a folder or name that transformers opens, or"
-        " the address of a vLLM or SGLang server. `check` proves with it what fails,"
-        " and scores a batch with one engine's log-probs",
-    },
-    "--last": {
-        "type": _positive,
-        "metavar": "N",
-        "help": "of a run, the newest N steps; default: 1",
-    },
-    "--all": {"action": "store_true", "help": "of a run, all steps, one line each"},
-    "--once": {"action": "store_true", "help": "judge the steps that exist, and end"},
-    "--every": {
-        "type": _seconds,
-        "default": 30.0,
-        "metavar": "SECONDS",
-        "help": "between two checks for new steps; default: 30",
-    },
-    "--hypotheses": {
-        "type": _names,
-        "metavar": "NAME,...",
-        "help": "names of hypotheses, causes or families; default: all that can be"
-        " tested, the likeliest first",
-    },
-    "--checkpoint": {
-        **_LABELLED,
-        "help": "other weights that an engine may have had; can be repeated",
-    },
-    "--adapter": {
-        **_LABELLED,
-        "help": "a LoRA adapter that belongs to the model; further ones are those that"
-        " an engine may have had instead",
-    },
-    "--budget": {
-        "type": _seconds,
-        "default": 600.0,
-        "metavar": "SECONDS",
-        "help": "begin no further hypothesis after so long; default: 600",
-    },
-    "-o": {"dest": "output", "metavar": "PATH", "help": "where to write the result"},
-    "--samples": {
-        "type": _samples,
-        "help": "samples of a batch that the page has token by token, besides the"
-        " worst: numbers or ids with commas between, or +N for N drawn ones; default:"
-        " +4",
-    },
-    "--remote": {
-        "action": "store_true",
-        "help": "do not open a browser; print how to connect",
-    },
+    "name?": _option("none lists the names", metavar="NAME", nargs="?"),
+    "--untrusted": _flag("read FILE in a child process; a FOLDER must hold one step"),
+    "--tokenizer": _option("a file, folder or model: text for ids", metavar="PATH"),
+    "--json": _flag("print a JSON object; of several steps, one each"),
+    "--fail-on": _option(
+        "the least verdict that fails; default: %(default)s",
+        choices=("noisy", "stale", "suspicious", "broken"),
+    ),
+    "--model": _option(
+        "the model of the step: a folder or name that transformers opens, or the"
+        " address of a vLLM or SGLang server. `check` proves with it what fails, and"
+        " scores a batch with one engine's log-probs",
+        type=_model,
+    ),
+    "--last": _option(
+        "of a run, the newest N; default: 1", type=_positive, metavar="N"
+    ),
+    "--all": _flag("of a run, all steps, one line each"),
+    "--once": _flag("judge the steps that exist, and end"),
+    "--every": _time("between two checks for new steps", 30.0),
+    "--hypotheses": _option(
+        "names of hypotheses, causes or families; default: all that can be tested",
+        type=_names,
+    ),
+    "--checkpoint": _labelled("other weights that an engine may have had; repeatable"),
+    "--adapter": _labelled(
+        "a LoRA adapter that belongs to the model; further ones are those that an"
+        " engine may have had instead"
+    ),
+    "--budget": _time("begin no further hypothesis after so long", 600.0),
+    "-o": _option("where to write the result", dest="output", metavar="PATH"),
+    "--samples": _option(
+        "samples of a batch that the page has token by token, besides the worst:"
+        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
+        type=_samples,
+    ),
+    "--remote": _flag("do not open a browser; print how to connect"),
     "--engine": {"choices": ("local", "ray"), "default": "local"},
-    "--images": {
-        "choices": ("thumbnails", "none", "full"),
-        "default": "thumbnails",
-        "help": "how screenshots are stored; default: thumbnails",
-    },
+    "--images": _option(
+        "how screenshots are stored; default: thumbnails",
+        choices=("thumbnails", "none", "full"),
+        default="thumbnails",
+    ),
 }
 
 
