@@ -57,6 +57,7 @@ _CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the firs
 _MORE = (1800, 8000)  # further draws where few arrangements, or a normal model, count
 _FINE = LEVEL / 5
 _ROUNDING = 1e-6
+_BLOCK = 1 << 20  # values that are drawn at a time: 8 MB an array
 # Tokens that are rotated: a random part of more hits says the same at less cost.
 _MAX_ROTATED = 2000
 # With fewer units no half of them is one of 200 arrangements: sets are described only.
@@ -75,9 +76,15 @@ _LARGEST = 3.0  # nats: one token beyond it weighs no more
 
 @dataclass(eq=False)
 class _Null:
-    """Maxima of a statistic under a null, drawn when they are asked for."""
+    """Maxima of a statistic under a null, drawn when they are asked for.
+
+    Attributes
+    ----------
+    draw: Takes how many to draw, of arrays of so many `units`.
+    """
 
     draw: Callable[[int], Array]
+    units: int
     drawn: list[Array] = field(default_factory=list)
 
     def is_below(self, value: float, *, is_fine: bool = False) -> bool:
@@ -90,11 +97,16 @@ class _Null:
         reached = 0
         for index, size in enumerate(chunks):
             if index == len(self.drawn):
-                self.drawn.append(self.draw(size))
+                self.drawn.append(self._draw_in_blocks(size))
             reached += int((self.drawn[index] >= value).sum())
             if reached > most + _ROUNDING:
                 return False
         return True
+
+    def _draw_in_blocks(self, size: int) -> Array:
+        rows = max(_BLOCK // self.units, 1)
+        blocks = (min(rows, size - first) for first in range(0, size, rows))
+        return np.concatenate([self.draw(block) for block in blocks])
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,7 +337,7 @@ class Chance:
                     best = np.maximum(best, one.maximum(base, hits, expected))
             return best
 
-        return _Null(draw)
+        return _Null(draw, len(block))
 
     def _labels(self, kind: str) -> list[_Labels]:
         """Return the columns of a kind, and, of samples, every n-th sample."""
@@ -388,7 +400,7 @@ class Chance:
                 best = np.maximum(best, one.maximum(turn, tables))
             return best
 
-        return _Null(draw)
+        return _Null(draw, self.view.batch.num_samples)
 
     def _is_along(self, one: Slice, counts: Counts) -> bool | None:
         """Whether a slice inside samples is more than chance."""
@@ -416,7 +428,8 @@ class Chance:
             turn = self.rng.random((size, self.view.batch.num_samples))
             return np.array([rotation.turn_gain(one) for one in turn])
 
-        return _Null(draw).is_below(rotation.turn_gain(np.zeros_like(self._group)))
+        value = rotation.turn_gain(np.zeros_like(self._group))
+        return _Null(draw, self.view.batch.num_samples).is_below(value)
 
     # Sets of samples that the data chose.
 
@@ -469,7 +482,8 @@ class Chance:
 
         # All batches of as many units have the same draws: few would set one level of
         # their own for all of them.
-        if _Null(draw).is_below(_split_gain(ratio, member), is_fine=True):
+        gain = _split_gain(ratio, member)
+        if _Null(draw, len(ratio)).is_below(gain, is_fine=True):
             return True
         return None if num < _FEWEST else False
 

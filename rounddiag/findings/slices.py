@@ -40,6 +40,7 @@ class Cells:
     codes: list of int64 array, one a column. Code of each cell plus 1; 0 where the
         value is missing. `bincount` would copy codes of another type.
     cluster, sample: int64 arrays, one a cell
+    of_rounds: Indices of the columns that have one value in each round.
     """
 
     columns: list[ColumnOfTokens]
@@ -47,6 +48,7 @@ class Cells:
     codes: list[Array]
     cluster: Array
     sample: Array
+    of_rounds: tuple[int, ...]
 
     @classmethod
     def from_columns(
@@ -58,30 +60,51 @@ class Cells:
         for codes in (view.segment, *(one.codes for one in columns)):
             begins[1:] |= codes[1:] != codes[:-1]
         first = np.flatnonzero(begins)
+        codes = [column.codes[first].astype(np.int64) + 1 for column in columns]
+        is_new = np.diff(view.segment[first], prepend=-1) != 0
+        inside = np.flatnonzero(~is_new)
+        of_rounds = (
+            index
+            for index, values in enumerate(codes)
+            if (values[inside] == values[inside - 1]).all()
+        )
         return cls(
-            columns,
-            first,
-            [one.codes[first].astype(np.int64) + 1 for one in columns],
-            cluster[first],
-            view.sample[first],
+            columns, first, codes, cluster[first], view.sample[first], tuple(of_rounds)
         )
 
     @cached_property
     def merged(self) -> tuple[Cells, Array]:
         """Cells of other runs with the same values as one, and which one each is."""
+        index, first = self._combine(range(len(self.columns)))
+        codes = [codes[first] for codes in self.codes]
+        return replace(self, first=self.first[first], codes=codes), index
+
+    @cached_property
+    def rounds(self) -> tuple[dict[int, Array], Array]:
+        """Codes of the columns of rounds, one for each combination of their values.
+
+        With the combination of each cell: there are few, of which sums are fast.
+        """
+        index, first = self._combine(self.of_rounds)
+        return {column: self.codes[column][first] for column in self.of_rounds}, index
+
+    def _combine(self, columns: Iterable[int]) -> tuple[Array, Array]:
+        """Number the combinations of values that cells have in some columns.
+
+        Returns the number of each cell, and the first cell of each combination.
+        """
         import pandas as pd
 
         key, size = np.zeros(len(self.first), dtype=np.int64), 1
-        for codes, column in zip(self.codes, self.columns, strict=True):
-            num = len(column.values) + 1
+        for column in columns:
+            num = len(self.columns[column].values) + 1
             if size > _MOST_KEYS // num:
                 key, known = pd.factorize(key)
                 size = len(known)
-            key, size = key * num + codes, size * num
+            key, size = key * num + self.codes[column], size * num
         index, _ = pd.factorize(key)
         first = np.flatnonzero(np.diff(np.maximum.accumulate(index), prepend=-1))
-        kept = [one[first] for one in self.codes]
-        return replace(self, first=self.first[first], codes=kept), index
+        return index, first
 
     def rank(self, parts: Sequence[Part]) -> tuple[int, int]:
         """Return how far down a slice is among those that describe the same tokens."""
@@ -213,28 +236,45 @@ def _extend(
     used = {part[0] for part in base.parts}
     hits, expected = counts.hits[hot], counts.expected[chosen]
     paid = spread * cells.selection_penalty(base.parts)
+    of_rounds, combination = cells.rounds
+    expected_of_rounds = np.bincount(combination[chosen], weights=expected)
+    tables: list[tuple[int, Relation, Array, Array]] = []
+    penalties = []
     for index, column in enumerate(cells.columns):
         if index in used:
             continue
         codes, size = cells.codes[index], len(column.values) + 1
         h = np.bincount(codes[hot], weights=hits, minlength=size)[1:]
-        e = np.bincount(codes[chosen], weights=expected, minlength=size)[1:]
+        if not h.any():
+            continue
+        if index in of_rounds:
+            row, weights = of_rounds[index][: len(expected_of_rounds)], expected_of_rounds
+        else:
+            row, weights = codes[chosen], expected
+        e = np.bincount(row, weights=weights, minlength=size)[1:]
         for relation in column.relations:
             rh, re = h, e
             if relation == ">=":
                 rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
             elif relation == "<=":
                 rh, re = h.cumsum(), e.cumsum()
-            gain = scan(rh, re, *whole) - paid - spread * column.selection_penalty
-            gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
-            gain[re > MOST * whole[1]] = 0.0
-            for code in np.argsort(-gain)[:_BEAM]:
-                if gain[code] > 0:
-                    part = (index, relation, int(code))
-                    parts = tuple(sorted((*base.parts, part)))
-                    yield Slice(
-                        parts, float(gain[code]), float(rh[code]), float(re[code])
-                    )
+            tables.append((index, relation, rh, re))
+            penalties.append(np.full(size - 1, spread * column.selection_penalty))
+    if not tables:
+        return
+    all_hits, all_expected = (np.concatenate(part) for part in [*zip(*tables)][2:])
+    gains = scan(all_hits, all_expected, *whole) - paid - np.concatenate(penalties)
+    gains[all_expected > 0.97 * base.expected] = 0.0  # nearly all: no condition
+    gains[all_expected > MOST * whole[1]] = 0.0
+    stop = 0
+    for index, relation, rh, re in tables:
+        gain = gains[stop : (stop := stop + len(rh))]
+        for code in np.argsort(-gain)[:_BEAM]:
+            if gain[code] <= 0:
+                break
+            part = (index, relation, int(code))
+            parts = tuple(sorted((*base.parts, part)))
+            yield Slice(parts, float(gain[code]), float(rh[code]), float(re[code]))
 
 
 def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:

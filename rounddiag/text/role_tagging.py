@@ -155,15 +155,18 @@ def roles(
     tagged = ["" if piece in special else piece for piece in distinct]
     sizes = np.array([len(piece) for piece in tagged], dtype=np.int64)[code]
     first = np.array([_first_visible(piece) for piece in tagged], dtype=np.int64)[code]
-    result = np.empty(len(pieces), dtype=object)
+    codes = np.empty(len(pieces), dtype=np.int64)
+    names = {"other": 0}
     for begin, stop in pairwise(np.unique([0, *starts, len(pieces)]).tolist()):
         size = sizes[begin:stop]
         places = np.maximum(np.cumsum(size) - size + first[begin:stop], 0)
         text = "".join(map(tagged.__getitem__, code[begin:stop].tolist()))
-        result[begin:stop] = _by_character(text, tagger or tag_actions)[places]
+        spans = (tagger or tag_actions)(text)
+        codes[begin:stop] = _by_character(len(text), spans, names)[places]
     is_special = np.array([piece in special for piece in distinct], dtype=bool)
-    result[is_special[code]] = "special"
-    return result.tolist()
+    codes[is_special[code]] = names.setdefault("special", len(names))
+    result: list[str] = np.array([*names], dtype=object)[codes].tolist()
+    return result
 
 
 def _first_visible(piece: str) -> int:
@@ -175,9 +178,13 @@ def _first_visible(piece: str) -> int:
     return blank if blank < len(piece) else min(len(piece), 1) - 1
 
 
-def _by_character(text: str, tagger: Tagger) -> Array:
-    """Return the role of each character, and `other` after the last."""
-    result = np.full(len(text) + 1, "other", dtype=object)
-    for start, stop, name in tagger(text):
-        result[slice(*slice(start, stop).indices(len(text)))] = name
-    return result
+def _by_character(num: int, spans: Iterable[RoleSpan], names: dict[str, int]) -> Array:
+    """Return the role of each character, and `other` after the last.
+
+    As numbers, which `names` has; new roles are added to it.
+    """
+    codes = np.zeros(num + 1, dtype=np.int64)
+    inside = codes[:num]
+    for start, stop, name in spans:
+        inside[start:stop] = names.setdefault(name, len(names))
+    return codes
