@@ -23,6 +23,7 @@ _BEAM, _DEPTH = 8, 3
 _FEWER = 2.5
 # ... and if these are at least this many beside those of the place.
 _PART = 0.08
+_ALL_BUT_FEW = 0.97  # of the tokens of a slice: what so many meet is no condition
 _MOST_KEYS = 1 << 62
 _MAD = 0.6745  # median absolute deviation of a standard normal
 # A slice holds at most this part of what is expected of all: the rest is what it is
@@ -57,8 +58,8 @@ class Cells:
         """Cut the tokens of a view where a column, or the round, changes."""
         begins = np.zeros(len(view), dtype=bool)
         begins[0] = True
-        for codes in (view.segment, *(one.codes for one in columns)):
-            begins[1:] |= codes[1:] != codes[:-1]
+        for values in (view.segment, *(column.codes for column in columns)):
+            begins[1:] |= values[1:] != values[:-1]
         first = np.flatnonzero(begins)
         codes = [column.codes[first].astype(np.int64) + 1 for column in columns]
         is_new = np.diff(view.segment[first], prepend=-1) != 0
@@ -89,9 +90,9 @@ class Cells:
         return {column: self.codes[column][first] for column in self.of_rounds}, index
 
     def _combine(self, columns: Iterable[int]) -> tuple[Array, Array]:
-        """Number the combinations of values that cells have in some columns.
+        """Return the number of each cell's values in some columns, and where it begins.
 
-        Returns the number of each cell, and the first cell of each combination.
+        Equal numbers are equal values in all of them.
         """
         import pandas as pd
 
@@ -229,52 +230,70 @@ def _extend(
     spread: float,
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
+    used = {part[0] for part in base.parts}
+    conditions = [
+        condition
+        for condition in _conditions(cells, counts, base)
+        if condition.column not in used
+    ]
+    hits = np.concatenate([condition.hits for condition in conditions])
+    expected = np.concatenate([condition.expected for condition in conditions])
+    paid = [cells.columns[one.column].selection_penalty for one in conditions]
+    penalty = np.repeat(paid, [len(condition.hits) for condition in conditions])
+    gain = scan(hits, expected, *whole)
+    gain -= spread * (cells.selection_penalty(base.parts) + penalty)
+    gain[expected > _ALL_BUT_FEW * base.expected] = 0.0
+    gain[expected > MOST * whole[1]] = 0.0
+    stop = 0
+    for condition in conditions:
+        start, stop = stop, stop + len(condition.hits)
+        for code in np.argsort(-gain[start:stop])[:_BEAM]:
+            if gain[start + code] <= 0:
+                break
+            part = (condition.column, condition.relation, int(code))
+            yield Slice(
+                tuple(sorted((*base.parts, part))),
+                float(gain[start + code]),
+                float(condition.hits[code]),
+                float(condition.expected[code]),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Hits and expected hits of the tokens of a slice, for each value of a column."""
+
+    column: int
+    relation: Relation
+    hits: Array
+    expected: Array
+
+
+def _conditions(cells: Cells, counts: Counts, base: Slice) -> Iterator[_Sums]:
+    """Yield the sums of all conditions among the tokens of a slice."""
     inside = select_cells(cells, base.parts)
     # Few cells have hits, and few of a longer slice have anything.
     chosen = np.flatnonzero(inside) if base.parts else slice(None)
     hot = np.flatnonzero((counts.hits > 0) & inside)
-    used = {part[0] for part in base.parts}
-    hits, expected = counts.hits[hot], counts.expected[chosen]
-    paid = spread * cells.selection_penalty(base.parts)
-    of_rounds, combination = cells.rounds
-    expected_of_rounds = np.bincount(combination[chosen], weights=expected)
-    tables: list[tuple[int, Relation, Array, Array]] = []
-    penalties = []
+    hot_hits, expected = counts.hits[hot], counts.expected[chosen]
+    of_rounds, number = cells.rounds
+    by_round = np.bincount(number[chosen], weights=expected)
     for index, column in enumerate(cells.columns):
-        if index in used:
-            continue
         codes, size = cells.codes[index], len(column.values) + 1
-        h = np.bincount(codes[hot], weights=hits, minlength=size)[1:]
-        if not h.any():
-            continue
+        h = np.bincount(codes[hot], weights=hot_hits, minlength=size)[1:]
         if index in of_rounds:
-            row, weights = of_rounds[index][: len(expected_of_rounds)], expected_of_rounds
+            codes_of_rounds = of_rounds[index][: len(by_round)]
+            e = np.bincount(codes_of_rounds, weights=by_round, minlength=size)[1:]
         else:
-            row, weights = codes[chosen], expected
-        e = np.bincount(row, weights=weights, minlength=size)[1:]
+            e = np.bincount(codes[chosen], weights=expected, minlength=size)[1:]
         for relation in column.relations:
-            rh, re = h, e
             if relation == ">=":
-                rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
+                sums = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
             elif relation == "<=":
-                rh, re = h.cumsum(), e.cumsum()
-            tables.append((index, relation, rh, re))
-            penalties.append(np.full(size - 1, spread * column.selection_penalty))
-    if not tables:
-        return
-    all_hits, all_expected = (np.concatenate(part) for part in [*zip(*tables)][2:])
-    gains = scan(all_hits, all_expected, *whole) - paid - np.concatenate(penalties)
-    gains[all_expected > 0.97 * base.expected] = 0.0  # nearly all: no condition
-    gains[all_expected > MOST * whole[1]] = 0.0
-    stop = 0
-    for index, relation, rh, re in tables:
-        gain = gains[stop : (stop := stop + len(rh))]
-        for code in np.argsort(-gain)[:_BEAM]:
-            if gain[code] <= 0:
-                break
-            part = (index, relation, int(code))
-            parts = tuple(sorted((*base.parts, part)))
-            yield Slice(parts, float(gain[code]), float(rh[code]), float(re[code]))
+                sums = h.cumsum(), e.cumsum()
+            else:
+                sums = h, e
+            yield _Sums(index, relation, *sums)
 
 
 def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:

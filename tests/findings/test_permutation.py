@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.findings import View
+from rounddiag.findings import View, permutation
 from rounddiag.findings.permutation import (
     _best_split,
+    _Null,
     _num_arrangements,
     _split_gain,
     _variances,
 )
 from rounddiag.findings.place import find_places
 from tests.faults.permutation import sound_batch
-from tests.findings.small import arrays, made, rounds_of, shaken
+from tests.findings.small import Array, arrays, made, rounds_of, shaken
 
 FEW, MANY = 0.05, 1.5  # added noise, beside 0.01
 
@@ -135,6 +136,31 @@ def test_the_best_split_is_the_best_of_all_splits() -> None:
     assert _best_split(values) == pytest.approx(expected)
     # 26 around 3, 0.5 around each of 0.5 and 5.5: 2 log 26.
     assert expected[0] == pytest.approx(2 * np.log(26), rel=1e-4)
+
+
+def test_draws_in_blocks_are_those_of_one_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A null keeps 8 MB an array, whatever the number of samples."""
+
+    def draw_all() -> tuple[Array, list[int]]:
+        rng, sizes = np.random.default_rng(0), []
+
+        def draw(size: int) -> Array:
+            sizes.append(size)
+            drawn: Array = rng.random((size, 5)).max(axis=1)
+            return drawn
+
+        null = _Null(draw, 5)
+        assert null.is_below(2.0)
+        return np.concatenate(null.drawn), sizes
+
+    whole, sizes = draw_all()
+    assert sizes == [9, 40, 150]
+    monkeypatch.setattr(permutation, "_BLOCK", 35)
+    in_blocks, sizes = draw_all()
+    assert sizes == [7, 2, *[7] * 5, 5, *[7] * 21, 3]
+    assert in_blocks.tolist() == whole.tolist()
 
 
 def test_variances_between_and_within_groups() -> None:
