@@ -391,6 +391,7 @@ _ODD = {
 
 def _impossible(batch: Batch) -> Fault | None:
     """Find generated tokens with ids that no processor gives, without grids."""
+    position_ids = _position_ids(batch)
     mask = to_numpy(batch.response_mask) != 0
     offsets, lengths = to_numpy(batch.offsets), to_numpy(batch.lengths)
     owner = to_numpy(batch.rounds.sample)
@@ -399,7 +400,7 @@ def _impossible(batch: Batch) -> Fault | None:
     if images is not None:
         has_image[owner[images > 0]] = True
     odd = {kind: np.zeros(len(mask), dtype=bool) for kind in _ODD}
-    for sample, places in enumerate(_position_ids(batch)):
+    for sample, places in enumerate(position_ids):
         values = np.atleast_2d(to_numpy(places))
         before = values.shape[-1] - int(lengths[sample])
         part = slice(int(offsets[sample]), int(offsets[sample] + lengths[sample]))
