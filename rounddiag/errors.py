@@ -74,3 +74,7 @@ class FrameError(RounddiagError):
 
 class LoadError(RounddiagError):
     """A file cannot be read as a batch."""
+
+
+class OutputError(RounddiagError, OSError):
+    """A file cannot be written, or would replace what is not to be lost."""

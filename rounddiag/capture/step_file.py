@@ -33,8 +33,9 @@ from rounddiag.core.sums import diffs
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.output import FileKind, refusal
 from rounddiag.loaders.parquet.totals import summarize_rounds
-from rounddiag.loaders.parquet.writer import write_batch
+from rounddiag.loaders.parquet.writer import BATCH_FILE, write_batch
 from rounddiag.loaders.paths import is_url
 
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
@@ -61,7 +62,7 @@ def save_batch(
         `responses`, `response_mask`, `rollout_log_probs`, `old_log_probs`. Optional:
         `prompts`, `attention_mask`, `entropys`, `rm_scores`, `uid` and others.
     path : path-like
-        Where to write. An existing file is replaced atomically.
+        Where to write. An existing batch is replaced atomically.
     images : int
         Number of samples, from the first on, whose screenshots are kept as small JPEGs.
         They are rebuilt from `multi_modal_inputs`, which needs Pillow; without Pillow
@@ -252,22 +253,26 @@ def _long_texts(
     return texts
 
 
-def save_in(folder: str, name: str, batch: Batch) -> None:
+def save_in(folder: str, name: str, batch: Batch, kind: FileKind = BATCH_FILE) -> None:
     """Write a batch to a folder or URL; it gets its name only when it is complete."""
     if not is_url(folder):
-        Path(folder).mkdir(exist_ok=True)  # not those above
-        write_batch(batch, Path(folder) / name)
+        write_batch(batch, Path(folder) / name, kind)
         return
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
     files, root = url_to_fs(folder)
     partial = f"{root}/.{name}.{uuid.uuid4().hex}.partial"
     files.makedirs(root, exist_ok=True)
+    target = f"{root}/{name}"
+    if files.exists(target):
+        with files.open(target, "rb") as stream:
+            if not kind.has(stream):
+                raise refusal(target, kind, "another file")
     with tempfile.TemporaryDirectory() as local:
         write_batch(batch, Path(local) / name)
         try:
             files.put_file(str(Path(local) / name), partial)
-            files.mv(partial, f"{root}/{name}")
+            files.mv(partial, target)
         finally:
             if files.exists(partial):
                 files.rm_file(partial)

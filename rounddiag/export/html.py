@@ -48,6 +48,9 @@ class Section:
         return f'<li><a href="#{self.key}">{escape(self.title)}</a></li>'
 
 
+GENERATOR = '<meta name="generator" content="rounddiag">'
+
+
 def document(
     title: str,
     body: str,
@@ -67,6 +70,7 @@ def document(
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{GENERATOR}
 <meta http-equiv="Content-Security-Policy" content="{_policy(scripts, others)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

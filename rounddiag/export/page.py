@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
 from rounddiag.export.html import (
+    GENERATOR,
     Section,
     document,
     embed_figure,
@@ -28,7 +29,12 @@ from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.finding import plot_finding
 from rounddiag.figures.run import plot_run
 from rounddiag.findings import Diagnosis, diagnose
-from rounddiag.loaders.parquet.writer import make_folder, write_atomically
+from rounddiag.loaders.output import (
+    FileKind,
+    check_target,
+    make_folder,
+    write_atomically,
+)
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
 from rounddiag.stats.inputs import open_measured
@@ -55,8 +61,8 @@ def report(
     finding. Controls that need Python, such as filters, are disabled. The report on a
     run has the verdicts over the run, the figure of `plot_run`, a comparison of both
     sides of the first break, and a table of steps. The page makes no network requests
-    and follows the reader's light or dark theme. An existing file is replaced
-    atomically.
+    and follows the reader's light or dark theme. An existing report is replaced
+    atomically; any other file is an error.
 
     Parameters
     ----------
@@ -92,6 +98,8 @@ def report(
     ...     Path(folder, "report.html").read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
+    file = Path(path)
+    check_target(file, _REPORT)
     if isinstance(batch, Run):
         name = PurePath(batch.path).name or batch.path
         html = sections_page(name, _run_sections(batch))
@@ -100,11 +108,16 @@ def report(
         state = {"a": a, "b": b, "notes": [*notes]}
         diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
         html = _explorer_page(_title(batch), diagnosis, replies)
-    file = Path(path)
     make_folder(file.parent)
-    with write_atomically(file) as partial:
+    with write_atomically(file, _REPORT) as partial:
         # Damaged text can contain lone surrogates.
         partial.write_bytes(html.encode("utf-8", "backslashreplace"))
+
+
+_REPORT = FileKind(
+    "a report",
+    lambda stream: GENERATOR in stream.read(1 << 12).decode("utf-8", "replace"),
+)
 
 
 def _title(batch: Batch) -> str:

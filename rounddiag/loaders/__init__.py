@@ -11,6 +11,7 @@
 `column_mapping`    the `columns` argument: names of the user's own
 `format`            `Format`: names, file patterns, keys, reader
 `source`            a file from which parts are read on request
+`output`            what is written: whole, and over nothing of another kind
 `stored`            tensors and arrays that stay in the file until they are read
 `torch_file`        files of `torch.save`
 `pickle`            a pickle interpreter that builds plain data and calls nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,13 @@ from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import describe_content
 from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.output import (
+    FileKind,
+    make_folder,
+    output_errors,
+    write_atomically,
+)
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.writer import make_folder, write_atomically
 from rounddiag.loaders.score_files import Entries, read_entries
 from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import Table, as_table, in_memory
@@ -298,24 +304,36 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     """
     require_batch(batch)
     path = Path(folder)
-    _check_folder(path)
     require_contexts(batch)
+    _check_folder(path)
     make_folder(path)
-    (path / "images").mkdir()
+    pictures = path / "images"
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
-    with (
-        write_atomically(path / "samples.jsonl") as partial,
-        partial.open("w", encoding="utf-8") as lines,
-    ):
-        for number in numbers:
-            lines.write(f"{json.dumps(_record(batch, number, path))}\n")
+    try:
+        with (
+            output_errors(path),
+            write_atomically(path / "samples.jsonl", _NEW) as partial,
+            partial.open("w", encoding="utf-8") as lines,
+        ):
+            pictures.mkdir()
+            for number in numbers:
+                lines.write(f"{json.dumps(_record(batch, number, path))}\n")
+    except BaseException:
+        shutil.rmtree(pictures, ignore_errors=True)  # so that it can be tried again
+        raise
+
+
+_NEW = FileKind("an empty file", lambda _: False)
 
 
 def _check_folder(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    with output_errors(folder):
+        has_files = folder.is_dir() and any(folder.iterdir())
+        is_other = os.path.lexists(folder) and not folder.is_dir()
+    if has_files or is_other:
         raise BatchError.build(
             file=folder,
             expected="a folder that is new or empty",
-            found="one with files" if folder.is_dir() else "a file",
+            found="one with files" if has_files else "a file",
             advice="Pass another folder: nothing is overwritten.",
         )

@@ -16,19 +16,23 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.json_text import parse_json
-from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.loaders.output import FileKind, write_atomically
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 _Made = TypeVar("_Made")
 _NONE: Mapping[str, type] = {}
 _KIND = "rounddiag_proof"  # the key that has the version of the format
+_START = json.dumps({_KIND: ""})[:-3].encode()  # of such a file
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
+
+
+PROOF = FileKind("a proof", lambda stream: stream.read(64).startswith(_START))
 
 
 def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
     """Write the fields of a proof as JSON, with the tokens and scores it is about."""
     facts = {_KIND: "1", "proof": _encode(dict(fields)), "batch": _of_batch(batch)}
-    with write_atomically(path) as partial:
+    with write_atomically(path, PROOF) as partial:
         partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
 
 

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 from rounddiag._typing import Array
 from rounddiag._version import __version__
 from rounddiag.errors import LoadError
+from rounddiag.loaders.output import FileKind, write_atomically
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs.engines import RunEngine, map_items
 from rounddiag.runs.folder import UNKNOWN, RunFolder, StepFiles
 from rounddiag.wording import pluralize, printable
@@ -43,6 +43,7 @@ _Table = tuple[dict[int, str], pd.DataFrame]  # what rows are of, by step; the r
 _CONTENTS = b"rounddiag.contents"
 _SIZE_OF_DIGEST = hashlib.sha256().digest_size
 _SAVE_EVERY = 20.0  # seconds between two savings of an index that is being filled
+_INDEX = FileKind("an index", lambda _: True)  # also a damaged one, in the cache
 # Packages that rows do not depend on.
 _SHOWN = ("cli", "export", "figures", "widgets", "proof")
 
@@ -175,11 +176,12 @@ class Index:
                 folder.mkdir(mode=0o700, exist_ok=True)
             _write(self.path, stored)
         except OSError as error:
+            cause = error.__cause__ or error
             if "index" not in self._warned:
                 self._warned.add("index")
                 warnings.warn(
                     printable(
-                        f"{self.path}: the index cannot be written ({error!s:.80}); the"
+                        f"{self.path}: the index cannot be written ({cause!s:.80}); the"
                         " next session computes the summaries again. Set"
                         " ROUNDDIAG_CACHE to a folder that can be written."
                     ),
@@ -237,7 +239,7 @@ def _write(path: Path, tables: Mapping[str, bytes]) -> None:
     """Write all tables: a digest, a line of their sizes, and each of them."""
     sizes = {name: len(data) for name, data in tables.items()}
     body = b"".join([json.dumps(sizes).encode(), b"\n", *tables.values()])
-    with write_atomically(path) as partial:
+    with write_atomically(path, _INDEX) as partial:
         partial.write_bytes(_digest(body) + body)
 
 

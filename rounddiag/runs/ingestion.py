@@ -19,8 +19,10 @@ from rounddiag.capture.options import (
 )
 from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.output import FileKind, refusal
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.parquet.writer import has_entry
 from rounddiag.runs.engines import RunEngine, check_engine, map_items
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.step_tables import load_step
@@ -33,6 +35,7 @@ _Source = tuple[RunFolder, StepFiles]
 ImageOption: TypeAlias = Literal["thumbnails", "none", "full"]
 _IMAGES = ("thumbnails", "none", "full")
 _KEY = "ingested"  # in `meta`: the files that a step file was made from
+_INGESTED = FileKind("a step file of `ingest`", lambda stream: has_entry(stream, _KEY))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,8 @@ def ingest(
         else from `step_40` in the path, else it is the last number in the file's name.
         Files of the ranks of one step are joined.
     out : path-like or str
-        The folder, or URL, to write to.
+        The folder, or URL, to write to. What another program wrote there is not
+        replaced, nor are files that are read.
     engine : {"local", "ray"}
         Convert in this process, or on the workers of a Ray cluster, which read and
         write the files themselves.
@@ -130,6 +134,7 @@ def ingest(
         out=target,
         how=how,
         stamps=frozenset(one.stamp for _, one in sources),
+        reads=frozenset(file.path for _, one in sources for file in one.files),
         options=options,
     )
     written: dict[int, list[_Source]] = {}
@@ -217,6 +222,7 @@ def _convert(
     out: str,
     how: Mapping[str, str],
     stamps: frozenset[str],
+    reads: frozenset[str],
     options: Mapping[str, Any],
 ) -> int:
     """Write the file of a step; return the step."""
@@ -224,6 +230,8 @@ def _convert(
     batch = load_step(folder, one, **options)
     step = one.step if batch.step is None else batch.step
     _check_owner(out, step, one.stamp, stamps)
+    if (target := f"{RunFolder(out).root}/step_{step}.parquet") in reads:
+        raise refusal(target, _INGESTED, "a file that is read")
     entry = {"files": one.stamp, **how}
     batch = replace(
         batch,
@@ -231,7 +239,7 @@ def _convert(
         step=step,
         meta={**batch.meta, _KEY: entry},
     )
-    save_in(out, f"step_{step}.parquet", batch)
+    save_in(out, f"step_{step}.parquet", batch, _INGESTED)
     for file in one.files:
         folder.forget(file)
     return step

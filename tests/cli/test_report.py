@@ -39,7 +39,8 @@ def test_replacing_a_page_is_reported(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = Path("step_40.html")
-    page.write_text("older")
+    assert main(["report", str(saved)]) == 0
+    capsys.readouterr()
     assert main(["report", str(saved)]) == 0
     size = f"{page.stat().st_size / 1e6:.1f} MB"
     line = f"wrote step_40.html ({size}), replacing an existing file\n"

@@ -14,7 +14,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag import Batch
-from rounddiag.errors import BatchError, FrameError, LoadError
+from rounddiag.errors import BatchError, FrameError, LoadError, OutputError
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
 from tests.findings.small import arrays, made, shaken
@@ -129,7 +129,7 @@ def test_an_existing_file_is_replaced_atomically(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match=r"page.html: .*No space left.* MB free"):
         rd.report(hand_batch(), file, worst=0)
     assert file.read_bytes() == whole
     assert list(file.parent.iterdir()) == [file]

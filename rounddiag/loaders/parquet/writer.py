@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,14 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import LoadError
+from rounddiag.loaders.output import (
+    FileKind,
+    check_target,
+    make_folder,
+    write_atomically,
+)
 from rounddiag.loaders.parquet.columns import (
+    BROKEN,
     POSITION_PREFIXES,
     SAMPLE_PREFIX,
     SHAPE_SUFFIX,
@@ -40,6 +47,7 @@ from rounddiag.loaders.parquet.screenshots import (
     screenshot_columns,
 )
 from rounddiag.loaders.parquet.totals import totals_entry
+from rounddiag.loaders.paths import resolve_paths
 
 _Column = tuple[pa.Field, pa.Array]
 
@@ -134,7 +142,8 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
       `sample_columns`, `round_columns` and `meta` come back as in JSON (a tuple as a
       list).
     - A `tokenizer` is kept if it is a file in the folder of `path` or below.
-    - An existing file is replaced only when the new one is complete.
+    - An existing file is replaced only when the new one is complete, and only if it is
+      such a file too, and not the one that the batch was loaded from.
 
     Parameters
     ----------
@@ -198,10 +207,26 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ('0', '0')
     """
     require_batch(batch)
+    # A redacted batch does not say what it was loaded from.
+    check_target(Path(path), BATCH_FILE, _source_files(batch))
     write_batch(redact_batch(batch) if redact else batch, path)
 
 
-def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
+def has_entry(stream: IO[bytes], *keys: str) -> bool:
+    """Return whether a file is a batch of ours; with entries in its `meta`."""
+    with suppress(*BROKEN):  # also a LoadError, which is a ValueError
+        metadata = pq.read_schema(stream).metadata or {}
+        known = Footer.from_metadata(metadata).meta if keys else {}
+        return KEY in metadata and {*keys} <= known.keys()
+    return False
+
+
+BATCH_FILE = FileKind("a batch that rounddiag saved", has_entry)
+
+
+def write_batch(
+    batch: Batch, path: str | os.PathLike[str], kind: FileKind = BATCH_FILE
+) -> None:
     """Write a batch as `save` does."""
     batch = batch if batch.response_mask.is_cpu else batch.to("cpu")
     file = Path(path)
@@ -215,7 +240,7 @@ def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
             {"info": {"features": HUGGINGFACE_FEATURES}}
         )
     table = _make_table(batch).replace_schema_metadata(metadata)
-    with write_atomically(file) as partial:
+    with write_atomically(file, kind, _source_files(batch)) as partial:
         pq.write_table(
             table,
             partial,
@@ -226,33 +251,16 @@ def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
         )
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder that is missing, and none above it.
-
-    A path that is mistyped, or on a disk that is not mounted, is not made elsewhere.
-    """
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError as error:
-        raise LoadError.build(
-            file=folder,
-            expected="a folder in one that exists",
-            found=f"no folder {folder.parent}",
-            advice="Correct the path, or make that folder first.",
-        ) from error
+_SEVERAL = re.compile(r"(.*) \(\d+ files\)", re.DOTALL)
 
 
-@contextmanager
-def write_atomically(file: Path) -> Iterator[Path]:
-    """Yield a temporary path; the file written there replaces `file` at the end."""
-    partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}.partial")
-    try:
-        yield partial
-        with partial.open("rb+") as written:
-            os.fsync(written.fileno())
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+def _source_files(batch: Batch) -> list[Path]:
+    """Return the files that a batch was read from."""
+    source = str(batch.meta.get("source", ""))
+    several = _SEVERAL.fullmatch(source)
+    with suppress(LoadError, RuntimeError):  # no such files; no home of a user
+        return resolve_paths(several[1]) if several else [Path(source).expanduser()]
+    return []
 
 
 def _rows_per_group(batch: Batch) -> int:

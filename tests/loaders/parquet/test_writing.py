@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.errors import BatchError, LoadError, OutputError
 from rounddiag.export import report
 from rounddiag.loaders import export_rescore, load
 from rounddiag.loaders.parquet import load_parquet, save
@@ -85,17 +85,18 @@ def test_a_file_is_replaced_only_by_a_whole_one(
     full: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "batch.parquet"
-    path.write_text("before")
+    save(full, path)
+    before = path.read_bytes()
 
     def half(_: object, where: Path, **_options: object) -> None:
         where.write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", half)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match=r"batch.parquet: .*No space left.* MB free"):
         save(full, path)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [
-        ("batch.parquet", "before")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [
+        ("batch.parquet", before)
     ]
 
 
