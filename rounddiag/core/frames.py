@@ -23,7 +23,13 @@ from rounddiag.core.columns import (
     token_numbers,
 )
 from rounddiag.core.scores import has_pair, select_scores, tag_pair
-from rounddiag.core.sums import Totals, diffs, sum_diffs, sum_rounds
+from rounddiag.core.sums import (
+    Totals,
+    diffs,
+    diffs_of_pair,
+    sum_diffs,
+    sum_rounds,
+)
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
@@ -77,7 +83,7 @@ def token_frame(
     """
     batch = select_scores(batch, a, b)
     check_columns(batch, columns)
-    return tokens_of(batch, diffs(batch) if has_pair(batch) else None, columns)
+    return tokens_of(batch, diffs_of_pair(batch), columns)
 
 
 def round_frame(

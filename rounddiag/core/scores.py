@@ -31,17 +31,14 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
             found=f"one of the pair {known.a!r}, {known.b!r}",
             advice="Choose them of the batch that it was made from.",
         )
-    return replace(
-        batch,
-        old_log_probs=batch.log_probs(a),
-        rollout_log_probs=batch.log_probs(b),
-        meta={**_without_standard(batch), _KEY: [a, b]},
-    )
+    meta = {**_without_standard(batch), _KEY: [a, b]}
+    old, rollout = batch.log_probs(a), batch.log_probs(b)
+    return replace(batch, old_log_probs=old, rollout_log_probs=rollout, meta=meta)
 
 
 def has_pair(batch: Batch) -> bool:
     """Return whether a batch has the log-probs of both engines."""
-    return batch.lacks("old", "rollout") is None
+    return batch.old_log_probs is not None and batch.rollout_log_probs is not None
 
 
 def pair_of(data: Batch | pd.DataFrame) -> Pair:

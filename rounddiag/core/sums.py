@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
+from rounddiag.batch import Batch, MissingError
 from rounddiag.core.divergence import (
     SERIES_LIMIT,
     compute_prob_diffs,
@@ -70,9 +70,20 @@ def sum_rounds(batch: Batch, *, out: Array | None = None) -> Totals:
 
 def diffs(batch: Batch) -> Array:
     """Return the diff of every generated token, in order, in float32 nats."""
+    out = diffs_of_pair(batch)
+    if out is None:
+        raise MissingError(batch, "old", "rollout")
+    return out
+
+
+def diffs_of_pair(batch: Batch) -> Array | None:
+    """Return what `diffs` does; None without the log-probs of both engines."""
+    a, b = batch.old_log_probs, batch.rollout_log_probs
+    if a is None or b is None:
+        return None
     out = np.empty(batch.num_tokens, dtype=np.float32)
     fill = _fill_diffs if _is_on_cpu(batch) else _fill_diffs_with_torch
-    fill(batch.rounds, *batch.both_log_probs(), out)
+    fill(batch.rounds, a, b, out)
     return out
 
 
