@@ -140,6 +140,22 @@ def field_of(name: str) -> Field | None:
     return _BY_ALIAS.get(name, score)
 
 
+def is_per_token(name: str) -> bool:
+    """Return whether a column of this name has a value per token of the response.
+
+    The ids and the mask themselves are not meant.
+
+    Examples
+    --------
+    >>> [is_per_token(name) for name in ("entropys", "ref_logprobs", "responses", "kl")]
+    [True, True, False, False]
+    """
+    field = field_of(name)
+    if field is None or field.name in ("response_ids", "response_mask"):
+        return field is None and SCORE.fullmatch(name) is not None
+    return (field.scope, field.part) == ("token", "response")
+
+
 def aliases_of(name: str) -> tuple[str, ...]:
     """Return the names of a field in tables, in the order in which to look them up."""
     return _BY_ALIAS[name].aliases

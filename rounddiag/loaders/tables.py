@@ -41,9 +41,11 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.plain_columns import (
     RECORDS,
+    SAME_PROMPT,
     TURN_SCORES,
     collect_columns,
     expand_entries,
+    prompt_group,
     row_names,
 )
 from rounddiag.loaders.source import (
@@ -156,6 +158,7 @@ class Table:
     info: Values for the whole batch.
     left_out: Columns that a Batch cannot hold.
     marks: Names in the file's metadata, which identify the writer.
+    facts: Entries of the batch's `meta` on where its columns come from.
     """
 
     fields: Mapping[str, Any]
@@ -163,6 +166,7 @@ class Table:
     info: Mapping[str, Any] = field(default_factory=dict)
     left_out: Sequence[str] = ()
     marks: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def classify(
@@ -198,6 +202,14 @@ class Table:
         used = LazyFields.watch(self.fields)
         fields = to_fields(used)
         return replace(self, fields=fields, left_out=[*self.left_out, *used.left_out])
+
+    def with_prompt_groups(self) -> Table:
+        """Return the table with a group for each prompt, unless it has groups."""
+        if "prompts" not in self.fields or {*aliases_of("group_ids")} & {*self.columns}:
+            return self
+        groups = [prompt_group(prompt) for prompt in self.fields["prompts"]]
+        columns = {**self.columns, "uid": groups}
+        return replace(self, columns=columns, facts={**self.facts, **SAME_PROMPT})
 
     def rename(self, names: Mapping[str, str]) -> Table:
         """Return the same columns, some of them under other names."""
@@ -444,7 +456,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     others = [name for name in (*columns, *table.info) if name not in used]
     unread = [*table.left_out, *fields.left_out, *others]
     entry = left_out_entry([*left_out_of(batch), *unread])
-    batch = replace(batch, meta={**batch.meta, **entry})
+    batch = replace(batch, meta={**batch.meta, **table.facts, **entry})
     batch = batch if inputs is None else with_screenshots(batch, inputs, source)
     for name, rows in pictures.items():
         batch = with_picture_column(batch, name, rows, source)

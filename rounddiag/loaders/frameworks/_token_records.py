@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,12 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.step_order import is_absent
-from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.field_reader import divide_sequences
+from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.json_lines import Record
-from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.source import Source, left_out_entry
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.tables import Table, batch_from_table
 
-# Fields per token that a Batch has under the same name, besides log-probabilities.
-_BATCH_FIELDS = {"entropy", "advantages", "position_ids"}
 _APART = {"token_ids", "response_mask", "position_ids"}
 
 
@@ -34,10 +31,16 @@ class TokenRecords:
     source : Source
     mask_source : str
         The name of the mask in the file.
+    computed : collection of str
+        Fields that the trainer computed from the log-probs of both engines. They are
+        left out and named.
     """
 
-    def __init__(self, source: Source, mask_source: str) -> None:
+    def __init__(
+        self, source: Source, mask_source: str, computed: Collection[str] = ()
+    ) -> None:
         self._source, self._mask_source = source, mask_source
+        self._apart = {*computed}
         self._left_out: set[str] = set()
         self._rows: dict[str, list[Tensor]] = defaultdict(list)
         self._columns: list[Mapping[str, object]] = []
@@ -47,9 +50,9 @@ class TokenRecords:
     ) -> tuple[dict[str, Array], dict[str, object]]:
         """Split a record into its values per token and its values per sample.
 
-        Other fields with one value per token are used if a Batch has them: `entropy`,
-        `advantages`, `position_ids`, log-probabilities of another engine or model.
-        Lists and objects of another length become JSON text.
+        Other lists of one number per token keep their names: as fields that a Batch
+        has, as further log-probs, or as columns of tokens. Lists and objects of another
+        length become JSON text.
         """
         num_tokens = len(record.row("token_ids"))
         rows, columns = {}, {}
@@ -58,7 +61,9 @@ class TokenRecords:
                 continue
             if not isinstance(value, list | np.ndarray) or len(value) != num_tokens:
                 columns[name] = _plain(value)
-            elif name in _BATCH_FIELDS or name.endswith(("_logprobs", "_log_probs")):
+            elif name not in self._apart.union(names.values()) and _is_of_tokens(
+                name, value
+            ):
                 rows[name] = record.row(name)
             else:
                 self._left_out.add(name)
@@ -78,27 +83,30 @@ class TokenRecords:
 
     def batch(self, info: Mapping[str, object]) -> Batch:
         """Return the samples as a Batch; `meta` names what was derived and left out."""
+        partial = {
+            name
+            for name, rows in self._rows.items()
+            if len(rows) < len(self._columns) and field_of(name) is None
+        }
         fields = divide_sequences(
             self._rows,
             self._source.path,
             tokens="token_ids",
             written="response_mask",
-            names={name: name for name in self._rows if name not in _APART},
+            names={name: name for name in self._rows if name not in _APART | partial},
         )
-        groups = [prompt_group(row) for row in fields["prompts"]]
-        batch = batch_from_fields(
-            fields,
-            source=self._source.path,
-            columns={"uid": groups, **self._table()},
-            info=info,
-        )
-        derived = {
+        facts = {
             "mask_source": self._mask_source,
             "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
-            **SAME_PROMPT,
         }
-        entry = left_out_entry(self._left_out)
-        return replace(batch, meta={**batch.meta, **derived, **entry})
+        table = Table(
+            fields=fields,
+            columns=self._table(),
+            info=info,
+            left_out=[*self._left_out | partial],
+            facts=facts,
+        )
+        return batch_from_table(table.with_prompt_groups(), self._source)
 
     def _table(self) -> dict[str, list[object]]:
         """Return the columns, without those that are null everywhere."""
@@ -109,6 +117,13 @@ class TokenRecords:
             for name, values in table.items()
             if not all(map(is_absent, values))
         }
+
+
+def _is_of_tokens(name: str, values: object) -> bool:
+    """Return whether the numbers of a name, one per token, have a place in a Batch."""
+    if field_of(name) is None:
+        return isinstance(values, np.ndarray) and values.ndim == 1
+    return is_per_token(name) or name == "position_ids"
 
 
 def _plain(value: object) -> object:

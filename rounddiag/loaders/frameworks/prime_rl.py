@@ -19,6 +19,10 @@ _ROWS = {
     "trainer_logprobs": "old_log_probs",
 }
 _USED = {"schema_version", "is_masked", "rewards"}
+_COMPUTED = {
+    *("importance_ratio", "log_importance_ratio", "prob_delta", "mismatch_kl"),
+    *("is_masked_high", "is_masked_low"),
+}
 
 
 def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
@@ -32,7 +36,7 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
     - Prompts and groups are derived from the tokens, and `meta` says so. Samples of one
       group are scattered over the ranks of a step.
     """
-    samples = TokenRecords(source, "loss_mask")
+    samples = TokenRecords(source, "loss_mask", _COMPUTED)
     for record in lines:
         _add(samples, record)
     info = {

@@ -21,7 +21,6 @@ from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
 from rounddiag.loaders.field_reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
 
@@ -39,18 +38,12 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
     def read(root: Table | Mapping[Any, object], source: Source) -> Batch:
         table = as_table(root)
         table = table.convert(lambda fields: to_verl(fields, source.path))
-        groups = {}
-        if "prompts" in table.fields and not {"uid", "group_ids"} & {*table.columns}:
-            prompts = table.fields["prompts"]
-            groups = {"uid": [prompt_group(prompt) for prompt in prompts]}
-        named = replace(
+        table = replace(
             table,
-            columns={**table.columns, **groups},
             info={**table.info, "old_log_probs_source": "a pass of its own"},
+            facts={"mask_source": mask_source},
         )
-        batch = batch_from_table(named, source)
-        origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
-        return replace(batch, meta={**batch.meta, **origin})
+        return batch_from_table(table.with_prompt_groups(), source)
 
     return read
 

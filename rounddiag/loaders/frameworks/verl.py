@@ -22,6 +22,7 @@ from rounddiag.batch import Batch
 from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.field_reader import divide_sequences
+from rounddiag.loaders.fields import is_per_token
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
@@ -46,19 +47,6 @@ from rounddiag.loaders.tables import (
 from rounddiag.loaders.torch_file import read_torch
 
 OWN_PASS = {"old_log_probs_source": "a pass of its own"}
-# Fields per token in files of whole sequences.
-_SEQUENCE_FIELDS = (
-    "rollout_log_probs",
-    "old_log_probs",
-    "ref_log_prob",
-    "entropys",
-    "advantages",
-    "loss_mask",
-    "token_level_scores",
-    "rm_scores",
-)
-
-
 # ROLL's fields per token, without the first; `final_response_mask` is the mask after
 # rejection.
 _ROLL = {
@@ -137,14 +125,14 @@ def _from_sequences(table: Table, source: Source) -> Batch:
         source=source.path,
         tokens="responses",
         written="response_mask",
-        names={name: name for name in _SEQUENCE_FIELDS},
+        names={name: name for name in table.fields if is_per_token(name)},
     )
-    batch = batch_from_table(table.convert(divide), source)
     note = (
         "`responses` are whole sequences, as `input_ids`: the prompt is what precedes"
         " the first token that the model wrote"
     )
-    return replace(batch, meta={**batch.meta, "prompts": note})
+    divided = replace(table.convert(divide), facts={"prompts": note})
+    return batch_from_table(divided, source)
 
 
 def _batch_fields(value: object) -> dict[str, Value]:

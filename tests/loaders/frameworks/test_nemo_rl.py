@@ -162,11 +162,11 @@ def test_log_probs_by_another_model_are_a_score(path: Path) -> None:
     assert batch.scores["reference_policy"].tolist() == [-1.0, -2.0]
 
 
-def test_fields_of_one_value_a_token_that_have_no_place_are_named(path: Path) -> None:
+def test_other_numbers_of_tokens_are_columns_of_tokens(path: Path) -> None:
     more: Fields = {"routing": [7, 8, 9]}
     batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
 
-    assert batch.meta["left_out"] == ["routing"]
+    assert batch.token_columns["routing"].tolist() == [8, 9]
 
 
 def test_a_sample_of_one_token_is_not_mistaken_for_a_wrapped_value(path: Path) -> None:

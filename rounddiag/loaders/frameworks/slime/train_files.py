@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch import Batch
@@ -30,7 +29,6 @@ from rounddiag.loaders.frameworks.slime.samples import (
     token_fields,
     whole_numbers,
 )
-from rounddiag.loaders.plain_columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.source import Source, damage_error, load_errors
 from rounddiag.loaders.tables import Table, batch_from_table, column_values, table_of
 from rounddiag.loaders.torch_file import read_torch
@@ -140,25 +138,24 @@ def _batch(
     left_out += _take_raw_reward(columns, rewards)
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
-    table, origin = table_of(columns), {"mask_source": "loss_masks"}
+    table = table_of(columns)
     others = dict(table.columns)
     if inputs is not None:
         others["multi_modal_inputs"] = inputs
-    elif "uid" not in others:
-        others["uid"] = [prompt_group(row) for row in fields["prompts"]]
-        origin |= SAME_PROMPT
     indices = whole_numbers(columns.get("sample_index", []))
     if indices and None not in indices:
         others["sample_ids"] = indices
     (step,) = whole_numbers([root["rollout_id"]])
     left_out += [*table.left_out, *table.fields]
-    batch = batch_from_table(
-        Table(fields=fields, columns=others, info={"step": step}, left_out=left_out),
-        source,
+    table = Table(
+        fields=fields,
+        columns=others,
+        info={"step": step},
+        left_out=left_out,
+        facts={"mask_source": "loss_masks"},
     )
-    batch = with_weight_versions(
-        replace(batch, meta={**batch.meta, **origin}), versions
-    )
+    table = table if inputs is not None else table.with_prompt_groups()
+    batch = with_weight_versions(batch_from_table(table, source), versions)
     return with_rollouts(batch, root["rollout_id"], rewards, source)
 
 
