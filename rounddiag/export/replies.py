@@ -14,13 +14,10 @@ from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
-from rounddiag.widgets.figures import rounds_pane
-from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.state import Cursor
-from rounddiag.widgets.value_means import value_means
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000
@@ -45,14 +42,13 @@ def collect_replies(
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session({batch_name(batch): batch}, state)
-    found = session.diagnosis
-    if len(found):
-        first = first_with_tokens(found)
+    diagnosis = session.diagnosis
+    if len(diagnosis):
+        first = first_with_tokens(diagnosis)
         session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = samples_of_page(session, worst, samples)
-    replies = _replies(session, chosen)
     total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
-    return found, _with_progress(replies, total)
+    return diagnosis, _with_progress(_replies(session, chosen), total)
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots
@@ -80,8 +76,7 @@ def samples_of_page(
     num = session.batch.num_samples
     if not num:
         return []
-    places = [evidence_place(one) for one in session.diagnosis]
-    first = [session.state.current, *filter(None, places)]
+    first = [session.state.current, *filter(None, _evidence(session))]
     noted = [note["sample"] for note in session.state.notes]
     ranked = session.whole_batch.worst_samples["sample"].tolist()
     known = [*(place.sample for place in first), *ranked[: max(worst, 0)], *noted]
@@ -92,7 +87,7 @@ def samples_of_page(
         drawn = random.choice(rest, min(max(samples, 0), len(rest)), replace=False)
         named = sorted(drawn.tolist())
     else:
-        named = [_sample(session.batch, one) for one in samples]
+        named = [_sample(session.batch, name) for name in samples]
     return [*dict.fromkeys([*known, *named])]
 
 
@@ -100,8 +95,8 @@ def _rival(session: Session, sample: int) -> list[int]:
     """Return another attempt at the task of a sample, if it can with another reward."""
     mates = session.own_columns.mates(sample)
     rewards = {mate["sample"]: mate.get("reward") for mate in mates}
-    others = [one for one in rewards if one != sample]
-    return sorted(others, key=lambda one: rewards[one] == rewards[sample])[:1]
+    others = [mate for mate in rewards if mate != sample]
+    return sorted(others, key=lambda mate: rewards[mate] == rewards[sample])[:1]
 
 
 def _sample(batch: Batch, name: int | str) -> int:
@@ -116,9 +111,9 @@ Ask: TypeAlias = "Callable[..., Any]"
 def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]]:
     requests = RequestHandler(session, lambda: None)
 
-    def ask(name: str, **args: Any) -> Any:  # noqa: ANN401 any reply
-        found = requests(name, args)
-        return found() if callable(found) else found
+    def ask(name: str, /, **args: Any) -> Any:  # noqa: ANN401 any reply
+        reply = requests(name, args)
+        return reply() if callable(reply) else reply
 
     overview = ask("overview", theme="light")
     yield from _figures(session, ask, overview.pop("figures"))
@@ -129,7 +124,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             **_thresholds(session),
             "samples": chosen,
             "source": _source(session.batch),
-            "places": [_plain(evidence_place(one)) for one in session.diagnosis],
+            "places": [place and vars(place) for place in _evidence(session)],
             "colors": [
                 *color_changes(LIGHT, DARK).items(),
                 *opacity_changes(LIGHT, DARK).items(),
@@ -141,11 +136,11 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
     for has_both in (False, True):
         axes = ask("token_axes", log_probs=has_both, theme="light")
         yield f"axes {has_both}".lower(), axes
-    for index, one in enumerate(session.diagnosis):
-        own = one.indices[np.isin(one.view.sample[one.indices], chosen)]
-        keys = {name: getattr(one.view, name)[own] for name in _KEYS}
-        yield f"marks {index}", keys
-    pictures = Pictures(session.batch)
+    for index, finding in enumerate(session.diagnosis):
+        view = finding.view
+        own = finding.indices[np.isin(view.sample[finding.indices], chosen)]
+        names = ("sample", "round", "token")
+        yield f"marks {index}", {name: getattr(view, name)[own] for name in names}
     for sample in chosen:
         reply = ask("trajectory", sample=sample, batch=0)
         yield f"trajectory {sample}", _without_diff(reply)
@@ -154,7 +149,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             low, high = gaps[0]["start"], gaps[-1]["stop"]
             seen = ask("observation", sample=sample, start=low, stop=high, batch=0)
             yield f"seen {sample}", {"low": low, **seen}
-    yield from pictures.replies(chosen)
+    yield from _pictures(session.batch, chosen, ask)
 
 
 def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
@@ -168,11 +163,9 @@ def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
     return {**reply, "tokens": tokens} if is_same else reply
 
 
-_KEYS = ("sample", "round", "token")
-
-
-def _plain(place: Cursor | None) -> dict[str, int] | None:
-    return None if place is None else vars(place)
+def _evidence(session: Session) -> list[Cursor | None]:
+    """Return where each finding has its evidence, None for one without tokens."""
+    return [evidence_place(finding) for finding in session.diagnosis]
 
 
 def _source(batch: Batch) -> str:
@@ -200,10 +193,8 @@ def _figures(
     session.state = opened
     for index, by in _groups(session):
         session.change({"by": by})
-        reply = {
-            "figure": rounds_pane(session, "light"),
-            "groups": value_means(session, by),
-        }
+        groups = ask("values", name=by)
+        reply = {**ask("rounds", theme="light"), "groups": groups}
         yield f"rounds {opened.metric} {index}", reply
     session.state = opened
 
@@ -220,7 +211,7 @@ def _thresholds(session: Session) -> dict[str, Any]:
     """Count tokens and samples beyond each stop of the threshold's slider."""
     tokens = session.whole_batch.tokens
     size = np.nan_to_num(tokens["diff"].abs().to_numpy(), nan=-1)
-    most = tokens.assign(size=size).groupby("sample")["size"].max()
+    largest = tokens.assign(size=size).groupby("sample")["size"].max()
     low, high, each = _STOPS
     powers = np.arange(low * each, high * each + 1) / each
     stops = sorted(
@@ -228,7 +219,7 @@ def _thresholds(session: Session) -> dict[str, Any]:
     )
     counts = [
         len(values) - np.searchsorted(np.sort(values), np.array(stops), side="right")
-        for values in (size, most.to_numpy())
+        for values in (size, largest.to_numpy())
     ]
     return {"stops": stops, "beyond": np.stack(counts, axis=1).tolist()}
 
@@ -259,15 +250,9 @@ def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, An
     shown = {"sample_id", *(column["head"] for column in rows["columns"])}
     known = {"group_id", "num_rounds", *(session.batch.sample_columns or ())}
     places = pd.DataFrame(rows["places"], columns=["sample"]).assign(round=0, token=0)
-    return [
-        {
-            "head": name,
-            "kind": "text",
-            "values": [*map(str, columns.values_at(name, places))],
-        }
-        for name in columns.names_of_samples()
-        if name in known - shown
-    ]
+    lacking = [name for name in columns.names_of_samples() if name in known - shown]
+    texts = {name: [*map(str, columns.values_at(name, places))] for name in lacking}
+    return [{"head": name, "kind": "text", "values": texts[name]} for name in lacking]
 
 
 def _no_rows(why: str) -> dict[str, Any]:
@@ -275,54 +260,34 @@ def _no_rows(why: str) -> dict[str, Any]:
     return {"num_rows": 0, "empty": advice, "columns": [], "caption": ""}
 
 
-class Pictures:
-    """The screenshots of some samples: thumbnails, and full ones up to a size.
+def _pictures(
+    batch: Batch, chosen: Sequence[int], ask: Ask
+) -> Iterator[tuple[str, object]]:
+    """Yield the screenshots of samples as thumbnails; those of the first ones in full.
 
-    Parameters
-    ----------
-    batch : Batch
+    A full one that several samples or rounds have is stored once.
     """
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._small: dict[object, dict[str, Any]] = {}
-
-    def replies(self, samples: Sequence[int]) -> Iterator[tuple[str, object]]:
-        """Yield the screenshots of samples, those of the first ones in full."""
-        room, keys = _PICTURES, dict[object, int | None]()
-        for sample in samples:
-            shots = () if self._batch.images is None else self._batch.images[sample]
-            found = []
-            for index, shot in enumerate(shots):
-                data = getattr(shot, "data", None)
-                same = data if isinstance(data, bytes) else (sample, index)
-                if same not in keys:
-                    full = _jpeg(shot) if room > 0 else None
-                    keys[same] = None if full is None else len(keys)
-                    if full is not None:
-                        room -= len(full["bytes"])
-                        yield f"image {keys[same]}", full
-                found.append(
-                    {**self._thumbnail(sample, index, same), "full": keys[same]}
-                )
-            yield f"shots {sample}", {"shots": found}
-
-    def _thumbnail(self, sample: int, index: int, same: object) -> dict[str, Any]:
-        if same not in self._small:
-            (self._small[same],) = thumbnails(self._batch, sample, [index])
-        shot = (self._batch.images or ())[sample][index]
-        place = {"index": index, "round": shot.round, "position": shot.position}
-        return {**self._small[same], **place}
+    room, numbers = _PICTURES, dict[object, int | None]()
+    for sample in chosen:
+        shots = () if batch.images is None else batch.images[sample]
+        small = ask("thumbnails", sample=sample, indices=[*range(len(shots))], batch=0)
+        for index, shot in enumerate(shots):
+            data = getattr(shot, "data", None)
+            content = data if isinstance(data, bytes) else (sample, index)
+            if content not in numbers:
+                full = _jpeg(shot) if room > 0 else None
+                numbers[content] = None if full is None else len(numbers)
+                if full is not None:
+                    room -= len(full["bytes"])
+                    yield f"image {numbers[content]}", full
+            small["shots"][index]["full"] = numbers[content]
+        yield f"shots {sample}", small
 
 
 def _jpeg(shot: Screenshot) -> dict[str, Any] | None:
     try:
         width, height = shot.size
-        return {
-            "mime": "image/jpeg",
-            "bytes": shot.small_jpeg(),
-            "width": width,
-            "height": height,
-        }
+        data = shot.small_jpeg()
     except RounddiagError:
         return None
+    return {"mime": "image/jpeg", "bytes": data, "width": width, "height": height}
