@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,63 +183,60 @@ def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
     return EncodedScreenshot(data=buffer.getvalue(), round=round_)
 
 
-def test_a_screenshot_is_stored_once(tmp_path: Path) -> None:
-    images = ((shot(), shot(round_=1)), (shot("blue"),), ())
-    page = page_of(hand_batch(images=images), tmp_path)
-    stored = [key for key in page.replies if key.startswith("image ")]
-    assert len(stored) == 2
-    first, second = page.replies["shots 0"]["shots"]
+def pictures_of(*images: tuple[EncodedScreenshot, ...]) -> dict[str, Any]:
+    batch = hand_batch(images=images)
+    session = Session({"": batch}, {})
+    requests = RequestHandler(session, lambda: None)
+
+    def ask(name: str, /, **args: Any) -> Any:
+        return requests(name, args)
+
+    return dict(replies._pictures(batch, range(len(images)), ask))
+
+
+def test_a_screenshot_is_stored_once() -> None:
+    stored = pictures_of((shot(), shot(round_=1)), (shot("blue"),), ())
+    assert len([key for key in stored if key.startswith("image ")]) == 2
+    first, second = stored["shots 0"]["shots"]
     assert (first["round"], second["round"]) == (0, 1)
     assert first["full"] == second["full"]
-    image = page.replies[f"image {first['full']}"]
+    image = stored[f"image {first['full']}"]
     assert (image["width"], image["height"]) == (1536, 40)
     assert Image.open(io.BytesIO(image["bytes"])).size == (768, 20)
     assert Image.open(io.BytesIO(first["jpeg"])).size == (160, 4)
 
 
 def test_beyond_a_size_screenshots_are_thumbnails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rounddiag.export.replies._PICTURES", 1)
-    images = ((shot(), shot("green", round_=1)), (shot("blue"),), ())
-    page = page_of(hand_batch(images=images), tmp_path)
-    full = [
-        one["full"]
-        for sample in page.replies["overview"]["samples"]
-        for one in page.replies[f"shots {sample}"]["shots"]
-    ]
-    assert full.count(None) == 2
-    assert all(one["jpeg"] for one in page.replies["shots 0"]["shots"])
+    monkeypatch.setattr(replies, "_PICTURES", 1)
+    stored = pictures_of((shot(), shot("green", round_=1)), (shot("blue"),), ())
+    shots = [shot for sample in range(3) for shot in stored[f"shots {sample}"]["shots"]]
+    assert [shot["full"] for shot in shots] == [0, None, None]
+    assert all(shot["jpeg"] for shot in shots)
 
 
-def test_a_damaged_screenshot_says_why(tmp_path: Path) -> None:
+def test_a_damaged_screenshot_says_why() -> None:
     broken = EncodedScreenshot(data=b"<script>", round=1)
-    page = page_of(hand_batch(images=((broken,), (), ())), tmp_path)
-    (found,) = page.replies["shots 0"]["shots"]
-    assert found["full"] is None
-    assert "expected a picture" in found["error"]
-    assert "b'<script>'" in found["error"]
+    (shot,) = pictures_of((broken,), (), ())["shots 0"]["shots"]
+    assert shot["full"] is None
+    assert "expected a picture" in shot["error"]
+    assert "b'<script>'" in shot["error"]
 
 
 def test_what_takes_long_of_many_tokens_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rounddiag.export.replies._FEW_TOKENS", 1)
-    page = page_of(hand_batch(), tmp_path)
-    assert "rounds abs_diff 0" not in page.replies
-
-
-def test_dates_of_a_file_are_text(tmp_path: Path) -> None:
-    days = np.array(["2026-11-20", "2026-11-21", "2026-11-22"], "datetime64[s]")
-    page = page_of(hand_batch(sample_columns={"day": days}), tmp_path)
-    offers = {
-        one["name"]: one for one in page.replies["overview"]["options"]["columns"]
-    }
-    assert offers["day"]["values"][0] == "2026-11-20 00:00:00"
+    session = Session({"": hand_batch(group_ids=("a", "b", "b"))}, {})
+    names = [name for _, name in replies._groups(session)]
+    assert "group_id" in names
+    assert "sample" not in names
+    monkeypatch.setattr(replies, "_FEW_TOKENS", 1)
+    assert replies._groups(session) == []
 
 
 def test_the_progress_of_a_report_ends_at_its_end(
-    batch: rd.Batch, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bars: list[tqdm[Any]] = []
 
@@ -249,7 +245,7 @@ def test_the_progress_of_a_report_ends_at_its_end(
         return bars[-1]
 
     monkeypatch.setattr(replies, "tqdm", bar)
-    assert [*collect_replies(batch, {}, worst=3, samples=2)[1]]
+    assert [*collect_replies(hand_batch(), {}, worst=3, samples=2)[1]]
     (shown,) = bars
     assert shown.total is not None
-    assert shown.n == shown.total > 20
+    assert shown.n == shown.total > 7  # 4 metrics, 3 samples, and columns
