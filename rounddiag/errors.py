@@ -20,6 +20,8 @@ class RounddiagError(ValueError):
     Parameters
     ----------
     message : str
+    *code : str
+        Lines of Python that do what it advises, shown below it.
 
     Examples
     --------
@@ -31,8 +33,12 @@ class RounddiagError(ValueError):
     rounddiag.errors.RounddiagError: `rewards`: expected 2 rows; found 3. Drop one.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+    def __init__(self, message: str, *code: str) -> None:
+        super().__init__(*map(printable, (message, *code)))
+
+    def __str__(self) -> str:
+        """Return the message, and the lines of code below it."""
+        return "\n".join(self.args)
 
     @classmethod
     def build(
@@ -43,11 +49,13 @@ class RounddiagError(ValueError):
         advice: str,
         file: object = None,
         key: str | None = None,
+        code: Iterable[str] = (),
     ) -> Self:
         """Build an error in the project's sentence shape: expected, found, advice."""
         where = [str(file)] if file is not None else []
         where += [f"`{key}`"] if key is not None else []
-        return cls(": ".join([*where, f"expected {expected}; found {found}. {advice}"]))
+        sentence = f"expected {expected}; found {found}. {advice}"
+        return cls(": ".join([*where, sentence]), *code)
 
 
 def nearest(found: object, known: Iterable[str], otherwise: str) -> str:

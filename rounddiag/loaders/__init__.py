@@ -16,7 +16,8 @@
 `torch_file`        files of `torch.save`
 `pickle`            a pickle interpreter that builds plain data and calls nothing
 `arrow`             tables of Arrow: foreign Parquet, and Arrow files
-`json_lines`        JSON text with one record per line
+`json_lines`        records of JSON: lines, a document, or in memory
+`packed`            files packed by gzip or zstd
 `tables`            rows of any of these, and of memory, as columns; to a Batch
 `fields`            the list of what a table can have for a Batch, with its names
 `field_reader`      fields by name: shapes, padding, whole sequences
@@ -27,6 +28,7 @@
 `parquet`           rounddiag's own file
 `rescoring`         scores of another engine: samples written for it, `attach`
 `score_files`       the scores in a file or table, one entry per token
+`unopened`          what to say of content that is no batch: where its messages are
 `trajectory_files`  screenshots and actions in files of agent frameworks
 ==================  =================================================================
 """

@@ -189,7 +189,7 @@ def missing_columns_error(
     missing = [f"`{name}`" for name in REQUIRED if name not in known]
     verb = "is" if len(missing) == 1 else "are"
     return source.error(
-        expected=f"a table with {', '.join(REQUIRED)}",
+        expected=f"a table with {' and '.join(REQUIRED)}",
         found=f"that {' and '.join(missing)} {verb} missing,"
         f" where the columns are {format_names(names)}",
         advice=columns_example(known),

@@ -9,9 +9,11 @@ import numpy as np
 
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.packed import open_unpacked, unpack
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.signatures import UnknownContent, read_kind
+from rounddiag.loaders.signatures import UnknownContent, is_like_json, read_kind
 from rounddiag.loaders.source import (
+    BUFFER,
     Source,
     Span,
     SpanReader,
@@ -28,7 +30,6 @@ from rounddiag.loaders.stored import (
     numpy_array,
     read_tensordict,
 )
-from rounddiag.loaders.tables import columns_from_records
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
 
 
@@ -36,6 +37,18 @@ def open_container(source: Source) -> object:
     """Open the content of a file; large tensors stay in the file."""
     kind = read_kind(source)
     return kind if isinstance(kind, UnknownContent) else _READERS[kind](source)
+
+
+def _packed(source: Source) -> object:
+    """Open what is packed in a file; JSON is unpacked while it is read."""
+    with open_unpacked(source) as stream:
+        if is_like_json(stream.read(BUFFER)):
+            return JsonLines(source)
+    inner = unpack(source)
+    kind = read_kind(inner)
+    if kind in {"packed", "parquet", "arrow"}:
+        return UnknownContent(f"a {kind} file in a packed one", (), "Unpack it first. ")
+    return kind if isinstance(kind, UnknownContent) else _READERS[kind](inner)
 
 
 def _parquet(source: Source) -> object:
@@ -57,7 +70,7 @@ def _zip(source: Source) -> object:
     with open_zip(source.whole()) as archive:
         names = archive.namelist()
     if any(name.endswith("/data.pkl") for name in names):
-        return _fields_or_columns(read_torch(source.whole()))
+        return _fields_or_root(read_torch(source.whole()))
     if names and all(name.endswith(".npy") for name in names):
         entries = zip_entries(source.whole())
         return {name.removesuffix(".npy"): _npy(one) for name, one in entries.items()}
@@ -71,13 +84,13 @@ def _pickle(source: Source) -> object:
     with span.open() as stream:
         root = PickleMachine(span, stream).run()
     root = read_torch(span) if root == LEGACY_MAGIC else root
-    return _fields_or_columns(root)
+    return _fields_or_root(root)
 
 
-def _fields_or_columns(root: object) -> object:
-    """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
+def _fields_or_root(root: object) -> object:
+    """Return a TensorDict's fields, or `root` itself."""
     fields = read_tensordict(root)
-    return columns_from_records(root) if fields is None else fields
+    return root if fields is None else fields
 
 
 # What numpy raises for a header that is no Python literal.
@@ -156,4 +169,5 @@ _READERS = {
     "parquet": _parquet,
     "arrow": _arrow,
     "json": JsonLines,
+    "packed": _packed,
 }

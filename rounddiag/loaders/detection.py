@@ -20,19 +20,18 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PAIR
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
+from rounddiag.loaders.fields import aliases_of, names_where
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
-from rounddiag.loaders.signatures import JSON_LINES, UnknownContent
+from rounddiag.loaders.signatures import UnknownContent
 from rounddiag.loaders.source import Source, format_names
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 _TENSOR = "torch._utils._rebuild_tensor"
 _ARRAYS = ("multiarray._reconstruct", "numeric._frombuffer")
-_MIN_LISTS = 3  # columns of lists; a record may have one or two lists of its own
 _GROUP = "rounddiag.formats"
 
 
@@ -66,7 +64,7 @@ def describe_content(root: object) -> str:
         case UnknownContent():
             return root.description
         case JsonLines():
-            return f"JSON lines of {format_names(root.first)}"
+            return _describe_json(root)
         case Table():
             return f"a table of {format_names(root.names)}"
         case Mapping():
@@ -75,6 +73,17 @@ def describe_content(root: object) -> str:
         case Node(name):
             return _describe_object(name)
     return f"a pickle of {describe_kind(root)}"
+
+
+def _describe_json(lines: JsonLines) -> str:
+    names = format_names(lines.first)
+    if isinstance(lines.value, dict):
+        return f"one JSON object of {names}"
+    if lines.first or not isinstance(lines.value, list):
+        return f"JSON objects of {names}"
+    if not lines.value:
+        return "an empty list"
+    return f"a list of {pluralize(len(lines.value), 'value')}, not all of them objects"
 
 
 def _describe_object(name: str) -> str:
@@ -95,18 +104,6 @@ def _is_floating_point(value: object) -> bool:
     if isinstance(value, Node) and value.name.startswith(_TENSOR) and value.args:
         value = value.args[0]
     return getattr(getattr(value, "dtype", None), "is_floating_point", False) is True
-
-
-def columns_in_one_line(lines: JsonLines) -> UnknownContent | None:
-    """Describe a line that holds all rows, column by column; None for other lines."""
-    lists = (value for value in lines.first.values() if isinstance(value, list))
-    columns = [rows for rows in lists if any(isinstance(r, np.ndarray) for r in rows)]
-    if len(columns) < _MIN_LISTS:
-        return None
-    names = tuple(lines.first)
-    return UnknownContent(
-        f"one JSON object of {format_names(names)}", names, JSON_LINES
-    )
 
 
 def read_tensors(
@@ -142,7 +139,7 @@ TENSORS = Format(
     name="tensors under verl's names",
     framework="any",
     files=("*.pt", "*.pth", "*.npz", "*.safetensors", "*.jsonl", "*.feather"),
-    keys=PAIR,
+    keys=(aliases_of("response_ids"), names_where(dtype="mask")),
     read=read_tensors,
     verified="written by torch, numpy, safetensors, pyarrow and pandas",
 )
@@ -192,8 +189,7 @@ FORMATS = tuple(form for form in ALL if not form.reason)
 
 def find_format(names: Collection[str]) -> Format | None:
     """Return the first format whose keys are all among `names`."""
-    found = {*names}
-    return next((form for form in ALL if found.issuperset(form.keys)), None)
+    return next((form for form in ALL if form.fits(names)), None)
 
 
 def formats() -> pd.DataFrame:

@@ -107,7 +107,7 @@ FIELDS = (
     Field("old_log_probs_source", (), "batch", "name", is_mapped=False),
     *(Field(name, (), "batch", is_mapped=False) for name in SAMPLING),
 )
-REQUIRED = ("response_ids", "response_mask", *PAIR)
+REQUIRED = ("response_ids", "response_mask")
 SCORE = re.compile(r"(.+)_log_?probs?")  # a further set of log-probabilities
 _MAPPED_SCORE = re.compile(r"\w+_log_probs?")  # `columns=` takes our spelling only
 _BY_ALIAS = {alias: field for field in FIELDS for alias in field.aliases}
@@ -185,5 +185,7 @@ def columns_example(known: Iterable[str]) -> str:
     'Name the columns: `columns={"old_log_probs": "..."}`.'
     """
     ours = {*map(our_name, known)}
-    pairs = ", ".join(f'"{name}": "..."' for name in REQUIRED if name not in ours)
+    pairs = ", ".join(
+        f'"{name}": "..."' for name in (*REQUIRED, *PAIR) if name not in ours
+    )
     return f"Name the columns: `columns={{{pairs}}}`."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ class Format:
     framework: what writes it.
     files: patterns of file names, for `PurePath.match`.
     keys: names that identify it, all required: keys of a dictionary or of a JSON
-        line, columns of a table, the class of an object.
+        line, columns of a table, the class of an object. A tuple stands for any one
+        of its names.
     read: builds a Batch from the content of a file and its source; left out where
         `trajectories` does.
     verified: which writer wrote the file that this was tested on; empty if the test
@@ -34,12 +35,30 @@ class Format:
     name: str
     framework: str
     files: tuple[str, ...]
-    keys: tuple[str, ...]
+    keys: tuple[str | tuple[str, ...], ...]
     read: Callable[[Any, Source], Batch] | None = None
     verified: str = ""
     in_parts: bool = False
     trajectories: Callable[[Any, Source], Iterable[Transcript]] | None = None
     reason: str = ""
+
+    def fits(self, names: Collection[str]) -> bool:
+        """Return whether the names of some content have all keys."""
+        return all(any(key in names for key in choice) for choice in self._choices)
+
+    @property
+    def is_general(self) -> bool:
+        """Whether any program may write it."""
+        return self.framework.startswith("any")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all keys."""
+        return [key for choice in self._choices for key in choice]
+
+    @property
+    def _choices(self) -> list[tuple[str, ...]]:
+        return [(key,) if isinstance(key, str) else key for key in self.keys]
 
     def batch(self, root: Any, source: Source) -> Batch:  # noqa: ANN401 of any file
         """Build a Batch from the content of a file; a LoadError with its `reason`."""

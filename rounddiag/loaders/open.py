@@ -39,20 +39,21 @@ from rounddiag.loaders.column_mapping import (
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import (
     TENSORS,
-    columns_in_one_line,
     content_names,
     describe_content,
     find_format,
-    is_weights,
     read_tensors,
 )
-from rounddiag.loaders.fields import columns_example
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.json_lines import (
+    JsonLines,
+    columns_or_rows,
+    is_json_value,
+)
 from rounddiag.loaders.paths import resolve_paths, several_batches
-from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source, load_errors
-from rounddiag.loaders.tables import Table, as_table, in_memory
+from rounddiag.loaders.tables import as_table, in_memory
+from rounddiag.loaders.unopened import unopened_error
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.text.tokenizers import decoder
 
@@ -112,9 +113,11 @@ def read_file(file: Path, columns: _Columns | None) -> tuple[Format, Batch]:
 
 def read_table(data: object, columns: _Columns | None) -> Batch:
     """Return the batch of a mapping, frame or data set."""
-    table, source = in_memory(data)
+    source = Source(path=Path(type(data).__name__), size=0, data=b"")
     with load_errors(source):
-        return _read(table, source, columns or {})[1]
+        if not is_json_value(data):
+            data, source = in_memory(data)
+        return _read(data, source, columns or {})[1]
 
 
 def _read(
@@ -122,11 +125,15 @@ def _read(
     source: Source,
     columns: _Columns,
 ) -> tuple[Format, Batch]:
-    _require_rows(root, source)
+    root = _as_records(root, source)
+    if isinstance(root, JsonLines):
+        root = columns_or_rows(root, [*columns.values(), *TENSORS.names])
     table: Any = rename_columns(root, columns, source)
     form = find_format(content_names(table))
     if form is None and not columns:
-        raise _unknown_error(source, table)
+        raise unopened_error(source, table)
+    if form is not None and form.is_general and isinstance(table, JsonLines):
+        table = columns_or_rows(table, form.names)
     is_generic = form is not None and form.read is read_tensors
     responses = response_column(content_names(table)) if is_generic else {}
     if form is None or (is_generic and not responses):
@@ -152,35 +159,11 @@ def _read(
     return form, batch if is_own else without_copied_rows(batch)
 
 
-def _require_rows(root: object, source: Source) -> None:
-    """Refuse JSON lines with all rows in one line, unless a framework writes them."""
-    columns = columns_in_one_line(root) if isinstance(root, JsonLines) else None
-    if columns is not None:
-        form = find_format(content_names(root))
-        if form is None or form.read is read_tensors:
-            raise _unknown_error(source, columns)
-
-
-def _unknown_error(source: Source, root: object) -> LoadError:
-    """Return the error for content of no known format."""
-    advice = root.advice if isinstance(root, UnknownContent) else ""
-    found, more = describe_content(root), ""
-    if isinstance(root, Table | JsonLines) and not _has_numbers(root):
-        found += ": texts without token ids or log-probs"
-        more = " Rows of `messages`, or of `prompt` and `completion`, open as turns."
-    elif content_names(root) and (
-        isinstance(root, Table | JsonLines)
-        or (isinstance(root, Mapping) and not is_weights(root))
-    ):
-        more = f" {columns_example(content_names(root))}"
-    return unknown_error(source, found, advice, more)
-
-
-def _has_numbers(root: Table | JsonLines) -> bool:
-    """Return whether a column has several numbers per row, as ids and log-probs do."""
-    if isinstance(root, Table):
-        return len(root.fields) > 0
-    return any(isinstance(value, np.ndarray) for value in root.first.values())
+def _as_records(root: object, source: Source) -> object:
+    """Return JSON in memory as its records, unless a framework takes it as it is."""
+    form = find_format(content_names(root))
+    is_needed = form is None or form.is_general or form.trajectories is not None
+    return JsonLines(source, root) if is_needed and is_json_value(root) else root
 
 
 def load(  # noqa: PLR0913 all but the path by keyword
@@ -200,6 +183,7 @@ def load(  # noqa: PLR0913 all but the path by keyword
 
     - Nothing in the file is executed, and no framework needs to be installed.
     - Pixel values stay in the file until a screenshot is requested.
+    - Files packed by gzip or zstd are unpacked while they are read.
     - `rounddiag.formats()` lists what can be opened.
     - `meta["checks"]` holds the results of the fast checks of `rounddiag.check`.
 
@@ -218,8 +202,8 @@ def load(  # noqa: PLR0913 all but the path by keyword
         verl's, and the name in the table.
 
         ================  ==========================================================
-        required          `response_ids`, `response_mask`, `rollout_log_probs`,
-                          `old_log_probs`
+        required          `response_ids`, `response_mask`
+        of the engines    `rollout_log_probs`, `old_log_probs`
         one per token     `entropy`, `advantages`, `loss_mask`, `round_ids`,
                           `position_ids`, `token_level_scores`, further scores such
                           as `ref_log_probs`

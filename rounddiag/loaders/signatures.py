@@ -6,12 +6,11 @@ import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.source import Source, format_names
+from rounddiag.loaders.packed import PACKINGS
+from rounddiag.loaders.source import Source
 
-ZSTD: Final = b"\x28\xb5\x2f\xfd"  # the first bytes of a file that zstd packed
 # The first bytes of files that loaders read, and the kind of each.
 KINDS = (
     (b"PK\x03\x04", "zip"),
@@ -19,13 +18,11 @@ KINDS = (
     (b"PAR1", "parquet"),
     (b"ARROW1", "arrow"),
     (b"\xff\xff\xff\xff", "arrow"),  # the stream form
+    *((start, "packed") for start in PACKINGS),
 )
-_START = 1 << 16  # bytes of a file that are searched for names and signatures
-_FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
+_START = 1 << 16  # bytes of a file that are searched for signatures
 _OTHERS = (
     (b"<", "HTML or XML text"),
-    (b"\x1f\x8b", "a gzip file"),
-    (ZSTD, "a zstd file"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x89PNG", "a PNG picture"),
     (b"\x93NUMPY", "a single numpy array"),
@@ -35,10 +32,6 @@ _CSV = re.compile(rb"[\x20-\x5a\x5c-\x7e]+,[^\r\n\0]*\r?\n[^\r\n\0]*,")
 _NO_CSV = (
     "Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt` or"
     " `.pkl`. "
-)
-JSON_LINES = (
-    "Write JSON lines, with one row per line, or pass what `json.load` makes of the"
-    " file. "
 )
 
 
@@ -66,12 +59,13 @@ def read_kind(source: Source) -> str | UnknownContent:
         return "safetensors"
     if (kind := _signed(head, KINDS)) is not None:
         return kind
-    if head.startswith(ZSTD) and ".jsonl" in source.path.suffixes:
-        return "json"
     start = source.whole().part(0, min(_START, source.size)).read()
-    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return _json_document(start) or "json"
-    return _describe_unknown(start)
+    return "json" if is_like_json(start) else _describe_unknown(start)
+
+
+def is_like_json(start: bytes) -> bool:
+    """Return whether bytes start as an object or a list of JSON does."""
+    return start.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
 
 
 def refuse_unknown(source: Source) -> None:
@@ -81,10 +75,12 @@ def refuse_unknown(source: Source) -> None:
         raise unknown_error(source, found.description, found.advice)
 
 
-def unknown_error(source: Source, found: str, advice: str, more: str = "") -> LoadError:
+def unknown_error(
+    source: Source, found: str, advice: str, more: str = "", code: Iterable[str] = ()
+) -> LoadError:
     """Return the error for content that is no batch."""
     see = f"{advice}`rounddiag.formats()` lists what can be opened.{more}"
-    return source.error(expected="a saved batch", found=found, advice=see)
+    return source.error(expected="a saved batch", found=found, advice=see, code=code)
 
 
 def _signed(start: bytes, signatures: Iterable[tuple[bytes, str]]) -> str | None:
@@ -92,27 +88,11 @@ def _signed(start: bytes, signatures: Iterable[tuple[bytes, str]]) -> str | None
     return next(found, None)
 
 
-def _json_document(start: bytes) -> UnknownContent | None:
-    """Return the first keys of one JSON document over many lines; else None."""
-    first = _FIRST_KEY.match(start)
-    if first is None:
-        return None
-    key = rb'^%s"([^"\\]{1,80})"\s*:' % first[1]
-    keys = re.findall(key, start, re.MULTILINE)
-    names = tuple(name.decode(errors="replace") for name in keys)
-    return UnknownContent(
-        f"one JSON object of {format_names(names)}", names, JSON_LINES
-    )
-
-
 def _describe_unknown(start: bytes) -> UnknownContent:
     if (kind := _signed(start, _OTHERS)) is not None:
-        is_packed = kind in {"a gzip file", "a zstd file"}
-        return UnknownContent(kind, advice="Unpack it first. " * is_packed)
+        return UnknownContent(kind)
     if _CSV.match(start):
         return UnknownContent("text with commas, as in a CSV file", advice=_NO_CSV)
-    if start.lstrip().startswith(b"["):
-        return UnknownContent("one JSON list", advice=JSON_LINES)
     if not start:
         return UnknownContent("an empty file")
     return UnknownContent(f"bytes that start with {start[:8]!r}")

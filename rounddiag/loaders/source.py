@@ -76,11 +76,22 @@ class Source:
         )
 
     def error(
-        self, *, expected: str, found: str, advice: str, key: str | None = None
+        self,
+        *,
+        expected: str,
+        found: str,
+        advice: str,
+        key: str | None = None,
+        code: Iterable[str] = (),
     ) -> LoadError:
         """Build a LoadError that names this file."""
         return LoadError.build(
-            file=self.path, key=key, expected=expected, found=found, advice=advice
+            file=self.path,
+            key=key,
+            expected=expected,
+            found=found,
+            advice=advice,
+            code=code,
         )
 
 

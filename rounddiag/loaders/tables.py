@@ -257,7 +257,8 @@ def table_of(
 def as_table(root: Table | JsonLines | Mapping[Any, object]) -> Table:
     """Return the content of a file as a table."""
     if isinstance(root, JsonLines):
-        columns, left_out = collect_columns(root)
+        rows = root.original if isinstance(root.original, list) else root
+        columns, left_out = collect_columns(root if root.has_columns else rows)
         return replace(table_of(columns), left_out=left_out)
     return root if isinstance(root, Table) else table_of(root)
 
@@ -371,15 +372,6 @@ def require_unique_names(names: Sequence[object], source: Source) -> None:
             found=f"{len(names)} columns of {len({*names})} names",
             advice="Rename the columns.",
         )
-
-
-def columns_from_records(root: object) -> object:
-    """Return a list of dictionaries as columns; other values unchanged."""
-    if not isinstance(root, list) or not are_rows(root):
-        return root
-    columns, left_out = collect_columns(root)
-    # The note becomes a value for all, which `meta["left_out"]` will name.
-    return {**columns, **dict.fromkeys(left_out)}
 
 
 def _table_of_frame(frame: Any, source: Source) -> Table:  # noqa: ANN401 of pandas

@@ -21,10 +21,6 @@ NAMES = (
     ' Name the columns: `columns={"response_ids": "...", "response_mask": "...",'
     ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
 )
-LINES = (
-    " Write JSON lines, with one row per line, or pass what `json.load` makes of the"
-    " file."
-)
 TABLES = (
     " Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt`"
     " or `.pkl`."
@@ -113,16 +109,15 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
     [
         (b"", "an empty file"),
         (b"<html>", "HTML or XML text"),
-        (gzip.compress(b"a", mtime=0), "a gzip file. Unpack it first"),
-        (b"ids,mask\n1,2\n", f"text with commas, as in a CSV file.{TABLES[:-1]}"),
-        (b'[{"a": 1}]', f"one JSON list.{LINES[:-1]}"),
+        (gzip.compress(b"a", mtime=0), "bytes that start with b'a'"),
         (
-            b'{"ids": [[5], [6]], "mask": [[1], [1]], "lp": [[-1.5], [-2.5]]}',
-            f"one JSON object of ids, mask, lp.{LINES[:-1]}",
+            gzip.compress(b"PAR1", mtime=0),
+            "a parquet file in a packed one. Unpack it first",
         ),
+        (b"ids,mask\n1,2\n", f"text with commas, as in a CSV file.{TABLES[:-1]}"),
         (b"\x93NUMPY\x01\x00", "a single numpy array"),
         (b"hello, world", "bytes that start with b'hello, w'"),
-        (b"\x80\x04]\x94.", "a pickle of a list"),
+        (b"\x80\x04K\x03.", "a pickle of a number"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(
@@ -183,8 +178,8 @@ def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
     path.write_text('{"ids": [5], "mask": [1], "vllm_lp": [-1.5], "train_lp": [-2.5]}')
 
     message = (
-        f"{path}: expected a saved batch; found JSON lines of ids, mask, vllm_lp,"
-        f" train_lp.{KINDS} Name the columns:"
+        f"{path}: expected a saved batch; found one JSON object of ids, mask,"
+        f" vllm_lp, train_lp.{KINDS} Name the columns:"
         ' `columns={"response_ids": "...", "response_mask": "...",'
         ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
     )
@@ -193,17 +188,14 @@ def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_after_renaming_is_reported_under_the_user_s_names() -> None:
-    columns = {"response_ids": "ids", "response_mask": "m", "rollout_log_probs": "lp"}
+    columns = {"response_ids": "ids", "old_log_probs": "new_lp"}
     message = (
-        "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
-        " old_log_probs; found that `old_log_probs` is missing, where the columns are"
-        ' ids, m, lp, new_lp. Name the columns: `columns={"old_log_probs": "..."}`.'
+        "dict: expected a table with response_ids and response_mask; found that"
+        " `response_mask` is missing, where the columns are ids, m, new_lp. Name the"
+        ' columns: `columns={"response_mask": "...", "rollout_log_probs": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
-        load(
-            {"ids": [[5]], "m": [[1]], "lp": [[-1.0]], "new_lp": [[-2.0]]},
-            columns=columns,
-        )
+        load({"ids": [[5]], "m": [[1]], "new_lp": [[-2.0]]}, columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +232,9 @@ def test_a_home_folder_is_known(
 
 def test_ids_that_are_missing_after_renaming_are_reported_too() -> None:
     message = (
-        "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
-        " old_log_probs; found that `response_ids` and `response_mask` are missing,"
-        " where the columns are ids, a, b. Name the columns:"
+        "dict: expected a table with response_ids and response_mask; found that"
+        " `response_ids` and `response_mask` are missing, where the columns are ids, a,"
+        " b. Name the columns:"
         ' `columns={"response_ids": "...", "response_mask": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):

@@ -414,8 +414,8 @@ def test_texts_that_are_no_turns(tmp_path: Path) -> None:
     path = tmp_path / "problems.jsonl"
     path.write_text(json.dumps({"question": "q", "answer": {"a": 1}}) + "\n")
     with says(
-        f"{path}: expected a saved batch; found JSON lines of question, answer: texts"
-        " without token ids or log-probs. `rounddiag.formats()` lists what can be"
+        f"{path}: expected a saved batch; found one JSON object of question, answer:"
+        " texts without token ids or log-probs. `rounddiag.formats()` lists what can be"
         " opened. Rows of `messages`, or of `prompt` and `completion`, open as turns."
     ):
         rd.load(path)

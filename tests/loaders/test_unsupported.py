@@ -42,31 +42,13 @@ def test_json_lines_of_texts_are_refused_with_what_they_lack(
         load(path)
 
 
-def test_another_json_document_is_described_by_its_keys(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    path.write_text(json.dumps({"a": {"c": 1}, "b": 2}, indent=2))
-    message = (
-        f"{path}: expected a saved batch; found one JSON object of a, b."
-        " Write JSON lines, with one row per line, or pass what `json.load` makes of"
-        " the file."
-        " `rounddiag.formats()` lists what can be opened."
-    )
-    with says(message):
-        load(path)
-
-
-def test_a_json_object_of_all_columns_comes_close_to_no_other_format(
-    tmp_path: Path,
-) -> None:
+def test_a_json_object_of_all_columns_opens_as_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(ROWS))
-    message = (
-        f"{path}: expected a saved batch; found one JSON object of {', '.join(ROWS)}."
-        " Write JSON lines, with one row per line, or pass what `json.load` makes of"
-        " the file. `rounddiag.formats()` lists what can be opened."
-    )
-    with says(message):
-        load(path)
+    for indent in (None, 2):
+        path.write_text(json.dumps(ROWS, indent=indent))
+        for batch in (load(path), load(ROWS)):
+            assert batch.require_ids().tolist() == [5, 6, 7, 8]
+            assert batch.log_probs("old").tolist() == [-1.5, -2.0, -3.0, -4.0]
 
 
 def test_the_keys_of_json_lines_in_an_npz_name_the_file_that_has_them(

@@ -17,7 +17,7 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import object_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, object_in
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, damage_error, inside, load_errors
@@ -26,12 +26,12 @@ from rounddiag.loaders.stored import scalar_value
 _MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 
 
-def read_episode(_: object, source: Source) -> Iterator[Transcript]:
+def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read an episode; a round is the thought and the action of a step.
 
     The reward of an action is in the step after it.
     """
-    summary, folder = read_document(source), source.path.parent
+    summary, folder = lines.first, source.path.parent
     one = Transcript(file=source.path, names={folder.name: 0})
     count = summary.get("n_steps")
     steps = [

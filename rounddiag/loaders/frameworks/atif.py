@@ -20,14 +20,14 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import object_in, objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
 from rounddiag.loaders.source import Source, inside
 
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote
 
 
-def read_atif(_: object, source: Source) -> Iterator[Transcript]:
+def read_atif(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read a trajectory, and the sub-agents' that are in it.
 
     - A step of the agent is a round; one that a program decided
@@ -35,14 +35,15 @@ def read_atif(_: object, source: Source) -> Iterator[Transcript]:
     - Its `metrics` may have the token ids of its call and their log-probs.
     - A file that a person wrote may lack the version.
     """
-    document = read_document(source)
-    version = document.get("schema_version")
-    if not str(version).startswith("ATIF") and version is not None:
-        raise _error(source, "`schema_version` ATIF-v1.0 to ATIF-v1.8", f"{version!r}")
-    steps = objects_in(document.get("steps"))
-    if version is None and not any(isinstance(s.get("source"), str) for s in steps):
-        raise _error(source, "a `source` in the steps of ATIF", "steps without it")
-    yield from _trajectories(document, source.path, _trial(source.path.parent))
+    known = "`schema_version` ATIF-v1.0 to ATIF-v1.8"
+    for document in lines:
+        version = document.get("schema_version")
+        if not str(version).startswith("ATIF") and version is not None:
+            raise _error(source, known, f"{version!r}")
+        steps = objects_in(document.get("steps"))
+        if version is None and not any(isinstance(s.get("source"), str) for s in steps):
+            raise _error(source, "a `source` in the steps of ATIF", "steps without it")
+        yield from _trajectories(document, source.path, _trial(source.path.parent))
 
 
 def _error(source: Source, expected: str, found: str) -> LoadError:
@@ -147,7 +148,7 @@ ATIF = Format(
 UNVERSIONED = replace(
     ATIF,
     name="ATIF trajectories without a version",
-    framework="any",
+    framework="by hand",
     keys=("agent", "steps"),
     verified="",
 )

@@ -30,26 +30,30 @@ from rounddiag.loaders.assembly.turns import (
     stitch,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tables import Table
+from rounddiag.loaders.tables import Table, as_table
 
 _Record = Mapping[str, Any]
 
 
-def _records(root: JsonLines | Table) -> Iterable[_Record]:
-    """Return the rows of JSON lines or of a table."""
-    if not isinstance(root, Table):
+def _records(root: JsonLines | Table | dict[str, Any]) -> Iterable[_Record]:
+    """Return the rows of JSON or of a table."""
+    if isinstance(root, JsonLines):
         return root
+    table = as_table(root)
+    columns = table.columns
     lists = [
-        getattr(one, "to_pylist", getattr(one, "tolist", one.__iter__))()
-        for one in root.columns.values()
+        getattr(column, "to_pylist", getattr(column, "tolist", column.__iter__))()
+        for column in columns.values()
     ]
     rows = zip(*lists, strict=True)
-    return (dict(zip(root.columns, row, strict=True)) for row in rows)
+    return ({**table.info, **dict(zip(columns, row, strict=True))} for row in rows)
 
 
-def read_completions(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
+def read_completions(
+    root: JsonLines | Table | dict[str, Any], source: Source
+) -> Iterator[Transcript]:
     """Read rows of a prompt and a completion, texts or lists, or of `messages`.
 
     With `trajectory`, a round is a call; the messages of its prompt that are new come
@@ -156,66 +160,54 @@ def _read_verl_batch(lines: JsonLines, source: Source) -> Batch:
     return batch_of(read_verl(lines, source), source, mask_source=mask_source)
 
 
-def read_mini_swe_agent(_: object, source: Source) -> Iterator[Transcript]:
-    """Read a document of `info` and `messages`."""
-    document = read_document(source)
-    info = object_in(document.get("info"))
-    name = source.path.name.split(".traj")[0]
-    one = Transcript(file=source.path, names={name: 0})
-    for message in objects_in(document.get("messages")):
-        turn = one.add(message)
-        extra = message.get("extra")
-        if turn.is_round and isinstance(extra, dict):
-            turn.columns = plain_values(extra)
-            actions = objects_in(extra.get("actions"))
-            texts = [str(one.get("command", one)) for one in actions]
-            turn.action = "\n".join(texts) or turn.action
-    one.columns = {
-        **plain_values(info, "exit_status"),
-        **plain_values(info.get("model_stats")),
-        "status": info.get("exit_status"),
-    }
-    yield one
-
-
-def read_rllm(_: object, source: Source) -> Iterator[Transcript]:
-    """Read the trajectories of an episode; each step has its whole conversation."""
-    document = read_document(source)
-    for index, record in enumerate(objects_in(document.get("trajectories"))):
-        name = str(document.get("episode_id"))
-        one = Transcript(
-            file=source.path, names={f"{name}_{index}" if index else name: 0}
-        )
-        steps = []
-        for step in objects_in(record.get("steps")):
-            messages = messages_in(step.get("chat_completions"))
-            at = (
-                len(messages) - 1
-                if messages and messages[-1].get("role") == GENERATED
-                else None
-            )
-            steps.append(
-                {
-                    **plain_values(step, "model_response"),
-                    "prompt": messages[:at],
-                    "completion": messages[at:]
-                    if at is not None
-                    else [
-                        {
-                            "role": GENERATED,
-                            "content": str(step.get("model_response") or ""),
-                        }
-                    ],
-                }
-            )
-        _add_calls(one, steps)
-        one.columns = {
-            **plain_values(document, "epoch", "episode_id"),
-            **plain_values(record, "reward"),
-            "rewards": record.get("reward"),
-            "uid": str(document.get("task_hash")),
+def read_mini_swe_agent(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read documents of `info` and `messages`."""
+    for document in lines:
+        info = object_in(document.get("info"))
+        name = source.path.name.split(".traj")[0]
+        transcript = Transcript(file=source.path, names={name: 0})
+        for message in objects_in(document.get("messages")):
+            turn = transcript.add(message)
+            extra = message.get("extra")
+            if turn.is_round and isinstance(extra, dict):
+                turn.columns = plain_values(extra)
+                actions = objects_in(extra.get("actions"))
+                texts = [str(action.get("command", action)) for action in actions]
+                turn.action = "\n".join(texts) or turn.action
+        transcript.columns = {
+            **plain_values(info, "exit_status"),
+            **plain_values(info.get("model_stats")),
+            "status": info.get("exit_status"),
         }
-        yield one
+        yield transcript
+
+
+def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read the trajectories of an episode; each step has its whole conversation."""
+    for document in lines:
+        name = str(document.get("episode_id"))
+        for index, record in enumerate(objects_in(document.get("trajectories"))):
+            names = {f"{name}_{index}" if index else name: 0}
+            transcript = Transcript(file=source.path, names=names)
+            steps = objects_in(record.get("steps"))
+            _add_calls(transcript, [*map(_rllm_call, steps)])
+            transcript.columns = {
+                **plain_values(document, "epoch", "episode_id"),
+                **plain_values(record, "reward"),
+                "rewards": record.get("reward"),
+                "uid": str(document.get("task_hash")),
+            }
+            yield transcript
+
+
+def _rllm_call(step: _Record) -> dict[str, Any]:
+    """Return a step as a call: the messages before the answer, and the answer."""
+    messages = messages_in(step.get("chat_completions"))
+    answer = [{"role": GENERATED, "content": str(step.get("model_response") or "")}]
+    if messages and messages[-1].get("role") == GENERATED:
+        messages, answer = messages[:-1], messages[-1:]
+    values = plain_values(step, "model_response")
+    return {**values, "prompt": messages, "completion": answer}
 
 
 RESULTS = Format(

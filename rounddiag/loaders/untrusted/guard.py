@@ -181,7 +181,7 @@ def _require_answer(
         # Where SIGCHLD is ignored, the system tells no exit code but 0.
         raise end_error(code or None, output, name, limits) from None
     if answer["code"] == child.REFUSED and answer["message"]:
-        raise LoadError(answer["message"])
+        raise LoadError(*answer["message"].split("\n"))
     if answer["code"] != child.READ:
         raise end_error(answer["code"], output, name, limits)
 

@@ -151,9 +151,9 @@ def test_rows_of_anything_else_are_refused(rows: list[Any], found: str) -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     message = (
-        "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
-        " found a list. Pass the path of a saved batch, or its columns by name:"
-        ' {"response_ids": ..., "response_mask": ..., ...}.'
+        "list: expected a saved batch; found a list of 2 values, not all of them"
+        " objects. `rounddiag.formats()` lists what can be opened. Rows of `messages`,"
+        " or of `prompt` and `completion`, open as turns."
     )
     with says(message):
         load([1, 2])

@@ -131,14 +131,29 @@ def test_a_damaged_line_is_an_error_that_names_it(line: bytes, found: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "expected"),
     [
-        (b'{"a": 1,\n "b": [1, 2]}\n', 1),
-        (b'{"a": [1, 2,\n 3]}\n', 1),
-        (b'{"a":\r\n1}\n', 1),
-        (b'{"a": 1}\n{"a": {\n}}\n', 2),
-        (b"{\n}", 1),
+        (b'{"a": 1,\n "b": [1, 2]}\n', [{"a": 1, "b": [1, 2]}]),
+        (b'\xef\xbb\xbf{"a":\r\n1}\n', [{"a": 1}]),
+        (b'[{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}]),
+        (b'[\n  {"a": 1},\n  {"a": 2}\n]\n', [{"a": 1}, {"a": 2}]),
+        (b"{\n}", [{}]),
+        (b"[]", []),
+        (b'[{"a": 1}, 2]', []),
     ],
+)
+def test_a_document_is_its_records(text: bytes, expected: list[Any]) -> None:
+    found = [
+        {name: getattr(v, "tolist", lambda v=v: v)() for name, v in record.items()}
+        for record in records(text)
+    ]
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(b'{"a": 1}\n{"a": {\n}}\n', 2), (b'{"a": {\n}}\n{"a": {\n}}\n', 1)],
 )
 def test_a_record_over_several_lines_is_an_error_that_says_so(
     text: bytes, line: int
@@ -169,6 +184,6 @@ def test_deep_nesting_is_an_error(tmp_path: Path, start: bytes) -> None:
 
 
 def test_text_without_a_record_is_an_unknown_file(tmp_path: Path) -> None:
-    assert "expected a saved batch; found JSON lines of a" in refused(
+    assert "expected a saved batch; found one JSON object of a" in refused(
         tmp_path / "a.jsonl", b'{"a": "<script>"}'
     )

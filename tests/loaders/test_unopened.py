@@ -1,0 +1,294 @@
+"""Content of no known format: the same words for a file and for what it holds.
+
+The lines of Python in a message are run: they must open what they are about.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import LoadError
+from rounddiag.loaders.unopened import find_lists
+
+SAID = [
+    {"role": "user", "content": "Open the menu."},
+    {"role": "assistant", "content": "click(3, 4)"},
+    {"role": "user", "content": [{"type": "text", "text": "It is open."}]},
+    {"role": "assistant", "content": "done()"},
+]
+GPT = [{"from": "human", "value": "Go."}, {"from": "gpt", "value": "wait()"}]
+LANGCHAIN = [
+    {"id": ["HumanMessage"], "kwargs": {"type": "human", "content": "Go."}},
+    {"id": ["AIMessage"], "kwargs": {"type": "ai", "content": "wait()"}},
+]
+GEMINI = [
+    {"role": "user", "parts": [{"text": "Go."}]},
+    {"role": "model", "parts": [{"text": "wait()"}]},
+]
+# What a file holds; the place of its messages; samples and rounds of the batch.
+CHATS = [
+    ({"run": {"log": SAID}}, "run.log", 1, 2),
+    ({"log": SAID[:2], "a": {"b": [{"c": {"d": SAID}}]}}, "log", 1, 1),
+    ([{"runs": [{"log": SAID}, {"log": SAID}]}], "runs[*].log", 2, 4),
+    ([{"span": {"input": SAID}}, {"span": None}, {"x": 1}], "span.input", 3, 2),
+    ([{"t": [{"choice": 1, "message": m} for m in SAID]}] * 2, "t", 2, 4),
+    ([{"t": [SAID[0], {"message": SAID[1]}, *SAID[2:]]}], "t", 1, 2),
+    ([SAID, SAID], "each row", 2, 4),
+    (SAID, "the rows", 1, 2),
+    ([{"type": m["role"], "message": m} for m in SAID], "the rows", 1, 2),
+    ([{"q": SAID[0], "a": SAID[1]}] * 3, "the rows", 3, 3),
+    ({"conversations": GPT}, "conversations", 1, 1),
+    ([{"inputs": {"messages": [LANGCHAIN]}}], "inputs.messages[*]", 1, 1),
+    ([{"contents": GEMINI}], "contents", 1, 1),
+    ([{"deep": [[[[{"x": {"y": [SAID]}}]]]]}], "deep[*][*][*][*].x.y[*]", 1, 2),
+    ({"samples": {"7": SAID, "8": SAID}}, "samples.7", 1, 2),
+]
+
+
+def refused(data: Any) -> str:
+    with pytest.raises(LoadError) as caught:
+        rd.load(data)
+    return str(caught.value)
+
+
+def code_in(message: str) -> str:
+    return message.partition("\n")[2]
+
+
+def opened(code: str, data: object = None) -> rd.Batch:
+    names: dict[str, Any] = {"data": data}
+    exec(code, names)  # noqa: S102 lines that the message gives
+    batch: rd.Batch = names["batch"]
+    return batch
+
+
+@pytest.mark.parametrize(("data", "place", "num_samples", "num_rounds"), CHATS)
+@pytest.mark.parametrize("form", ["json", "lines", "gz", "zst", "pickle", "memory"])
+def test_messages_are_found_and_the_lines_open_them(
+    form: str, data: Any, place: str, num_samples: int, num_rounds: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    text = json.dumps(data, indent=2).encode()
+    if form == "lines":
+        if not isinstance(data, list) or len(data) == 1 or isinstance(data[0], list):
+            return
+        text = "\n".join(map(json.dumps, data)).encode()
+    if form == "gz":
+        text = gzip.compress(text)
+    if form == "zst":
+        text = pa.compress(text, codec="zstd", asbytes=True)
+    if form == "pickle":
+        text = pickle.dumps(data)
+    path.write_bytes(text)
+
+    message = refused(data if form == "memory" else path)
+
+    assert f"messages without token ids or log-probs, in `{place}`" in message
+    assert "columns={" not in message
+    assert (
+        message.partition(": ")[2].partition("\n")[0]
+        == (refused(data).partition(": ")[2].partition("\n")[0])
+    )
+    batch = opened(code_in(message), data)
+    assert (batch.num_samples, batch.num_rounds) == (num_samples, num_rounds)
+    shown = [turn.text for turn in batch.turns[0]]  # type: ignore[index]
+    assert any("(" in text for text in shown)
+
+
+STEPS = [
+    ({"history": [{"seen": "a", "did": "b"}] * 3}, "3 steps of seen, did in `history`"),
+    (
+        [{"goal": "g", "episode": {"seen": ["a", "b"], "did": ["c", "d"]}}],
+        "2 steps of seen, did in `episode`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "place"), STEPS)
+def test_steps_that_are_no_messages_are_named(data: Any, place: str) -> None:
+    message = refused(data)
+
+    assert f"no messages, but {place}" in message
+    code = code_in(message).replace("'...'", "'seen'", 1).replace("'...'", "'did'", 1)
+    batch = opened(code, data)
+    assert batch.num_rounds == int(place[0])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"point": [[3, 4], [5, 6]], "name": ["a", "b"]},
+        {"text": ["a", "b"], "size": [448, 336]},
+        [{"coordinate": [100, 90], "text": "click"}],
+        [{"embedding": [0.5, -0.25], "text": "click"}],
+        [{"labels": ["a"], "scores": [0.5]}],
+        {},
+        [],
+        [[], []],
+        [1, 2],
+        ["a"],
+    ],
+)
+def test_columns_are_not_suggested_where_none_can_be_ids(
+    data: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+
+    message = refused(path)
+
+    assert "columns={" not in message
+    assert "unexpected" not in message
+    assert message.partition(": ")[2] == refused(data).partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"ids": [[5], [6]], "mask": [[1], [1]], "lp": [[-1.5], [-2.5]]},
+        [{"ids": [5, 6], "lp": [-0.5, 0.0]}, {"ids": [], "lp": []}],
+        [{"ids": [], "lp": []}, {"ids": [5], "lp": [-0.5]}],
+        {"ids": [5, 6], "mask": [0, 1]},
+    ],
+)
+def test_columns_are_suggested_where_some_can_be_ids(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+
+    assert 'columns={"response_ids": "..."' in refused(path)
+    assert refused(path).partition(": ")[2] == refused(data).partition(": ")[2]
+
+
+def test_texts_of_an_npz_are_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, prompt=np.array(["a", "b"]), answer=np.array(["c", "d"]))
+
+    assert "columns={" not in refused(path)
+
+
+def test_a_zip_of_json_names_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("run/a.json", json.dumps(SAID))
+
+    assert "a zip of another program, with run/a.json" in refused(path)
+
+
+def test_a_value_in_itself_ends() -> None:
+    ring: list[Any] = [{}]
+    ring[0]["again"] = ring
+    shared: Any = "a"
+    for _ in range(60):
+        shared = [shared, shared]
+
+    assert "expected a saved batch" in refused(ring)
+    assert "expected a saved batch" in refused([{"a": shared}])
+
+
+def test_the_first_place_has_the_fewest_lists_around_it_then_most_items() -> None:
+    row = {"a": [{"b": SAID}], "c": SAID[:1], "d": SAID}
+
+    chats, _, _ = find_lists([row])
+
+    assert [str(place) for place in chats] == ["d", "c", "a[*].b"]
+
+
+FIELDS = {
+    "prompts": torch.tensor([[1, 2]]),
+    "responses": torch.tensor([[5, 6, 7]]),
+    "response_mask": torch.tensor([[1, 0, 1]]),
+    "rollout_log_probs": torch.tensor([[-0.5, 0.0, -1.5]]),
+    "old_log_probs": torch.tensor([[-0.5, 0.0, -1.0]]),
+}
+
+
+@pytest.mark.parametrize("name", ["rollout_log_probs", "old_log_probs", "both"])
+def test_the_log_probs_of_one_engine_suffice_or_none(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "step_7.pt"
+    gone = {"rollout_log_probs", "old_log_probs"} if name == "both" else {name}
+    torch.save({k: v for k, v in FIELDS.items() if k not in gone}, path)
+
+    batch = rd.load(path)
+
+    assert batch.num_rounds == 2
+    assert batch.response_ids.tolist() == [5, 6, 7]  # type: ignore[union-attr]
+    assert (batch.rollout_log_probs is None) == ("rollout_log_probs" in gone)
+    assert (batch.old_log_probs is None) == ("old_log_probs" in gone)
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [
+        (["response_mask"], "`response_mask`"),
+        (["responses"], "`response_ids`"),
+    ],
+)
+def test_what_is_missing_beside_verl_s_names_is_named(
+    gone: list[str], missing: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step_7.pt"
+    torch.save({k: v for k, v in FIELDS.items() if k not in gone}, path)
+
+    assert f", without {missing}. " in refused(path)
+
+
+LOG = [
+    {"gen_step": [n] * 2, "prompt": ["a", "b"], "completion": ["c", "d"], "lr": 0.1}
+    for n in (7, 8)
+]
+
+
+def test_lists_of_one_length_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    path.write_text("\n".join(map(json.dumps, LOG)))
+
+    for data in (path, LOG):
+        batch = rd.load(data)
+
+        said = [[turn.text for turn in turns] for turns in batch.turns or ()]
+        assert said == [["a", "c"], ["b", "d"]] * 2
+        assert batch.sample_columns["gen_step"].tolist() == [7, 7, 8, 8]
+        assert batch.sample_columns["lr"].tolist() == [0.1] * 4
+
+
+def test_a_step_of_which_lists_differ_in_length_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    rows = [*LOG, {**LOG[0], "completion": ["c"]}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    assert "`completion` of 1 in line 3" in refused(path)
+
+
+def test_one_conversation_is_one_row_and_columns_of_them_are_several() -> None:
+    assert rd.load({"messages": SAID}).num_samples == 1
+    assert rd.load({"messages": [SAID, SAID]}).num_samples == 2
+    assert rd.load({"prompt": "a", "completion": "b"}).num_samples == 1
+    assert rd.load({"prompt": ["a", "b"], "completion": ["c", "d"]}).num_samples == 2
+    assert rd.load([{"prompt": "a", "completion": "b", "ids": [1, 2]}]).num_samples == 1
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, "zstd"])
+def test_packed_files_open_as_what_is_in_them(pack: Any, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.pt", tmp_path / "a.pt.gz"
+    torch.save(FIELDS, plain)
+    data = plain.read_bytes()
+    if pack == "zstd":
+        packed.write_bytes(pa.compress(data, codec="zstd", asbytes=True))
+    else:
+        packed.write_bytes(pack(data[:99]) + pack(data[99:]))  # two members
+
+    assert rd.load(packed).old_log_probs.tolist() == [-0.5, 0.0, -1.0]  # type: ignore[union-attr]
+
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert "cannot unpack" in refused(packed)
