@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -169,6 +170,15 @@ def test_ppo_stops_a_gradient_only_beyond_the_range_in_its_direction() -> None:
     )
     expected = [0.0, 1.5, 0.5, 0.0, 1.1]
     assert token_weights(batch, "ppo_clip").tolist() == pytest.approx(expected)
+
+
+def test_a_ratio_at_the_end_of_the_range_keeps_its_gradient() -> None:
+    old = batch_of([0.0] * 2).log_probs("old")[None]
+    advantages = torch.tensor([[1.0, -1.0]])
+    batch = batch_of([0.0] * 2, advantages=advantages, scores={"current": old})
+    for bounds in ((0.5, 1.0), (1.0, 2.0)):
+        clip = replace(CORRECTIONS["ppo_clip"], bounds=bounds)
+        assert token_weights(batch, clip).tolist() == [1.0, 1.0]
 
 
 def test_a_correction_of_the_update_needs_its_log_probs() -> None:

@@ -116,11 +116,11 @@ def test_a_scale_of_one_value_or_none_has_two_ends() -> None:
 @pytest.mark.parametrize(
     ("num_samples", "num_rounds"),
     [
-        *((400, 36), (400, 60), (512, 60)),
+        (512, 60),
         pytest.param(5000, 100, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff", "beyond"])
+@pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff"])
 def test_figures_of_many_samples_and_rounds_stay_under_500_kilobytes(
     num_samples: int, num_rounds: int, metric: str
 ) -> None:

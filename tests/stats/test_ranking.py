@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import token_frame
-from rounddiag.errors import FrameError
 from rounddiag.stats import worst_cells, worst_samples, worst_tokens
-from tests.batches import hand_batch
 
 Ranking = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -144,18 +141,6 @@ def test_of_nothing_finite_nothing_is_worst(
     found = ranking(frame((0, 0, diffs)))
     assert len(found) == 0
     assert [*found.columns] == [*known.columns]
-
-
-@pytest.mark.parametrize("ranking", [worst_cells, worst_tokens, worst_samples])
-def test_a_frame_without_diff_is_an_error(ranking: Ranking) -> None:
-    with pytest.raises(FrameError, match="without \\['diff'\\]"):
-        ranking(frame((0, 0, [1.0])).drop(columns="diff"))
-
-
-def test_a_batch_is_ranked_by_its_token_frame() -> None:
-    found = worst_cells(token_frame(hand_batch()))
-    assert found["mean_abs_diff"].tolist()[0] == 2.0
-    assert len(found) == hand_batch().num_rounds
 
 
 DIFFS = st.lists(

@@ -6,11 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rounddiag import round_frame, round_summary, schema, token_frame
-from rounddiag.core.aggregation import run_quantiles
 from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
 from rounddiag.stats.intervals import Resampling, ratio_interval
@@ -166,29 +163,6 @@ def test_tokens_of_one_sample_are_no_evidence_of_their_own() -> None:
     once = ratio_interval(totals, np.ones(10))
     repeated = ratio_interval(totals * 1000, np.full(10, 1000))
     assert once == pytest.approx(repeated)
-
-
-@given(
-    st.lists(st.lists(st.floats(0, 1e6, width=32), max_size=12), max_size=8),
-    st.lists(st.floats(0, 1), min_size=1, max_size=5),
-)
-def test_quantiles_of_runs_equal_numpy(
-    runs: list[list[float]], where: list[float]
-) -> None:
-    values = np.array([one for run in runs for one in run], dtype=np.float32)
-    found = run_quantiles(values, np.array([len(one) for one in runs], int), where)
-    assert found.shape == (len(where), len(runs))
-    for run, one in zip(runs, found.T, strict=True):
-        wanted = (
-            np.quantile(np.array(run), where) if run else np.full(len(where), np.nan)
-        )
-        assert one == pytest.approx(wanted.tolist(), rel=1e-9, nan_ok=True)
-
-
-@pytest.mark.parametrize("values", [[np.inf], [1.0, np.inf, np.inf]])
-def test_quantiles_of_infinite_values_are_infinite(values: list[float]) -> None:
-    found = run_quantiles(np.array(values), np.array([len(values)]), [0.5, 0.99])
-    assert found.tolist() == [[np.inf], [np.inf]]
 
 
 def test_the_mean_of_rounds_weighs_tokens() -> None:

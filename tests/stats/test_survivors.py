@@ -42,15 +42,6 @@ def test_the_change_is_composition_and_change_within_samples() -> None:
     assert (found["change"] == found["composition"] + found["within"]).all()
 
 
-def test_a_batch_gives_what_its_token_frame_gives() -> None:
-    found = survivors(hand_batch())
-
-    assert found["num_samples"].tolist() == [3, 2]
-    # |diff|: 0.5, 0.25 | 1; 0, 0.25, 0.5 | 2; 1. The third sample has one round.
-    assert found["mean_abs_diff"].tolist() == pytest.approx([2.5 / 6, 1.5])
-    assert found["first_mean_abs_diff"].tolist() == pytest.approx([2.5 / 6, 1.5 / 5])
-
-
 def test_tokens_without_a_finite_diff_are_left_out() -> None:
     tokens = frame()
     tokens.loc[0, "diff"] = np.nan
@@ -66,11 +57,6 @@ def test_a_round_of_nothing_finite_has_no_mean() -> None:
     assert np.isnan(found["mean_abs_diff"][2])
     assert found["num_samples"][2] == 1
     assert found["composition"][2] == pytest.approx(0.225)
-
-
-def test_a_frame_without_diff_is_an_error() -> None:
-    with pytest.raises(FrameError, match="without \\['diff'\\]"):
-        survivors(frame().drop(columns="diff"))
 
 
 def by_loops(tokens: list[tuple[int, int, float]], reached: int, at: int) -> float:
