@@ -187,8 +187,8 @@ def _plain_value(value: object) -> object:
     """Return a value of Python that says the same; None if it is unknown."""
     if type(value) is str:  # most are
         return encodable(value)
-    value = _python_value(value)
-    if _is_unknown(value):
+    value = python_value(value)
+    if is_unknown(value):
         return None
     if isinstance(value, str):
         return encodable(str(value))
@@ -202,8 +202,14 @@ def _plain_value(value: object) -> object:
     return encodable(text)[:_MAX_TEXT]
 
 
-def _python_value(value: Any) -> Any:  # noqa: ANN401 anything
-    """Return a scalar of numpy or torch as a value of Python."""
+def python_value(value: Any) -> Any:  # noqa: ANN401 anything
+    """Return a scalar of numpy or torch as a value of Python.
+
+    Examples
+    --------
+    >>> python_value(np.int64(3)), python_value(np.datetime64("2026-01-02", "ns"))
+    (3, datetime.datetime(2026, 1, 2, 0, 0))
+    """
     if isinstance(value, np.datetime64 | np.timedelta64):
         return value.astype(f"{value.dtype.kind}8[us]").item()
     if isinstance(value, np.longdouble):
@@ -212,7 +218,15 @@ def _python_value(value: Any) -> Any:  # noqa: ANN401 anything
     return value.item() if is_scalar else value
 
 
-def _is_unknown(value: Any) -> bool:  # noqa: ANN401 anything
+def is_unknown(value: Any) -> bool:  # noqa: ANN401 anything
+    """Return whether a value of Python or of pandas says that there is none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> [is_unknown(value) for value in (None, float("nan"), pd.NA, pd.NaT, 0, "")]
+    [True, True, True, True, False, False]
+    """
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | date | timedelta):  # NaN, NaT

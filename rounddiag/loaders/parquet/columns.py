@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
+from rounddiag.columns.column import is_unknown, python_value
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.json_text import check_depth, parse_json
 from rounddiag.loaders.stored import DTYPES
@@ -162,8 +163,13 @@ def to_json(key: str, value: object) -> str:
 
 
 def _json_value(value: object) -> object:
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray) and value.ndim:
         return value.tolist()
+    value = python_value(value)
+    if is_unknown(value):
+        return None
+    if isinstance(value, str | int | float | list | tuple):
+        return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     msg = f"an object of type {type(value).__name__}"
