@@ -10,12 +10,13 @@ from rounddiag.batch.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.wording import pluralize
 
+_DIGITS = r"\d{1,18}"  # of a number that fits into 64 bits
 _PARTS = re.compile(
-    r"(?:step (?P<step>\d+) / )?(?P<sample>.+?)"
-    r"(?: / r(?P<round>\d+)(?: / t(?P<token>\d+))?)?",
+    rf"(?:step (?P<step>{_DIGITS}) / )?(?P<sample>.+?)"
+    rf"(?: / r(?P<round>{_DIGITS})(?: / t(?P<token>{_DIGITS}))?)?",
     re.DOTALL,
 )
-_NUMBER = re.compile(r"(?:sample )?(\d+)")
+_NUMBER = re.compile(rf"(?:sample )?({_DIGITS})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +62,12 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read what `str` wrote; a sample may be named by its number alone."""
-        parts = _PARTS.fullmatch(text.strip())
+        parts = _PARTS.fullmatch(text.strip()) if isinstance(text, str) else None
         if parts is None:
             raise BatchError.build(
                 key="address",
                 expected="a place such as `step 40 / task-08/1 / r3 / t17`",
-                found=repr(text),
+                found=f"{text!r:.80}" if isinstance(text, str) else f"a {type(text)}",
                 advice="Step, round and token can be left out.",
             )
         numbers = {

@@ -53,6 +53,7 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 a tensor, or num
     try:
         is_array = isinstance(value, np.ndarray)
         tensor = array_tensor(value) if is_array else torch.as_tensor(value)
+        tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise BatchError.build(
             key=name,
@@ -76,6 +77,8 @@ def require_plain(name: str, tensor: object) -> None:
             kind = f"a tensor of layout {tensor.layout}"
         elif tensor.is_meta or tensor.is_quantized:
             kind = f"a tensor of {tensor.dtype} on {tensor.device}"
+        elif tensor.is_neg():
+            kind = "a tensor with torch's negative bit"
         else:
             return
     raise BatchError.build(
@@ -83,7 +86,8 @@ def require_plain(name: str, tensor: object) -> None:
         expected="a dense tensor with its values in memory",
         found=kind,
         advice="Pass `list(tensor.unbind())` of a nested tensor to `Batch.from_rows`,"
-        " and `tensor.to_dense()` of a sparse one.",
+        " and `tensor.to_dense()` of a sparse one; `tensor.resolve_neg()` removes a"
+        " negative bit.",
     )
 
 

@@ -122,6 +122,10 @@ class Ragged:
     dim: int = 0
     is_padded: bool = False
 
+    def __post_init__(self) -> None:
+        if self.values.is_neg():  # torch's negative bit, which numpy does not have
+            object.__setattr__(self, "values", self.values.resolve_neg())
+
     @property
     def lengths(self) -> Tensor:
         """Length of each row."""

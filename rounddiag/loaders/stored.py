@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class StoredArray:
     storage: The bytes of the storage.
     dtype: numpy's where torch has none: texts, and other byte orders.
     offset: Of the first element, in elements.
+    is_negated: Whether the bytes are those of its negative: torch's negative bit.
     """
 
     storage: Span
@@ -63,6 +64,7 @@ class StoredArray:
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    is_negated: bool = False
 
     def __post_init__(self) -> None:
         numbers = (self.offset, *self.shape, *self.stride)
@@ -109,6 +111,7 @@ class StoredArray:
         if self.dtype == torch.bool:
             return bits != 0
         values = bits.view(self.dtype)
+        values = values.neg() if self.is_negated else values
         return values.long() if self.dtype in _UNSIGNED else values
 
     def _view(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -122,12 +125,10 @@ class StoredArray:
 
     def rows(self, start: int, stop: int) -> StoredArray:
         """Return some of its rows, still in the file."""
-        return StoredArray(
-            storage=self.storage,
-            dtype=self.dtype,
+        return replace(
+            self,
             offset=self.offset + start * self.stride[0],
             shape=(stop - start, *self.shape[1:]),
-            stride=self.stride,
         )
 
 
@@ -292,6 +293,10 @@ def _view(args: tuple[object, ...]) -> StoredArray:
                     offset=offset,
                     shape=integers(shape),
                     stride=integers(stride),
+                    is_negated=any(
+                        isinstance(bits, dict) and bits.get("neg") is True
+                        for bits in rest
+                    ),
                 )
     raise damage_error(found="a tensor without a storage")
 

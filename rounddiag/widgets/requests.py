@@ -277,8 +277,9 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
             yield {"label": label, "value": value, "tone": "plain"}
     capture = batch.meta.get("capture")
     if isinstance(capture, dict) and capture.get("num_saved"):
-        all_samples = capture.get("num_samples", "?")
-        share = f"{capture['num_saved']:,} of {all_samples:,} samples"
+        counts = (capture["num_saved"], capture.get("num_samples"))
+        texts = [f"{num:,}" if isinstance(num, int) else "?" for num in counts]
+        share = f"{' of '.join(texts)} samples"
         yield {"label": "saved", "value": share, "tone": "warn"}
     if batch.lacks("old", "rollout"):
         return

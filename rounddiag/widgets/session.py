@@ -40,6 +40,7 @@ from rounddiag.widgets.state import (
     available_options,
     bounding_cells,
     check_options,
+    plain_changes,
 )
 
 # For each batch: all of it, what is kept of all rounds, and of some.
@@ -86,6 +87,7 @@ class Session:
             initial["order"] = "reward" if "reward" in orders else "rounds"
         if self.pair is not None:
             initial = self.pair.initial_state
+        state = plain_changes(state)
         state = self._number_sample(state, state.get("batch", 0))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
@@ -111,6 +113,7 @@ class Session:
         A change of `batch` keeps to the partners of the samples, as far as there are; a
         change of `finding` goes to its evidence.
         """
+        changes = plain_changes(changes)
         self.is_placed |= bool(CHOSEN & set(changes))
         batch = changes.get("batch", self.state.batch)
         changes = self._number_sample(changes, batch)
@@ -364,7 +367,9 @@ class Session:
 
     def _check_place(self, place: Cursor, batch: int) -> None:
         """Raise if a batch lacks a token; the default place is valid for any batch."""
-        size = self._round_sizes(place.sample, batch).get(place.round, 0)
+        is_sample = 0 <= place.sample < self.batches[batch].num_samples
+        sizes = self._round_sizes(place.sample, batch) if is_sample else {}
+        size = sizes.get(place.round, 0)
         if not 0 <= place.token < size and place != Cursor():
             raise FrameError.build(
                 key="current",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
 import pandas as pd
 
 from rounddiag.core.columns import equal_so_far
@@ -131,11 +132,15 @@ class State:
             value = getattr(self, key)
             _check_entry(key, value, f"one of {[*known]}", is_valid=value in known)
         size = self.threshold
-        is_size = _is_number(size) and 0 < size < math.inf
+        is_size = _is_number(size) and size > 0
         _check_entry("threshold", size, "a number of nats above 0", is_valid=is_size)
         limit = self.limit
-        is_limit = limit is None or (_is_number(limit) and 0 < limit < math.inf)
+        is_limit = limit is None or (_is_number(limit) and limit > 0)
         _check_entry("limit", limit, "a number above 0, or None", is_valid=is_limit)
+        for key in ("a", "b"):
+            name = getattr(self, key)
+            is_text = isinstance(name, str)
+            _check_entry(key, name, "the name of a score", is_valid=is_text)
         other = f"another score than `a`, {self.a!r}"
         _check_entry("b", self.b, other, is_valid=self.b != self.a)
         layers: Any = self.layers
@@ -203,6 +208,21 @@ class State:
         return value
 
 
+def plain_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return entries of a state as JSON holds them; a FrameError for what it cannot."""
+    return {key: _plain_entry(key, value) for key, value in changes.items()}
+
+
+def _plain_entry(key: str, value: object) -> object:
+    if isinstance(value, Cursor | CellBox):
+        return value
+    try:
+        return json.loads(json.dumps(value, default=np.generic.item))
+    except (TypeError, ValueError, RecursionError):
+        expected = "numbers, texts, and lists and dictionaries of them"
+        raise _invalid_entry(key, value, expected) from None
+
+
 def bounding_cells(rows: pd.DataFrame) -> CellBox | None:
     """Return the smallest box of cells that holds the samples and rounds of a frame."""
     ROUNDS.require(rows.columns, "sample", "round")
@@ -217,15 +237,27 @@ def _replace_entries(changes: Any, now: Cursor) -> Cursor:  # noqa: ANN401 whate
     if isinstance(changes, Cursor):
         return changes
     names = [one.name for one in fields(now)]
-    is_known = isinstance(changes, Mapping) and set(changes) <= set(names)
-    expected = f"a dictionary with some of {names}"
+    is_known = (
+        isinstance(changes, Mapping)
+        and set(changes) <= set(names)
+        and all(type(n) is int for n in changes.values())
+    )
+    expected = f"a dictionary with some of {names}, numbers"
     _check_entry("current", changes, expected, is_valid=is_known)
     return replace(now, **changes)
 
 
 def _layout(now: Mapping[str, Any], changes: Any) -> dict[str, Any]:  # noqa: ANN401
-    expected = f"a dictionary with some of {[*LAYOUT]}"
-    is_known = isinstance(changes, Mapping) and set(changes) <= set(LAYOUT)
+    expected = f"a dictionary with some of {[*LAYOUT]}, numbers and a name"
+    is_known = (
+        isinstance(changes, Mapping)
+        and set(changes) <= set(LAYOUT)
+        and all(
+            value is None
+            or (isinstance(value, str) if name == "list" else _is_number(value))
+            for name, value in changes.items()
+        )
+    )
     _check_entry("layout", changes, expected, is_valid=is_known)
     return {**now, **changes}
 
@@ -236,7 +268,7 @@ def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
         low, high = value["rounds"]
         samples = tuple(int(sample) for sample in value["samples"])
         return CellBox(samples=samples, rounds=(int(low), int(high)))
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, OverflowError, TypeError, ValueError):
         raise _invalid_entry(key="cells", value=value, expected=_CELLS) from None
 
 
@@ -255,7 +287,9 @@ def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a finite number that a float can hold."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max
 
 
 def _check_entry(key: str, value: object, expected: str, *, is_valid: bool) -> None:
@@ -264,10 +298,14 @@ def _check_entry(key: str, value: object, expected: str, *, is_valid: bool) -> N
 
 
 def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
+    try:
+        found = f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 of any type; also a number of over 4,300 digits
+        found = f"a {type(value).__name__} that cannot be shown"
     return FrameError.build(
         key=key,
         expected=expected,
-        found=f"{value!r:.80}",
+        found=found,
         advice="Leave it out for the default.",
     )
 

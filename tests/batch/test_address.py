@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -72,3 +74,17 @@ def test_a_place_that_is_not_there_is_named(text: str, wrong: str) -> None:
     with pytest.raises(BatchError) as error:
         Address.parse(text).locate(batch(IDS))
     assert wrong in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("9" * 5000, "sample " + "9" * 5000, "x / r" + "9" * 5000),
+        *("x / r0 / t" + "9" * 5000, "step " + "9" * 5000 + " / x", "9" * 19),
+        *(5, None, ["x"], b"x", ("x", 0)),
+    ],
+)
+def test_a_number_of_any_length_and_any_type_is_a_clear_error(address: Any) -> None:
+    with pytest.raises(BatchError) as caught:
+        Address.parse(address).locate(batch(("x", "y", "z")))
+    assert len(str(caught.value)) < 12_000

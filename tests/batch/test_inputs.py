@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import rounddiag as rd
 from rounddiag.batch import Batch
+from rounddiag.capture import Recorder
 from rounddiag.errors import BatchError
 
 ROWS: dict[str, list[list[Any]]] = {
@@ -116,3 +121,39 @@ def test_empty_lists_of_ids_are_integers() -> None:
 def test_other_values_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
         Batch.from_padded(**{**TENSORS, **changes})
+
+
+def test_the_negative_bit_of_torch_changes_no_number(tmp_path: Path) -> None:
+    """A view of the negative, whose bytes have the other sign; numpy has no such."""
+
+    def negative(values: torch.Tensor) -> torch.Tensor:
+        view: torch.Tensor = torch._neg_view(-values)
+        assert view.is_neg()
+        return view
+
+    fields = {
+        "response_ids": torch.tensor([[5, 6, 7], [8, 9, 10]]),
+        "response_mask": torch.tensor([[1, 1, 0], [1, 0, 1]]),
+        "rollout_log_probs": torch.tensor([[-1.0, -2.0, 0.0], [-3.0, 0.0, -4.0]]),
+        "old_log_probs": torch.tensor([[-1.5, -2.0, 0.0], [-3.5, 0.0, -4.0]]),
+        "entropy": torch.rand(2, 3),
+    }
+    odd = {name: negative(values) for name, values in fields.items()}
+    columns = ["token_id", "rollout_log_prob", "old_log_prob", "entropy"]
+    expected = rd.token_frame(rd.Batch.from_padded(**fields), columns)
+    torch.save(odd, tmp_path / "odd.pt")
+    rows = {name: [negative(row) for row in fields[name]] for name in fields}
+    with Recorder(tmp_path, every=1, diagnose=False) as recorder:
+        recorder.step(1, {**odd, "responses": odd["response_ids"]})
+    for batch in (
+        rd.Batch.from_padded(**odd),
+        rd.Batch.from_rows(**rows),
+        rd.load(odd),
+        rd.load(tmp_path / "odd.pt"),
+        rd.load(tmp_path / "step_1.parquet"),
+    ):
+        pd.testing.assert_frame_equal(rd.token_frame(batch, columns), expected)
+        rd.diagnose(batch)
+    whole = rd.Batch.from_padded(**fields)
+    with pytest.raises(BatchError, match="a tensor with torch's negative bit"):
+        replace(whole, entropy=negative(whole.entropy))

@@ -288,3 +288,14 @@ def test_a_function_that_waits_is_called_and_may_fail() -> None:
     explorer.close()
     explorer._handle("select", {"changes": {"current": place}}, [])
     assert seen == [place]
+
+
+@pytest.mark.parametrize("odd", [None, "x", [1], {"a": 1}, 1.5, -1, 10**30, True])
+def test_odd_counts_of_a_capture_are_shown_as_unknown(odd: object) -> None:
+    for capture in ({"num_saved": odd}, {"num_saved": 2, "num_samples": odd}, odd):
+        explorer = explore(hand_batch(meta={"capture": capture}))
+        head = explorer._requests("overview", {"theme": "light"})["head"]
+        texts = [chip["value"] for chip in head["chips"] if chip["label"] == "saved"]
+        if capture == {"num_saved": 2, "num_samples": "x"}:
+            assert texts == ["2 of ? samples"]
+        explorer.close()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.errors import FrameError
+from rounddiag import explore
+from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.widgets.state import (
     OFFERED_METRICS,
     CellBox,
@@ -19,6 +22,7 @@ from rounddiag.widgets.state import (
     State,
     bounding_cells,
 )
+from tests.batches import hand_batch
 
 PLACES = st.builds(Cursor, sample=st.integers(0), round=st.integers(0))
 RANGES = st.fixed_dictionaries({"from": st.integers(0), "to": st.integers(0)})
@@ -136,3 +140,42 @@ def test_a_box_holds_all_rows_of_a_frame() -> None:
     assert bounding_cells(rows[:0]) is None
     with pytest.raises(FrameError, match="round"):
         bounding_cells(rows[["sample"]])
+
+
+ODD = [
+    *(None, True, -1, 1.5, math.nan, math.inf, 10**400, 10**5000, "x", "9" * 5000),
+    *(b"b", [], [[]], [1], {}, {"a": [1]}, {1: 2}, {(1,): 2}, (1, 2), {1}, object()),
+    *(np.array([1, 2]), np.float32(2), np.int64(1), pd.NaT, 1j),
+]
+INNER = {
+    "current": ("sample", "round", "token"),
+    "layout": ("height", "columns", "side", "drawer", "list"),
+    "cells": ("samples", "rounds"),
+    "notes": ("text", "sample"),
+    "filter": ("diff", "sample", "role"),
+    "layers": ("ci", "counts"),
+}
+
+
+@pytest.mark.parametrize("key", [*State().as_dict()])
+def test_a_value_of_any_type_is_valid_or_a_clear_error(key: str) -> None:
+    """And of a valid one the state is plain: JSON can hold it."""
+    batch = hand_batch()
+    explorer = explore(batch)
+    for value in ODD:
+        inner = [{**_INNER.get(key, {}), name: value} for name in INNER.get(key, ())]
+        for entry in (value, [value], *inner, inner):
+            before = explorer.state
+            try:
+                explorer.state = {key: entry}
+            except RounddiagError:
+                assert explorer.state == before
+            assert json.loads(json.dumps(explorer.state, allow_nan=False))
+            explorer.to_code()
+    explorer.close()
+
+
+_INNER: dict[str, dict[str, Any]] = {
+    "cells": {"samples": [0], "rounds": [0, 1]},
+    "notes": {"text": "a", "sample": 0},
+}
