@@ -13,7 +13,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.fields import (
     REQUIRED,
-    SCORE,
     Field,
     aliases_of,
     columns_example,
@@ -124,20 +123,11 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
     """Check that the batch uses the mapped columns."""
+    unused = {*left_out_of(batch), *batch.sample_columns}
     for ours, theirs in columns.items():
-        if not _is_used(batch, our_name(ours)):
+        if _name_in_table(ours) in unused:
             found = _describe_unused(batch, ours)
             raise _value_error(source, ours, theirs, found=found)
-
-
-def _is_used(batch: Batch, name: str) -> bool:
-    if name == "attention_mask":
-        return name not in left_out_of(batch)
-    if name in {"rewards", "token_level_scores"}:
-        return batch.rewards is not None and "rewards" not in batch.sample_columns
-    score = SCORE.fullmatch(name)
-    is_score = score is not None and score[1] in batch.scores
-    return is_score or getattr(batch, name, None) is not None
 
 
 def _describe_unused(batch: Batch, ours: str) -> str:

@@ -73,7 +73,7 @@ def _zip(source: Source) -> object:
         return _fields_or_root(read_torch(source.whole()))
     if names and all(name.endswith(".npy") for name in names):
         entries = zip_entries(source.whole())
-        return {name.removesuffix(".npy"): _npy(one) for name, one in entries.items()}
+        return {name.removesuffix(".npy"): _npy(span) for name, span in entries.items()}
     kind = f"a zip of another program, with {format_names(names)}"
     return UnknownContent(kind, tuple(names))
 

@@ -413,16 +413,16 @@ def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     return max(1, int(written[0]) if len(written) else stop), stop
 
 
-def _misfits(found: Sequence[int], wanted: Sequence[int]) -> str:
+def _misfits(sizes: Sequence[int], wanted: Sequence[int]) -> str:
     """Say which rows have another length than those of the tokens, and by how much."""
-    if len(found) != len(wanted):
-        return f"{len(found)} rows"
-    pairs = enumerate(zip(found, wanted, strict=True))
+    if len(sizes) != len(wanted):
+        return f"{len(sizes)} rows"
+    pairs = enumerate(zip(sizes, wanted, strict=True))
     off = {row: abs(own - size) for row, (own, size) in pairs if own != size}
     low, high, first = min(off.values()), max(off.values()), next(iter(off))
     by = f"{low}" if low == high else f"{low} to {high}"
     return (
         f"{len(off)} of {len(wanted)} rows with another length, by {by}:"
-        f" {join_names([*off], len(off))} (row {first} has {found[first]}, and"
+        f" {join_names([*off], len(off))} (row {first} has {sizes[first]}, and"
         f" {wanted[first]} there)"
     )

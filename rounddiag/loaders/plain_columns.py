@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.columns.column import MAX_INTEGER_BITS
+from rounddiag.columns.column import MAX_INTEGER_BITS, scatter_with_missing
 from rounddiag.errors import BatchError
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.source import left_out_entry, left_out_of
@@ -79,7 +79,7 @@ def row_names(values: Iterable[object]) -> tuple[str, ...]:
     ('a', 'row 1', '7')
     """
     items = enumerate(values)
-    return tuple(f"row {row}" if one is None else str(one) for row, one in items)
+    return tuple(f"row {row}" if name is None else str(name) for row, name in items)
 
 
 _PLAIN = (int, float, str, NoneType)
@@ -116,11 +116,11 @@ def collect_columns(
         for key, value in {str(key): value for key, value in row.items()}.items():
             places[key].append(index)
             values[key].append(cell(value))
-    most = max(
+    max_columns = max(
         _ALLOWED_CELLS, _MAX_CELLS_PER_VALUE * sum(map(len, places.values()))
     ) // max(num_rows, 1)
     fullest = sorted(places, key=lambda key: len(places[key]), reverse=True)
-    selected = {*fullest[:most]}
+    selected = {*fullest[:max_columns]}
     columns = {
         key: _fill_column(places[key], values.pop(key), num_rows)
         for key in places
@@ -203,29 +203,17 @@ def _items(value: object) -> list[Any]:
 def with_versions(batch: Batch, versions: Tensor) -> Batch:
     """Return the batch with the weight versions of each sample and each round."""
     rounds = batch.rounds
-    spans = zip(rounds.start.tolist(), rounds.num_tokens.tolist(), strict=True)
-    parts = [versions[start : start + size] for start, size in spans]
-    ends = np.array([(int(row.min()), int(row.max())) for row in parts]).reshape(-1, 2)
-    sample = rounds.sample.numpy()
-    lowest, highest = (np.full(len(batch), end) for end in (np.inf, -np.inf))
-    np.minimum.at(lowest, sample, ends[:, 0])
-    np.maximum.at(highest, sample, ends[:, 1])
-    is_known = np.isfinite(lowest)  # a sample without rounds has no version
-    sample_columns = {
-        name: column.astype(ends.dtype)
-        if is_known.all()
-        else np.where(is_known, column, np.nan)
-        for name, column in (
-            ("min_weight_version", lowest),
-            ("max_weight_version", highest),
-        )
-    }
-    round_columns = {
-        "sample": sample,
-        "round": rounds.round.numpy(),
-        "min_weight_version": ends[:, 0],
-        "max_weight_version": ends[:, 1],
-    }
+    sample, num = rounds.sample.numpy(), rounds.num_tokens.numpy()
+    known, first = np.unique(sample, return_index=True)  # some samples have no rounds
+    values = versions[batch.response_mask != 0].long().numpy()
+    sample_columns: dict[str, Array] = {}
+    round_columns = {"sample": sample, "round": rounds.round.numpy()}
+    for end, extreme in (("min", np.minimum), ("max", np.maximum)):
+        name = f"{end}_weight_version"
+        of_rounds = extreme.reduceat(values, np.cumsum(num) - num) if len(num) else num
+        of_samples = extreme.reduceat(of_rounds, first) if len(num) else num
+        round_columns[name] = of_rounds
+        sample_columns[name] = scatter_with_missing(of_samples, known, len(batch))
     return replace(
         batch,
         sample_columns={**sample_columns, **batch.sample_columns},

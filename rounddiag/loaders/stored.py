@@ -211,8 +211,8 @@ def find_array(value: object) -> StoredArray | StoredJagged | list[object] | Non
 
 def find_tensor(value: object) -> StoredArray | None:
     """Return the plain tensor or array that a value represents, or None."""
-    found = find_array(value)
-    return found if isinstance(found, StoredArray) else None
+    array = find_array(value)
+    return array if isinstance(array, StoredArray) else None
 
 
 _PLAIN = re.compile(r"[biufSU]\d{1,4}")

@@ -235,7 +235,7 @@ def table_of(
     >>> list(table.fields), list(table.columns), dict(table.info)
     (['ids'], ['turns'], {'top_p': 1.0})
     """
-    cells = {str(key): _found(value) for key, value in values.items()}
+    cells = {str(key): _as_arrays(value) for key, value in values.items()}
     dims = {
         name: 1 if name in _PICTURES and _is_list(value) else _num_dims(value)
         for name, value in cells.items()
@@ -263,13 +263,13 @@ def as_table(root: Table | JsonLines | Mapping[Any, object]) -> Table:
     return root if isinstance(root, Table) else table_of(root)
 
 
-def _found(value: Any) -> Any:  # noqa: ANN401 anything
+def _as_arrays(value: Any) -> Any:  # noqa: ANN401 anything
     """Return the arrays that a value of a pickle or of pandas represents."""
     if hasattr(value, "iloc"):
         is_number = getattr(value.dtype, "kind", "O") in "biuf"
         return value.to_numpy() if is_number else value.tolist()
-    found = find_array(value)
-    value = value if found is None else found
+    array = find_array(value)
+    value = value if array is None else array
     if isinstance(value, list) and any(isinstance(item, Node) for item in value):
         items = [find_array(item) for item in value]
         return [
@@ -327,7 +327,7 @@ def _single_value(value: Any) -> object:  # noqa: ANN401 a scalar, or anything
 
 def column_values(value: Any) -> Any:  # noqa: ANN401 array or list
     """Return a column of one value per sample; empty if it is none."""
-    value = _found(value)
+    value = _as_arrays(value)
     if isinstance(value, StoredArray):
         return value.array()
     if isinstance(value, torch.Tensor):
@@ -343,7 +343,7 @@ def _is_scalar(value: object) -> bool:
 
 def rows_of(value: Any) -> Ragged | Tensor | list[Tensor]:  # noqa: ANN401 rows
     """Return rows of numbers in host memory."""
-    value = _found(value)
+    value = _as_arrays(value)
     if isinstance(value, StoredArray | StoredJagged):
         return value.read()
     if isinstance(value, torch.Tensor):

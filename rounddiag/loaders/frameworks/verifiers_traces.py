@@ -49,24 +49,26 @@ def read_traces(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     A token that branches share belongs to the first one. If a trainer added its
     log-probabilities to any node, only the branches with such nodes are samples.
     """
-    found: list[tuple[Transcript, bool]] = []
+    branches: list[tuple[Transcript, bool]] = []
     for record in lines:
         for trace in objects_in(record.get("traces", [record])):
             known: set[int] = set()
             for index, path in enumerate(_branches(objects_in(trace.get("nodes")))):
                 branch = _join_nodes(path, known, source)
                 rows = _rows(path, branch, source)
-                one = _trajectory(path, rows, trace, source, known)
-                one.columns |= _columns(record, trace, index, {})
-                found.append((one, branch is not None))
+                transcript = _trajectory(path, rows, trace, source, known)
+                transcript.columns |= _columns(record, trace, index, {})
+                branches.append((transcript, branch is not None))
                 known |= {*map(id, path)}
-    is_annotated = any(is_trained for _, is_trained in found)
-    yield from (one for one, is_trained in found if is_trained >= is_annotated)
+    is_annotated = any(is_trained for _, is_trained in branches)
+    for transcript, is_trained in branches:
+        if is_trained >= is_annotated:
+            yield transcript
 
 
 def _read_episodes(lines: JsonLines, source: Source) -> Batch:
     samples = [*read_traces(lines, source)]
-    turns = (turn for one in samples for turn in one.rounds)
+    turns = (turn for sample in samples for turn in sample.rounds)
     has_old = any("old_log_probs" in (turn.tokens or ()) for turn in turns)
     return batch_of(samples, source, **(_TRAINED if has_old else _META))
 
@@ -82,7 +84,7 @@ def _trajectory(
 
     Those of `known` nodes were generated in another branch.
     """
-    one = Transcript(file=source.path, names={str(trace.get("id")): 0})
+    transcript = Transcript(file=source.path, names={str(trace.get("id")): 0})
     calls = {call.get("node"): call for call in objects_in(trace.get("calls"))}
     numbers = {id(node): n for n, node in enumerate(objects_in(trace.get("nodes")))}
     start = 0
@@ -100,8 +102,10 @@ def _trajectory(
             GENERATED if is_round else GIVEN if message.get("role") == GENERATED else ""
         )
         call = calls.get(numbers[id(node)], {}) if is_round else {}
-        one.add(message, role, tokens=tokens or None, columns=_call_columns(call))
-    return one
+        transcript.add(
+            message, role, tokens=tokens or None, columns=_call_columns(call)
+        )
+    return transcript
 
 
 def _call_columns(call: Mapping[str, Any]) -> dict[str, object]:
@@ -147,9 +151,9 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                             advice=_OTHERS,
                         )
                     rows = _rows(paths[index], branch, episodes.source)
-                    one = _trajectory(paths[index], rows, trace, source)
-                    one.columns |= _columns(episode, trace, index, steps)
-                    samples.append(one)
+                    sample = _trajectory(paths[index], rows, trace, source)
+                    sample.columns |= _columns(episode, trace, index, steps)
+                    samples.append(sample)
     if not samples:
         raise source.error(
             expected=f"annotations of the traces in {annotations.parent}",
@@ -161,7 +165,7 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
 
 def _annotated(lines: JsonLines) -> dict[str, Branches]:
     """Return the branches with log-probabilities by trace; the newest wins."""
-    found: dict[str, Branches] = {}
+    annotated: dict[str, Branches] = {}
     for record in lines:
         if record.get("version") != _VERSION:
             raise record.source.error(
@@ -172,8 +176,8 @@ def _annotated(lines: JsonLines) -> dict[str, Branches]:
         for branch in objects_in(record.get("branches")):
             index = branch.get("index")
             if isinstance(index, int) and index >= 0 and "trainer_logprobs" in branch:
-                found.setdefault(str(record.get("trace_id")), {})[index] = branch
-    return found
+                annotated.setdefault(str(record.get("trace_id")), {})[index] = branch
+    return annotated
 
 
 def _files(folder: Path, name: str = "*") -> list[Path]:
@@ -211,15 +215,15 @@ def _branches(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     size = len(nodes)
     parents = [_parent(node, size) for node in nodes]
     inner = {*parents}
-    found = []
+    branches = []
     for leaf in (index for index in range(size) if index not in inner):
         path: dict[int, dict[str, Any]] = {}
         at: int | None = leaf
         while at is not None and at not in path:
             path[at] = nodes[at]
             at = parents[at]
-        found.append(list(reversed(path.values())))
-    return found
+        branches.append(list(reversed(path.values())))
+    return branches
 
 
 def _parent(node: Mapping[str, Any], size: int) -> int | None:
@@ -275,10 +279,10 @@ def _annotated_rows(
 ) -> dict[str, Array]:
     """Return the tokens of a branch up to where the trainer annotated it."""
     old = _numbers(branch, "trainer_logprobs", source).astype(np.float32)
-    size, most = len(old), len(rows["response_mask"])
-    if size > most:
+    size, num_tokens = len(old), len(rows["response_mask"])
+    if size > num_tokens:
         raise source.error(
-            expected=f"at most {most} annotations, one per token of a branch",
+            expected=f"at most {num_tokens} annotations, one per token of a branch",
             found=f"{size}",
             advice=_OTHERS,
         )
@@ -350,8 +354,8 @@ def _columns(
     if name in steps:
         columns["ship_step"] = steps[name]
     parts = [*object_in(trace.get("rewards")).values()]
-    parts = [one if isinstance(one, dict) else {"score": one} for one in parts]
-    scores = [(one.get("score"), one.get("weight", 1)) for one in parts]
+    parts = [part if isinstance(part, dict) else {"score": part} for part in parts]
+    scores = [(part.get("score"), part.get("weight", 1)) for part in parts]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))
     return columns

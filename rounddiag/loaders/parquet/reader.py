@@ -391,14 +391,13 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
         require_sample(sample, int(ends[-1]))
         group = int(np.searchsorted(ends, sample, side="right")) - 1
         batch = _read_batch(source, file, group=group)
-    one = batch[sample - int(ends[group])]
+    selected = batch[sample - int(ends[group])]
     # The file is a selection of samples: its column counts in the original batch.
     if ORIGINAL_SAMPLE.name in batch.sample_columns:
-        return one
+        return selected
     number = np.array([sample], dtype=ORIGINAL_SAMPLE.dtype)
-    return replace(
-        one, sample_columns={**one.sample_columns, ORIGINAL_SAMPLE.name: number}
-    )
+    columns = {**selected.sample_columns, ORIGINAL_SAMPLE.name: number}
+    return replace(selected, sample_columns=columns)
 
 
 def require_sample(sample: int, num_samples: int) -> None:
