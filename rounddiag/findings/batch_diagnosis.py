@@ -251,8 +251,10 @@ def _caveat(view: View) -> str:
 def _finding(one: Explained, view: View) -> Finding:
     evidence, cause = one.evidence, one.evidence.cause
     large = one.indices[view.abs_diff[one.indices] > FACTOR_2]
+    differing = one.indices[view.abs_diff[one.indices] > 0]
+    is_seen = evidence.adds_mismatch and len(differing) > 0
     where = {
-        "samples": np.unique(view.sample[one.indices]),
+        "samples": np.unique(view.sample[differing if is_seen else one.indices]),
         "num_large": len(large),
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
         **evidence.where,

@@ -43,7 +43,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         return str(where["fact"])
     total = int((view.num_per_sample > 0).sum())
     place: Place | None = where.get("found")
-    equal = "" if place is None else _describe_elsewhere(where, place, indices, view)
+    equal = _describe_elsewhere(where, place, indices, view)
     if place is not None and "onset" in where and place.is_of_rounds:
         place = None  # the onset says more
     num_large = int(where.get("num_large", 0))
@@ -56,7 +56,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         samples = where.get("large_samples", where["samples"])
         if num_large < _MIN_LARGE:
             samples = where["samples"]
-        scope = _samples(len(samples), total, is_found=len(indices) < len(view))
+        scope = _scope(samples, view) if len(indices) < len(view) else ""
         return ", ".join(filter(None, [*clauses, scope])) + equal
     scope = _samples(place.num_samples, total)
     if num_large >= _MIN_LARGE and num_large >= _MOST * all_large:
@@ -76,16 +76,17 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
 
 
 def _describe_elsewhere(
-    where: Mapping[str, Any], place: Place, indices: Array, view: View
+    where: Mapping[str, Any], place: Place | None, indices: Array, view: View
 ) -> str:
     """Return that all other tokens are equal, as before a cache, or agree; or empty."""
     outside = np.ones(len(view), dtype=bool)
     outside[indices] = False
     is_whole = not view.is_thinned and not view.num_nonfinite
-    if not is_whole or not outside.any() or view.abs_diff[outside].any():
+    is_all = outside.all() or not outside.any()
+    if not is_whole or is_all or view.abs_diff[outside].any():
         return f"; {where['elsewhere']}" if "elsewhere" in where else ""
     onset = where.get("onset")
-    start = f"from round {onset.round} on" if onset is not None else place.text
+    start = f"from round {onset.round} on" if onset else place.text if place else ""
     if start.startswith("from ") and start.endswith(" on") and "," not in start:
         before = start.removeprefix("from ").removesuffix(" on")
         return f"; all tokens before {before} are bitwise equal"
@@ -99,10 +100,12 @@ def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
         return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
     if num_large >= _MIN_LARGE:
         return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
-    mean = float(view.abs_diff[indices].mean())
     if len(indices) == len(view):
-        return [_describe_all(view, mean)]
-    return [f"{pluralize(len(indices), 'token')} differ by {mean:.2g} nat on average"]
+        return [_describe_all(view, float(view.abs_diff.mean()))]
+    size = view.abs_diff[indices][view.abs_diff[indices] > 0]
+    return [
+        f"{pluralize(len(size), 'token')} differ by {size.mean():.2g} nat on average"
+    ]
 
 
 def _describe_all(view: View, mean: float) -> str:
@@ -130,10 +133,24 @@ def _conditions(where: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _samples(num: int, total: int, *, is_found: bool = True) -> str:
-    if not 0 < num < total or not is_found:
-        return ""
-    return f"in {num:,} of {pluralize(total, 'sample')}"
+def _scope(samples: Array, view: View) -> str:
+    """Return how many samples, or whole groups, something is in; empty for all."""
+    present = np.flatnonzero(view.num_per_sample > 0)
+    is_in, group = np.isin(present, samples), view.facts.group
+    if group is not None and is_in.sum() > 1:
+        names, code = np.unique(group[present], return_inverse=True)
+        share = np.bincount(code, weights=is_in) / np.bincount(code)
+        if (
+            len(names) < len(present)
+            and np.isin(share, (0, 1)).all()
+            and not is_in.all()
+        ):
+            return f"in {int(share.sum()):,} of {pluralize(len(names), 'group')}"
+    return _samples(len(samples), len(present))
+
+
+def _samples(num: int, total: int) -> str:
+    return f"in {num:,} of {pluralize(total, 'sample')}" if 0 < num < total else ""
 
 
 def write_headline(diagnosis: Diagnosis) -> str:
@@ -271,8 +288,9 @@ def _advise(diagnosis: Diagnosis) -> str:
         return _advise_on_level(diagnosis)
     first, *others = bugs
     parts = [_name(first)]
+    by_location = (first.cause, "unknown", "identical_log_probs")
     names = dict.fromkeys(
-        one.location if one.cause in (first.cause, "unknown") else _meaning(one)
+        one.location if one.cause in by_location else _meaning(one)
         for one in others
         if one.kind != "place" and "check" not in one.where  # the headline has those
     )
