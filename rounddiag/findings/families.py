@@ -37,6 +37,12 @@ MAX_FAMILIES = 3
 # Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
 _ROUNDING = 0.25
 _ROUNDING_ONLY = frozenset({"low_precision", "batch_shape"})
+# Causes that spare the first tokens; that are there from the first token on;
+# of all tokens of a sample; of a part of the rounds or samples.
+_LATER = frozenset({"image_window", "context_masked"})
+_FROM_START = frozenset({"prompt_mismatch", "packing_leak"})
+_OF_ALL = frozenset({"stale_weights", "sync_broken", "lora_mismatch"})
+_OF_SOME = frozenset({"mixed_weights", "packing_leak"})
 # Uncertain tokens before a place that must be equal, as in `equal_start`.
 _MIN_EQUAL = 8
 
@@ -152,16 +158,23 @@ class Spot:
         """Whether rounding may make the mismatch."""
         return self.mean_abs_diff <= _ROUNDING
 
+    @property
+    def is_all(self) -> bool:
+        """Whether all tokens may be affected."""
+        return not self.scopes or self.is_everywhere or self.scopes == {"content"}
+
     def allows(self, name: str) -> bool:
         """Return whether nothing in the file refutes a cause."""
-        if name in self.impossible or (
-            CAUSES[name].with_image and self.has_images is False
-        ):
+        no_image = CAUSES[name].with_image and self.has_images is False
+        if name in self.impossible or no_image:
             return False
-        is_later = self.scopes & {"rounds", "steps"} and not self.is_everywhere
-        if name == "prompt_mismatch" and is_later:
-            return False  # the first tokens read the prompt too
-        return self.is_small or name not in _ROUNDING_ONLY
+        if not self.is_small and name in _ROUNDING_ONLY:
+            return False
+        if "early" in self.scopes:
+            return name not in _LATER | _OF_ALL
+        if self.is_all:
+            return name not in _LATER | _OF_SOME
+        return not (self.scopes & {"rounds", "steps"} and name in _FROM_START)
 
 
 def list_candidates(
@@ -204,7 +217,7 @@ def _clues(spot: Spot) -> Iterator[tuple[str, str]]:
         return  # inputs follow samples, not workers or versions
     if "early" in scopes:
         yield from _clues_of_start(spot)
-    elif not scopes or spot.is_everywhere or scopes == {"content"}:
+    elif spot.is_all:
         yield from _clues_of_all(spot)
     if scopes & {"rounds", "steps"}:
         yield from _clues_of_later(spot)

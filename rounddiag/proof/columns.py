@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import LOG_SOFTMAX_BFLOAT16
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import ScoreTable, scale_residuals
-from rounddiag.proof.trajectory import read_scores
 
 _SHIFTS = (-2, -1, 1, 2)
 _LEAST_FILLED = 6
 _LEAST_ROUNDED = 20
+# Another row is tried where this part of |diff| is gone; the judge asks for the noise.
+_LEAST_GONE = 0.5
 _LOG_SOFTMAX = Hypothesis(
     name="log_softmax_bfloat16",
     cause="low_precision",
@@ -29,8 +31,11 @@ _LOG_SOFTMAX = Hypothesis(
 
 def column_scores(
     scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
-) -> Iterator[tuple[Hypothesis, Array]]:
-    """Yield hypotheses about a column, with the log-probs that follow from the base."""
+) -> Iterator[tuple[Hypothesis, Array, Array | None]]:
+    """Yield hypotheses about a column, with the log-probs that follow from the base.
+
+    And tokens about which a hypothesis says nothing, if there are any.
+    """
     for shift in _SHIFTS:
         direction = "later" if shift > 0 else "earlier"
         one = Hypothesis(
@@ -38,17 +43,17 @@ def column_scores(
             cause="shifted_log_probs",
             says=f"log-probs of the token {abs(shift)} {direction}",
         )
-        yield one, _shift(table, shift)
+        yield one, _shift(table, shift), None
     for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         one = Hypothesis(
             name=f"stored_in_{name}",
             cause="low_precision",
             says=f"log-probs rounded to {name}",
         )
-        yield one, torch.from_numpy(table.base).to(dtype).double().numpy()
+        yield one, torch.from_numpy(table.base).to(dtype).double().numpy(), None
     if "logits" in scorer.engine.abilities and _is_bfloat16(table.engines[engine]):
         with suppress(StoppedError):
-            yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples)
+            yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples), None
     filled = _fill(table, engine)
     if filled is not None:
         value, scores = filled
@@ -57,7 +62,7 @@ def column_scores(
             cause="filled_log_probs",
             says=f"the value {value:.6g} in place of log-probs",
         )
-        yield one, scores
+        yield one, scores, None
     exchanged = _exchange_rows(scorer, table, engine, samples)
     if exchanged is not None:
         one = Hypothesis(
@@ -65,7 +70,7 @@ def column_scores(
             cause="swapped_rows",
             says="log-probs of another row",
         )
-        yield one, exchanged
+        yield one, *exchanged
 
 
 def _is_bfloat16(values: Array) -> bool:
@@ -98,37 +103,47 @@ def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:
 
 def _exchange_rows(
     scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
-) -> Array | None:
-    """Return, for samples that another row explains, that row of another engine."""
+) -> tuple[Array, Array] | None:
+    """Return another engine's row for samples that it explains, and what is not known.
+
+    Tokens are paired by their place in the response, as where rows of a padded tensor
+    were exchanged, or by their order, as where lists of log-probs were. Where the other
+    row is shorter there is padding, 0. Where its mask is 0, only its engine's own
+    values would tell: if they are not 0, they are not known.
+    """
     other = next((name for name in scorer.engines if name != engine), None)
     if other is None:
         return None
     batch = scorer.batch
-    rows = {}
-    for row in range(batch.num_samples):
-        begin, size = int(batch.offsets[row]), int(batch.lengths[row])
-        part = slice(begin, begin + size)
-        mask = batch.response_mask[part] != 0
-        rows[row] = batch.log_probs(other)[part][mask].cpu().double().numpy()
-    found = np.full(len(table), np.nan)
+    values = batch.log_probs(other).cpu().double().numpy()
+    truths = batch.log_probs(engine).cpu().double().numpy()
+    is_written = batch.response_mask.cpu().numpy() != 0
+    begins = batch.offsets.cpu().numpy()
+    values[~is_written] = np.nan
+    rows = [
+        (values[begin:end], is_written[begin:end])
+        for begin, end in pairwise(begins.tolist())
+    ]
+    exchanged, unknown = np.full(len(table), np.nan), np.zeros(len(table), dtype=bool)
     for sample in samples:
         mine = table.sample == sample
-        truth = read_scores(batch, engine, scorer.samples[sample])
-        truth = truth[scorer.is_inside(sample)]
-        if not np.isfinite(truth).any():
-            continue
-        own = np.nanmean(np.minimum(np.abs(table.base[mine] - truth), 1))
-        best: tuple[float, Array] | None = None
-        for row, values in rows.items():
-            size = min(len(values), len(truth))
-            both = np.isfinite(values[:size]) & np.isfinite(truth[:size])
-            if row == sample or both.sum() < _LEAST_FILLED:
-                continue
-            left = np.nanmean(np.minimum(np.abs(values[:size] - truth[:size]), 1))
-            if best is None or left < best[0]:
-                padded = np.full(len(truth), np.nan)
-                padded[:size] = values[:size]
-                best = float(left), padded
-        if best is not None and best[0] < 0.1 * own:
-            found[mine] = best[1]
-    return None if np.isnan(found).all() else found
+        flat = scorer.samples[sample].flat_targets(batch).numpy()
+        flat = flat[scorer.is_inside(sample)]
+        place, truth = flat - begins[sample], truths[flat]
+        order = np.cumsum(rows[sample][1])[place] - 1
+        own = np.minimum(np.abs(table.base[mine] - truth), 1)
+        best = 0.0
+        for number, (row, written) in enumerate(rows):
+            for at, line in ((place, row), (order, row[written])):
+                moved = np.zeros(len(at))
+                moved[at < len(line)] = line[at[at < len(line)]]
+                has_other = (at < len(line)) & np.isfinite(moved)
+                moved[np.isnan(moved) & (truth == 0)] = 0
+                left = np.minimum(np.abs(moved - truth), 1)
+                both = np.isfinite(left) & np.isfinite(own)
+                if number == sample or (both & has_other).sum() < _LEAST_FILLED:
+                    continue
+                gone = float(own[both].sum() - left[both].sum())
+                if gone > max(best, _LEAST_GONE * own[both].sum()):
+                    best, exchanged[mine], unknown[mine] = gone, moved, np.isnan(moved)
+    return None if np.isnan(exchanged).all() else (exchanged, unknown)

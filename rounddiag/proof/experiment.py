@@ -121,12 +121,12 @@ class Experiment:
         return replace(gate, note=note)
 
     def is_sound(self) -> bool:
-        """Return whether unchanged inputs reproduce all engines, and no place differs.
+        """Return whether unchanged inputs reproduce all engines, and no part differs.
 
         Then there is nothing to prove.
         """
         samples = self.order[:SECOND]
-        if any(one.kind == "place" for one in self.scorer.diagnosis or ()):
+        if any(finding.is_bug for finding in self.scorer.diagnosis or ()):
             return False
         try:
             results = self.search.judge_base(samples)

@@ -216,6 +216,11 @@ class ScoreTable:
             usual=None if self.usual is None else self.usual[tokens],
         )
 
+    def without(self, engine: str, tokens: Array) -> ScoreTable:
+        """Return the table without an engine's log-probs of some tokens."""
+        truth = np.where(tokens, np.nan, self.engines[engine])
+        return replace(self, engines={**self.engines, engine: truth})
+
     def rebase(self, engine: str, scores: Array) -> ScoreTable:
         """Return the table of one engine, with a hypothesis as the new base."""
         return replace(

@@ -60,8 +60,8 @@ class Search:
     tables: dict[object, ScoreTable] = field(default_factory=dict)
     opinions: dict[object, Opinion] = field(default_factory=dict)
     fitted: dict[object, Hypothesis | None] = field(default_factory=dict)
-    about_columns: dict[object, Sequence[tuple[Hypothesis, Array]]] = field(
-        default_factory=dict
+    about_columns: dict[object, Sequence[tuple[Hypothesis, Array, Array | None]]] = (
+        field(default_factory=dict)
     )
 
     def table(self, samples: Sequence[int]) -> ScoreTable:
@@ -220,10 +220,9 @@ class _Trial:
     def _rank(self, chain: Chain, table: ScoreTable) -> Ranking:
         """Judge hypotheses on top of those that hold already, best first."""
 
-        def add(one: Hypothesis, scores: Array | None = None) -> None:
+        def add(one: Hypothesis) -> None:
             with suppress(StoppedError):
-                if scores is None:
-                    scores = self.scorer.column((*chain, one), self.samples)
+                scores = self.scorer.column((*chain, one), self.samples)
                 found.append((one, self.opinion(one, scores, chain, table)))
 
         found: Ranking = []
@@ -234,14 +233,18 @@ class _Trial:
             for one in self._fit(chain, table):
                 add(one)
         if not chain:
-            for one, scores in self._about_columns():
-                add(one, scores)
+            for one, scores, unknown in self._about_columns():
+                here = table if unknown is None else table.without(self.engine, unknown)
+                found.append((one, self.opinion(one, scores, chain, here)))
             for one in kept_rounds([(each, that.where) for each, that in found]):
                 add(one)
         return sort_ranking(found)
 
-    def _about_columns(self) -> Sequence[tuple[Hypothesis, Array]]:
-        """Return hypotheses whose scores follow from those that are known."""
+    def _about_columns(self) -> Sequence[tuple[Hypothesis, Array, Array | None]]:
+        """Return hypotheses whose scores follow from those that are known.
+
+        With the tokens about which they say nothing.
+        """
         key = (self.engine, self.part)
         known = self.search.about_columns
         if key not in known:
@@ -249,7 +252,7 @@ class _Trial:
             found = [*column_scores(*given)]
             with suppress(StoppedError):
                 mixed = weights_by_sample(*given, self.search.checkpoints)
-                found += [] if mixed is None else [mixed]
+                found += [] if mixed is None else [(*mixed, None)]
             known[key] = found
         return known[key]
 
