@@ -142,7 +142,7 @@ class Spot:
         return cls(
             scopes=scopes,
             columns=_columns(place) if isinstance(place, Place) else {},
-            is_everywhere=not scopes & _OF_SAMPLES and _is_raised(view, others),
+            is_everywhere=_is_raised(view, others),
             is_part=any(c.column in parts for c in conditions),
             has_images=is_seen if is_known or is_seen else None,
             always_images=images is not None and bool((images > 0).all()),

@@ -314,6 +314,7 @@ def prove_with(  # noqa: PLR0913 keywords only
             with suppress(StoppedError):
                 gate = experiment.gate_with(found[0]) or gate
             results = found if gate.passes else results
+    results = base.blame_older(results, search.table(results[0].samples))
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(

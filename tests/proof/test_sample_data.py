@@ -97,3 +97,25 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     assert float(left.median()) < 1e-4
     before = rd.token_frame(proof.batch, a="base", b="rollout")["diff"].abs()
     assert float(left.mean()) < 0.1 * float(before.mean())
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_a_trainer_on_older_weights_is_at_fault_not_the_sampler(noise: float) -> None:
+    """The given model is that of the step, however noisy the engine that has it is."""
+    batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:8]
+    older = scored(batch, "older_model").scores["rescored"]
+    rollout = batch.log_probs("rollout").double()
+    drawn = torch.randn(len(rollout), generator=torch.Generator().manual_seed(0))
+    faulty = replace(
+        batch,
+        old_log_probs=torch.where(older.isfinite(), older, batch.log_probs("old")),
+        rollout_log_probs=(rollout + noise * drawn * -rollout.expm1()).clamp(max=0),
+    )
+    proof = rd.prove(
+        faulty,
+        str(SAMPLE_DATA / "model"),
+        hypotheses=["stale_weights"],
+        checkpoints={"1544": str(SAMPLE_DATA / "older_model")},
+    )
+    assert (proof.verdict, proof.side) == ("proved", "old")
+    assert proof.conclusions[0].says == ("the weights of 1544",)

@@ -1,0 +1,162 @@
+"""Which families of causes are listed at a place, with which clue; what is struck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.findings import CAUSES, FAMILIES, Finding
+from rounddiag.findings.causes import Candidate, describe_families, spread_families
+from tests.findings.small import LENGTH, arrays, made, rounds_of, shaken
+
+
+def images(number: int) -> dict[str, Any]:
+    """Return columns in which each round adds so many images."""
+    return {
+        "sample": np.repeat(np.arange(32), 4),
+        "round": np.tile(np.arange(4), 32),
+        "num_images": np.tile(np.arange(1, 5) * number, 32),
+    }
+
+
+def first_of(where: Any, scale: float = 0.3, **others: Any) -> Finding:
+    """Return the first finding where some tokens are shaken."""
+    parts = arrays()
+    shaken(parts, where(parts), scale)
+    return rd.diagnose(made(parts, **others))[0]
+
+
+def later(parts: Any) -> Any:
+    return rounds_of(parts) >= 2
+
+
+def everywhere(parts: Any) -> Any:
+    return parts["mask"] > 0
+
+
+def test_later_rounds_read_other_ids_another_context_or_other_positions() -> None:
+    found = first_of(later, round_columns=images(1))
+    assert [*found.families] == ["ids", "context", "positions"]
+    assert found.families["context"] == "images come before it"
+    assert "image_window" in map(str, found.candidates)
+
+
+def test_without_an_image_no_cause_and_no_name_is_about_images() -> None:
+    found = first_of(later, round_columns=images(0))
+    assert [*found.families] == ["ids", "context", "positions"]
+    assert [c.cause for c in found.candidates if c.family == "context"] == [
+        "context_masked"
+    ]
+    assert not any("image" in text for text in describe_families(found.candidates))
+
+
+def test_what_later_rounds_spare_is_not_of_weights_settings_or_a_worker() -> None:
+    found = first_of(later, meta={"facts": {"lora_rank": 8}})
+    assert not {"weights", "sampling", "worker"} & {*found.families}
+
+
+def test_first_rounds_follow_an_update_or_the_prompt() -> None:
+    found = first_of(lambda parts: rounds_of(parts) <= 1)
+    assert [*found.families] == ["ids", "positions", "weights"]
+    causes = {c.cause for c in found.candidates if c.family == "weights"}
+    assert causes == {"stale_cache", "mixed_weights"}
+
+
+def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
+    rank = np.arange(32) % 4
+    found = first_of(
+        lambda parts: (rank == 3)[:, None] & (parts["mask"] > 0),
+        sample_columns={"rank": rank},
+    )
+    assert found.families == {
+        "weights": "it follows `rank`",
+        "worker": "it follows `rank`",
+    }
+
+
+def test_a_mismatch_of_all_tokens_is_of_weights_and_what_facts_name() -> None:
+    parts = arrays(noise=0.15)
+    found = rd.diagnose(made(parts, meta={"facts": {"lora_rank": 8}}), kind="dense")[0]
+    assert found.kind == "level"
+    assert found.families["weights"] == "the facts name a LoRA"
+    assert "numerics" in found.families
+    assert "image_window" not in map(str, found.candidates)
+
+
+@pytest.mark.parametrize("value", ["fp8_e4m3", "auto"])
+def test_a_cache_of_few_bits_is_named_where_all_before_is_equal(value: str) -> None:
+    # One round of 100 to 140 tokens: equal up to token 60, two in three differ then.
+    rng = np.random.default_rng(2)
+    rows = []
+    for number in rng.integers(100, 140, 32).tolist():
+        rollout = -3 * rng.random(number) ** 3
+        old = rollout.copy()
+        at = 60 + rng.permutation(number - 60)[: (number - 60) * 2 // 3]
+        old[at] = np.minimum(rollout[at] + 0.3 * (rng.random(len(at)) - 0.5), 0)
+        rows.append((rollout, old))
+    torch = pytest.importorskip("torch")
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.arange(len(old)) + 10 for _, old in rows],
+        response_mask=[torch.ones(len(old), dtype=torch.int64) for _, old in rows],
+        rollout_log_probs=[torch.tensor(rollout) for rollout, _ in rows],
+        old_log_probs=[torch.tensor(old) for _, old in rows],
+        meta={"facts": {"rollout_kv_cache_dtype": value}},
+    )
+    found = rd.diagnose(batch)[0]
+    equal = "all tokens before it are equal"
+    named = f"the facts name an FP8 KV cache; {equal}" if "fp8" in value else equal
+    assert found.families["numerics"] == named
+    assert not {"ids", "context", "weights", "worker"} & {*found.families}
+
+
+def test_ids_that_a_check_found_equal_are_struck() -> None:
+    parts = arrays()
+    shaken(parts, later(parts), 0.3)
+    batch = made(parts)
+    same = replace(batch, rollout_ids=tuple(batch.require_ids().reshape(32, -1)))
+    assert "ids" in rd.diagnose(batch)[0].families
+    assert "ids" not in rd.diagnose(same)[0].families
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        later,
+        everywhere,
+        lambda parts: rounds_of(parts) == 0,
+        lambda parts: (
+            np.isin(np.arange(32), [3, 8, 9, 21, 30])[:, None] & (parts["mask"] > 0)
+        ),
+        lambda _: np.broadcast_to(np.arange(LENGTH) % 23 < 3, (32, LENGTH)),
+        lambda _: np.broadcast_to(np.arange(LENGTH) % 23 > 16, (32, LENGTH)),
+    ],
+)
+def test_at_most_three_families_each_with_a_clue_and_causes(where: Any) -> None:
+    found = first_of(where, scale=0.5)
+    assert 1 <= len(found.families) <= 3
+    assert all(found.families.values())
+    order = [*FAMILIES]
+    places = [order.index(family) for family in found.families]
+    assert all(a < b for a, b in pairwise(places))
+    assert {c.family for c in found.candidates} == {*found.families}
+    assert len({c.cause for c in found.candidates}) == len(found.candidates)
+
+
+def test_causes_have_known_families() -> None:
+    assert {row.family for row in CAUSES.values()} == {"", *FAMILIES}
+
+
+def test_the_name_of_a_family_stands_for_its_causes_with_hypotheses() -> None:
+    assert spread_families(["positions", "sampling"]) == [
+        "position_ids",
+        "temperature",
+        "truncated_sampling",
+        "logit_processor",
+    ]
+    assert spread_families(["mask", "no_such"]) == ["mask", "no_such"]
+    assert Candidate.of("position_ids").family == "positions"
