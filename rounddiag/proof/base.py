@@ -12,12 +12,9 @@ from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.judge import base_opinion, judge, noise_floor
 from rounddiag.proof.samples import MAX_SAMPLES, interleave
 from rounddiag.proof.scorer import Scorer
-from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.trajectory import to_flat
-from rounddiag.proof.verdict import EngineResult
 from rounddiag.proof.weights import WEIGHTS, weight_hypotheses_of
 
 _SIZES = (2, 5)  # samples: more only where the first do not decide
@@ -40,52 +37,6 @@ class Base:
     others: Sequence[Hypothesis]
     order: Sequence[int]
     checkpoint: Hypothesis | None = None
-
-    def blame_older(
-        self, results: Sequence[EngineResult], table: ScoreTable
-    ) -> Sequence[EngineResult]:
-        """Return results in which the given model is right, if it is an engine.
-
-        It is the model of this step. Where a checkpoint reproduces one engine and the
-        given model the other, the engine of the checkpoint has other weights.
-        """
-        if self.checkpoint is None or len(results) != 2:  # noqa: PLR2004 two engines
-            return results
-        given = self.others[0]
-        for mine, other in (results, results[::-1]):
-            has_given = [
-                opinion
-                for hypothesis, opinion in other.chain[:1]
-                if hypothesis is given and opinion.where == "all"
-            ]
-            if has_given and mine.is_sound and not mine.chain:
-                scores = np.where(np.isnan(table.base), np.nan, has_given[0].scores)
-                low = scores + table.rounding
-                with_given = replace(table, base=scores, low_precision=low)
-                floors = [noise_floor(with_given, r.engine) for r in (mine, other)]
-                plain = [
-                    base_opinion(with_given, result.engine, floor)
-                    for result, floor in zip((mine, other), floors, strict=True)
-                ]
-                older = judge(
-                    with_given,
-                    mine.engine,
-                    self.checkpoint.name,
-                    table.base,
-                    floors[0],
-                )
-                ranking = [(self.checkpoint, older)]
-                return [
-                    replace(
-                        mine,
-                        base=plain[0],
-                        ranking=ranking,
-                        chain=ranking,
-                        last=ranking,
-                    ),
-                    replace(other, base=plain[1], chain=(), last=()),
-                ]
-        return results
 
 
 def find_base(

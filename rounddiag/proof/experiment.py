@@ -30,9 +30,11 @@ from rounddiag.proof.hypotheses.hypothesis import (
 )
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FITTED
+from rounddiag.proof.judge import base_opinion, judge, noise_floor
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.screening import FIRST, SECOND, Screening
 from rounddiag.proof.search import (
     ALIKE,
@@ -314,7 +316,7 @@ def prove_with(  # noqa: PLR0913 keywords only
             with suppress(StoppedError):
                 gate = experiment.gate_with(found[0]) or gate
             results = found if gate.passes else results
-    results = base.blame_older(results, search.table(results[0].samples))
+    results = _blame_older(results, base, search.table(results[0].samples))
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
@@ -335,6 +337,39 @@ def prove_with(  # noqa: PLR0913 keywords only
         base=base,
     )
     return replace(proof, go_on=go_on)
+
+
+def _blame_older(
+    results: Sequence[EngineResult], base: Base, table: ScoreTable
+) -> Sequence[EngineResult]:
+    """Return results in which the given model is right, if it is an engine.
+
+    It is the model of this step. Where a checkpoint reproduces one engine and the given
+    model the other, the engine of the checkpoint has other weights.
+    """
+    if base.checkpoint is None or len(results) != 2:  # noqa: PLR2004 two engines
+        return results
+    for older, newer in (results, results[::-1]):
+        is_given = newer.chain and newer.chain[0][0] is base.others[0]
+        if not is_given or older.chain or not older.is_sound:
+            continue
+        opinion = newer.chain[0][1]
+        if opinion.where != "all":
+            continue
+        low = opinion.scores + table.rounding
+        given = replace(table, base=opinion.scores, low_precision=low)
+        floors = [noise_floor(given, result.engine) for result in (older, newer)]
+        name, engine = base.checkpoint.name, older.engine
+        proof = base.checkpoint, judge(given, engine, name, table.base, floors[0])
+        plain = [
+            replace(result, base=base_opinion(given, result.engine, floor), chain=())
+            for result, floor in zip((older, newer), floors, strict=True)
+        ]
+        return [
+            replace(plain[0], ranking=[proof], chain=[proof], last=[proof]),
+            plain[1],
+        ]
+    return results
 
 
 def _rank_causes(scorer: Scorer) -> dict[str, int]:
