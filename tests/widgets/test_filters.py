@@ -97,6 +97,7 @@ def filter_of(
     place = Place(
         conditions=tuple(Condition(*one, text=f"in {one[0]}") for one in conditions),
         tokens=np.broadcast_to(tokens, len(view)),
+        candidates=np.arange(len(batch)),
         over=np.zeros(len(view), dtype=bool),
         **_MEASURES,
     )
