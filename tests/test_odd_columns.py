@@ -71,7 +71,7 @@ def arrays(draw: st.DrawFn, shapes: tuple[tuple[int, ...], ...]) -> Any:
 
 
 COLUMNS = st.one_of(
-    arrays(((NUM, 2), (NUM, 2, 2), (1,))),
+    arrays(((NUM, 2), (NUM, 2, 2), (1,), (NUM, 4))),  # the last has one per token
     st.lists(NESTED, min_size=NUM, max_size=NUM),
     SCALARS,
 )
@@ -107,7 +107,7 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def frames(batch: Batch) -> dict[str, View]:
-    columns = [*batch.sample_columns, *batch.round_columns]
+    columns = [*batch.sample_columns, *batch.round_columns, *batch.token_columns]
     return {
         "token_frame": lambda: rd.token_frame(batch).to_html(),
         "token_frame, columns": lambda: rd.token_frame(
@@ -156,7 +156,11 @@ def split(batch: Batch) -> list[tuple[str, View]]:
     return [
         (name, partial(function, batch, by=column))
         for name, function in functions.items()
-        for column in [*batch.sample_columns, *batch.round_columns][:3]
+        for column in [
+            *batch.sample_columns,
+            *batch.round_columns,
+            *batch.token_columns,
+        ][:3]
     ]
 
 
@@ -202,7 +206,7 @@ def _explore(batch: Batch) -> None:
     for name in ("findings", "tokens", "rounds", "samples", "common", "selection"):
         reply: Any = handle("list", {"list": name})
         serialize(reply() if callable(reply) else reply)
-    own = {*batch.sample_columns, *batch.round_columns}
+    own = {*batch.sample_columns, *batch.round_columns, *batch.token_columns}
     for by in [by for by in overview["options"]["by"] if by in own][:2]:
         serialize(handle("set", {"changes": {"by": by}, "theme": "dark"}))
 

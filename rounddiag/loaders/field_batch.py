@@ -50,6 +50,7 @@ from rounddiag.loaders.plain_columns import (
     with_versions,
 )
 from rounddiag.loaders.source import left_out_entry
+from rounddiag.schema import TOKENS
 from rounddiag.wording import join_names
 
 
@@ -99,6 +100,7 @@ _PER_TOKEN = [
     for name in names_where(scope="token", part="response")
     if name in PER_TOKEN and name not in ("response_ids", "response_mask")
 ]
+_OF_FRAMES = {column.name for column in TOKENS.columns}  # which a file's would hide
 # The experts that each engine chose at each token.
 _ROUTES = ("rollout_routed_experts", "routed_experts")
 
@@ -176,7 +178,7 @@ def _open_columns(
         if not is_score and (field is not None or not reader.may_fit(name)):
             continue
         values = reader.per_token_if_it_fits(name)
-        if values is None:
+        if values is None or (not is_score and name in _OF_FRAMES):
             unfit.append(name)
         elif score is not None and is_score:
             scores[score[1]] = values

@@ -210,6 +210,10 @@ def load(  # noqa: PLR0913 all but the path by keyword
         of the prompt     `prompt_ids`, `attention_mask` (prompt and response)
         one per sample    `rewards`, `group_ids`, `sample_ids`, `images`
         ================  ==========================================================
+
+        A column of any other name is kept under its name if it has one plain value
+        per sample or one number per token, and is then a column of every frame, filter
+        and `by=`; else `meta["left_out"]` names it.
     sample_by : str or sequence of str, optional
         For files with one row per step: the columns that identify a trajectory. Its
         rows are joined into one sample.

@@ -54,6 +54,13 @@ def test_any_other_name_is_a_column_of_tokens(name: str) -> None:
     assert batch.token_columns[name].tolist() == [0.5, 1.5, 2.5, 3.5]
 
 
+def test_a_name_that_frames_use_themselves_is_left_out_and_named() -> None:
+    values = [[0.5, 1.5, 2.5], [3.5]]
+    batch = rd.load({**COLUMNS, "diff": values, "prob_diff": values, "kl": values})
+    assert [*batch.token_columns] == ["kl"]
+    assert batch.meta["left_out"] == ["diff", "prob_diff"]
+
+
 def test_two_values_per_token_are_left_out_by_name_and_not_read() -> None:
     class Unread(torch.Tensor):
         """A tensor whose values nobody may take."""
