@@ -126,41 +126,30 @@ def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:
     --------
     >>> rng = np.random.default_rng(0)
     >>> values = rng.normal(size=60) + 5 * (np.arange(60) >= 40)
-    >>> [(one.kind, one.index) for one in segment(values, 0.01)]
+    >>> [(change.kind, change.index) for change in segment(values, 0.01)]
     [('step', 40)]
     """
     values = np.append((1 - rho) * values[:1], values[1:] - rho * values[:-1])
     size = max(1, -(-len(values) // _MAX_LENGTH))
     starts = np.arange(0, len(values), size)
     means = np.array([values[start : start + size].mean() for start in starts])
-    found = list(_split(means, 0, alpha))
-    cuts = sorted({one.index for one in found if one.kind == "step"})
-    ends = [0, *(size * cut for cut in cuts), len(values)]
-    for place in range(1, len(ends) - 1):
-        around = slice(
-            max(ends[place - 1], ends[place] - 2 * size),
-            min(ends[place + 1], ends[place] + 2 * size),
-        )
-        if size > 1:
-            ends[place] = around.start + _best_cut(values[around])
-    p_values = {one.index: one.p_value for one in found if one.kind == "step"}
-    changes = [
-        Change(kind="step", index=index, start=start, stop=stop, p_value=p_values[cut])
-        for cut, start, index, stop in zip(
-            cuts, ends[:-2], ends[1:-1], ends[2:], strict=True
+    changes = sorted(_split(means, 0, alpha), key=lambda change: change.index)
+    steps = [change for change in changes if change.kind == "step"]
+    cuts = [0, *(size * change.index for change in steps), len(values)]
+    for place in range(1, len(cuts) - 1) if size > 1 else ():
+        low = max(cuts[place - 1], cuts[place] - 2 * size)
+        high = min(cuts[place + 1], cuts[place] + 2 * size)
+        cuts[place] = low + _best_cut(values[low:high])
+    narrowed = [
+        replace(change, start=start, index=index, stop=stop)
+        for change, start, index, stop in zip(
+            steps, cuts, cuts[1:], cuts[2:], strict=False
         )
     ]
-    changes += [
-        replace(
-            one,
-            index=size * one.index,
-            start=size * one.start,
-            stop=min(size * one.stop, len(values)),
-        )
-        for one in found
-        if one.kind == "growth"
-    ]
-    return sorted(changes, key=lambda change: change.index)
+    for growth in (change for change in changes if change.kind == "growth"):
+        start, stop = size * growth.start, min(size * growth.stop, len(values))
+        narrowed.append(replace(growth, start=start, index=start, stop=stop))
+    return sorted(narrowed, key=lambda change: change.index)
 
 
 def _best_cut(values: Array) -> int:
@@ -308,21 +297,21 @@ def find_breaks(
     place = {step: index for index, step in enumerate(steps)}
     at_step = changes[changes["change"] == "step"]
     parts = (at_step["step"].map(place).diff() > _NEAR).cumsum().to_numpy()
-    found = []
+    breaks = []
     for _, part in at_step.groupby(parts, sort=True):
         step = int(part["step"].mode().iloc[0])
         largest = part.iloc[int((part["after"] - part["before"]).abs().argmax())]
-        found.append(
+        breaks.append(
             Break(
                 step=step,
                 previous=steps[place[step] - 1],
-                rounds=tuple(sorted({int(one) for one in part["round"]})),
+                rounds=tuple(sorted({*map(int, part["round"])})),
                 before=float(largest["before"]),
                 after=float(largest["after"]),
                 metric=metric,
             )
         )
-    return found
+    return breaks
 
 
 def name_rounds(rounds: Sequence[int]) -> str:
@@ -333,13 +322,8 @@ def name_rounds(rounds: Sequence[int]) -> str:
     >>> name_rounds([2, 3, 4, 7]), name_rounds([0])
     ('rounds 2 to 4, 7', 'round 0')
     """
-    known = sorted({int(one) for one in rounds})
-    parts: list[list[int]] = []
-    for one in known:
-        if parts and one == parts[-1][-1] + 1:
-            parts[-1].append(one)
-        else:
-            parts.append([one])
+    known = np.unique(np.asarray(rounds, dtype=np.int64))
+    parts = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
     names = [
         str(part[0]) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts
     ]
