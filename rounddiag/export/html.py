@@ -108,7 +108,7 @@ of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 
 def _policy(scripts: Sequence[str], others: str) -> str:
     """Return the security policy of a page: these scripts alone, and no requests."""
-    allowed = " ".join([*(f"'sha256-{_digest(one)}'" for one in scripts), others])
+    allowed = " ".join([*(f"'sha256-{_digest(script)}'" for script in scripts), others])
     return (
         f"default-src 'none'; script-src {allowed.strip()}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

@@ -164,7 +164,7 @@ def _pack(reply: object) -> str:
     Four bytes, the size of the JSON that follows; then its buffers.
     """
     plain, buffers = serialize(reply)
-    sizes = [len(one) for one in buffers]
+    sizes = [len(buffer) for buffer in buffers]
     content = {"plain": plain, "sizes": sizes}
     # Columns of a file can hold dates, which a notebook's messages write as text too.
     head = json.dumps(content, separators=(",", ":"), default=str).encode()
@@ -174,7 +174,10 @@ def _pack(reply: object) -> str:
 
 def _words(diagnosis: Diagnosis) -> str:
     """Return the verdict and the findings as text."""
-    lines = [f"{one.kind}, cause {one.name}: {one.location}" for one in diagnosis]
+    lines = [
+        f"{finding.kind}, cause {finding.name}: {finding.location}"
+        for finding in diagnosis
+    ]
     items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
     text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
     verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"

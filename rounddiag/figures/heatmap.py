@@ -241,7 +241,7 @@ def _build(
     data = inputs.data
     rounds, num_samples = _get_rounds(data, metric)
     if data.batch is None and not isinstance(order, str):
-        numbers = [one + 1 for one in order if not isinstance(one, str)]
+        numbers = [name + 1 for name in order if not isinstance(name, str)]
         num_samples = max([num_samples, *numbers])
     samples = summarize_samples(data.batch, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))

@@ -132,7 +132,7 @@ def _place(frame: pd.DataFrame, by: str) -> pd.DataFrame:
         return frame.assign(place=frame[by])
     code, names = number_values(by, frame[by].to_numpy())
     labels = [shorten_value(name, _LONGEST) for name in names]
-    return frame.assign(place=code, label=[labels[one] for one in code])
+    return frame.assign(place=code, label=[labels[place] for place in code])
 
 
 def _ticks(frame: pd.DataFrame) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def _ticks(frame: pd.DataFrame) -> dict[str, Any]:
 
 def _colors(frame: pd.DataFrame, theme: Theme) -> dict[str, str]:
     """Return the colour of each leg, in the order of the product."""
-    found = {*frame["leg"]}
-    names = [one for one in _ORDER if one in found]
+    drawn = {*frame["leg"]}
+    names = [leg for leg in _ORDER if leg in drawn]
     return dict(zip(names, theme.lines, strict=False))
 
 

@@ -86,17 +86,17 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
 
 def _choose(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     """Return the rows of each engine: its base if that is all, else the best."""
-    found: list[dict[Any, Any]] = []
+    best: list[dict[Any, Any]] = []
     for _, mine in frame.groupby("engine", sort=False):
         known = mine[mine["hypothesis"] != "base"]
         if known.empty:
-            found += mine.to_dict("records")
+            best += mine.to_dict("records")
             continue
         ordered = known.sort_values(
             ["is_proved", "residual_to_noise"], ascending=[False, True], kind="stable"
         )
-        found += ordered.head(_MOST).to_dict("records")
-    return found
+        best += ordered.head(_MOST).to_dict("records")
+    return best
 
 
 def _label(row: dict[Any, Any]) -> str:
@@ -110,7 +110,7 @@ def _traces(rows: list[dict[Any, Any]], labels: list[str], theme: Theme) -> list
     after = [max(float(row["residual_to_noise"]), _LEAST) for row in rows]
     before = [max(float(row["residual_to_noise_before"]), _LEAST) for row in rows]
     proved = [bool(row["is_proved"]) for row in rows]
-    color = [theme.mark if one else theme.muted for one in proved]
+    color = [theme.mark if is_proved else theme.muted for is_proved in proved]
     steps: dict[str, list[Any]] = {"x": [], "y": []}
     for label, left, right in zip(labels, after, before, strict=True):
         steps["x"] += [left, right, None]
@@ -137,8 +137,10 @@ def _traces(rows: list[dict[Any, Any]], labels: list[str], theme: Theme) -> list
             y=labels,
             mode="markers",
             marker={
-                "symbol": ["diamond" if one else "circle" for one in proved],
-                "size": [12 if one else 9 for one in proved],
+                "symbol": [
+                    "diamond" if is_proved else "circle" for is_proved in proved
+                ],
+                "size": [12 if is_proved else 9 for is_proved in proved],
                 "color": color,
             },
             customdata=texts,

@@ -250,11 +250,11 @@ def _unknown_rounds(run: Run | pd.DataFrame) -> list[str]:
 
 
 def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int]:
-    known = sorted({int(one) for one in rows["round"]})
+    known = sorted({int(round_) for round_ in rows["round"]})
     if rounds is None:
         places = np.linspace(0, len(known) - 1, min(_MAX_LINES, len(known)))
         return [known[round(place)] for place in places]
-    unknown = [one for one in rounds if one not in known]
+    unknown = [round_ for round_ in rounds if round_ not in known]
     if unknown or not 0 < len(rounds) <= _MAX_LINES:
         raise FrameError.build(
             key="rounds",
@@ -262,7 +262,7 @@ def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int
             found=str([*rounds])[:80],
             advice="Leave it out for rounds chosen evenly.",
         )
-    return [*dict.fromkeys(int(one) for one in rounds)]
+    return [*dict.fromkeys(int(round_) for round_ in rounds)]
 
 
 def _usual(
@@ -314,7 +314,7 @@ def _captions(
         lines.append("◇ step 0, before the first update")
     drawn = scene.rows[scene.rows["round"].isin(scene.rounds)]
     lines += note_zeros(drawn, scene.axis, "lower")
-    return lines + [one for one in explain_marks(drawn) if not one.startswith("○")]
+    return lines + [line for line in explain_marks(drawn) if not line.startswith("○")]
 
 
 def _list_marks(sign: str, marks: Sequence[Break | Event]) -> list[str]:
@@ -444,7 +444,7 @@ def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
 
 def _add_events(figure: go.Figure, events: Sequence[Event], theme: Theme) -> None:
     """Mark steps at which facts change with a triangle at the top, all in its hover."""
-    for step, alike in groupby(events, key=lambda one: one.step):
+    for step, alike in groupby(events, key=lambda event: event.step):
         facts = [*alike]
         figure.add_annotation(
             x=(facts[0].previous + step) / 2,
@@ -453,7 +453,7 @@ def _add_events(figure: go.Figure, events: Sequence[Event], theme: Theme) -> Non
             yref="y domain",
             yanchor="middle",
             text="▽",
-            hovertext="<br>".join(escape(str(one)) for one in facts),
+            hovertext="<br>".join(escape(str(fact)) for fact in facts),
             showarrow=False,
             font={"color": theme.text, "size": 13},
         )

@@ -73,13 +73,13 @@ class RunDiagnosis:
     @property
     def lines(self) -> list[str]:
         """What changed between steps, a line each."""
-        lines = [str(one) for one in self.breaks]
+        lines = [str(item) for item in self.breaks]
         for _, row in self.changes[self.changes["change"] == "growth"].iterrows():
             lines.append(
                 f"round {row['round']} drifts from {row['before']:.3g} to"
                 f" {row['after']:.3g}, from step {row['step']:,} on"
             )
-        events = [str(one) for one in self.events[:_MOST]]
+        events = [str(event) for event in self.events[:_MOST]]
         if len(self.events) > _MOST:
             events.append(pluralize(len(self.events) - _MOST, "more change"))
         return [*lines, *self._findings(), *events]
@@ -89,14 +89,14 @@ class RunDiagnosis:
         for name in ("causes", "updates", "places"):
             rows = self.frame.explode(name).dropna(subset=name)
             groups = [
-                (found, part["step"].tolist())
-                for found, part in rows.groupby(name, sort=False)
+                (value, part["step"].tolist())
+                for value, part in rows.groupby(name, sort=False)
             ]
-            groups.sort(key=lambda one: -len(one[1]))
-            for found, steps in groups[:_MOST]:
+            groups.sort(key=lambda group: -len(group[1]))
+            for value, steps in groups[:_MOST]:
                 count = f"{len(steps):,} of {len(self.frame):,} diagnosed steps"
                 join = ": in" if name == "places" else " in"
-                yield f"{found}{join} {count}, {_name_steps(steps)}"
+                yield f"{value}{join} {count}, {_name_steps(steps)}"
 
     def _steps_by_verdict(self) -> dict[str, list[int]]:
         groups = self.frame.groupby("verdict", sort=False)["step"]
@@ -111,7 +111,7 @@ class RunDiagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, *lines = (escape(printable(one)) for one in (self.text, *self.lines))
+        head, *lines = (escape(printable(line)) for line in (self.text, *self.lines))
         items = "".join(f"<li>{line}</li>" for line in lines)
         # JupyterLab would typeset `$...$` in names of the file.
         return f'<div class="mathjax_ignore"><p>{head}</p><ul>{items}</ul></div>'
@@ -130,9 +130,9 @@ def diagnose_step(
     batch = load_step(folder, step)
     check_totals(folder, step, batch)
     diagnosis = diagnose(batch, kind=kind)
-    bugs = [one for one in diagnosis if one.is_bug]
-    causes = [one.cause for one in bugs if one.kind != "place"]
-    places = [_place(one) for one in bugs if one.kind == "place"]
+    bugs = [finding for finding in diagnosis if finding.is_bug]
+    causes = [bug.cause for bug in bugs if bug.kind != "place"]
+    places = [_place(bug) for bug in bugs if bug.kind == "place"]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,
@@ -140,7 +140,7 @@ def diagnose_step(
         "mean_abs_diff": diagnosis.level.mean_abs_diff,
         "causes": list(dict.fromkeys(causes)),
         "places": list(dict.fromkeys(places)),
-        "updates": [one.cause for one in diagnosis.updates],
+        "updates": [update.cause for update in diagnosis.updates],
         "text": diagnosis.text,
     }
     return {"diagnoses": pd.DataFrame([row])}
@@ -171,9 +171,9 @@ def judged_by() -> str:
     The index knows our own code.
     """
     parts = [repr(sorted(REFERENCE.items()))]
-    for name, one in sorted(DETECTORS.items()):
-        code = getattr(one.detect, "__code__", type(one.detect))
-        parts += [name, one.kind, _describe(code)]
+    for name, detector in sorted(DETECTORS.items()):
+        code = getattr(detector.detect, "__code__", type(detector.detect))
+        parts += [name, detector.kind, _describe(code)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -189,7 +189,7 @@ def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ..
     """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly."""
     if len(steps) <= MAX_STEPS:
         return tuple(steps)
-    sides = {step for one in breaks for step in (one.previous, one.step)}
+    sides = {step for change in breaks for step in (change.previous, change.step)}
     sides = {*sorted(sides)[: MAX_STEPS // 2]}
     places = np.linspace(0, len(steps) - 1, MAX_STEPS - len(sides)).round().astype(int)
     return tuple(sorted(sides | {steps[place] for place in places}))
@@ -217,8 +217,8 @@ class Event:
 
 def find_events(steps: pd.DataFrame) -> list[Event]:
     """Return what changes from one step to the next: facts, and how weights change."""
-    found = [*_find_weight_events(steps), *_find_fact_events(steps)]
-    return sorted(found, key=lambda event: event.step)
+    events = [*_find_weight_events(steps), *_find_fact_events(steps)]
+    return sorted(events, key=lambda event: event.step)
 
 
 def _find_weight_events(steps: pd.DataFrame) -> Iterator[Event]:
@@ -231,7 +231,7 @@ def _find_weight_events(steps: pd.DataFrame) -> Iterator[Event]:
     rows = list(zip(known["step"].tolist(), known["weight_version"], strict=True))
     num_alike, longest, num_changes, has_stopped = 1, 1, 0, False
     for (before, old), (after, new) in pairwise(rows):
-        was, now = (one.rpartition(" to ")[2] for one in (old, new))
+        was, now = (version.rpartition(" to ")[2] for version in (old, new))
         name = "weight version"
         if was == now:
             num_alike += 1
@@ -259,7 +259,7 @@ def _is_lower(now: str, was: str) -> bool:
 
 
 def _find_fact_events(steps: pd.DataFrame) -> list[Event]:
-    found = []
+    events = []
     rows = list(zip(steps["step"].tolist(), steps["facts"], strict=True))
     for (before, old), (after, new) in pairwise(rows):
         if old == new:
@@ -269,8 +269,8 @@ def _find_fact_events(steps: pd.DataFrame) -> list[Event]:
             if was.get(name) != now.get(name):
                 one, other = (_value(facts.get(name)) for facts in (was, now))
                 text = f"{printable(name)} changes from {one} to {other}"
-                found.append(Event(before, after, text))
-    return found
+                events.append(Event(before, after, text))
+    return events
 
 
 def _flat(facts: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401 any JSON

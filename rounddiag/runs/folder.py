@@ -131,16 +131,16 @@ class RunFolder:
 
     def steps(self) -> list[StepFiles]:
         """List the steps, in order."""
-        found: dict[int, list[RunFile]] = {}
+        files_of: dict[int, list[RunFile]] = {}
         for number, file in enumerate(self._list()):
-            found.setdefault(self._step_of(file, number), []).append(file)
-        for step, files in found.items():
+            files_of.setdefault(self._step_of(file, number), []).append(file)
+        for step, files in files_of.items():
             # What is no file takes the place of none.
-            found[step] = [one for one in files if one.is_plain] or files[:1]
-            self._check_ranks(step, found[step])
+            files_of[step] = [file for file in files if file.is_plain] or files[:1]
+            self._check_ranks(step, files_of[step])
         return [
             StepFiles(step=step, files=tuple(files))
-            for step, files in sorted(found.items())
+            for step, files in sorted(files_of.items())
         ]
 
     @cached_property
@@ -185,23 +185,23 @@ class RunFolder:
         when a file was written, and each look takes as long as a small read.
         """
         steps = [*steps]
-        for one in steps:
-            if one.step > _MAX_STEP:
+        for step in steps:
+            if step.step > _MAX_STEP:
                 raise LoadError.build(
-                    file=one.files[0].path,
+                    file=step.files[0].path,
                     expected=f"a step of at most {_MAX_STEP}",
-                    found=f"{one.step}",
+                    found=f"{step.step}",
                     advice="Give the file another name.",
                 )
-        for file in (file for one in steps for file in one.files if self.is_local):
+        for file in (file for step in steps for file in step.files if self.is_local):
             try:
                 now = _local_file(file.path)
             except OSError:
                 raise _replacement_error(file, "none") from None
             _check_size(file, now.size)
             if now.time_ns != file.time_ns:
-                found = "one that was written at another time"
-                raise _replacement_error(file, found)
+                change = "one that was written at another time"
+                raise _replacement_error(file, change)
 
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""
@@ -223,17 +223,17 @@ class RunFolder:
     def _list(self) -> Sequence[RunFile]:
         """List the files of steps, in the order of the numbers in their names."""
         if self._pattern:
-            found = [f for f in self._inside(recursive=True) if self._matches(f)]
-            if found:
-                return found
+            matching = [f for f in self._inside(recursive=True) if self._matches(f)]
+            if matching:
+                return matching
         else:
             for recursive in (False, True):
-                found = self._inside(recursive=recursive)
+                matching = self._inside(recursive=recursive)
                 for pattern, _ in name_patterns():
-                    files = [file for file in found if is_like(file.path, pattern)]
+                    files = [file for file in matching if is_like(file.path, pattern)]
                     if files:
                         return files
-        names = [file.name for file in found]
+        names = [file.name for file in matching]
         raise LoadError.build(
             file=self.address,
             expected="a folder of step files, of a `Recorder` or of a framework",
@@ -244,7 +244,9 @@ class RunFolder:
 
     def _inside(self, *, recursive: bool) -> list[RunFile]:
         find = self._find_local if self.is_local else self._find_remote
-        files = [one for one in find(recursive=recursive) if not self._is_hidden(one)]
+        files = [
+            file for file in find(recursive=recursive) if not self._is_hidden(file)
+        ]
         return sorted(files, key=lambda file: by_numbers(file.path))
 
     def _find_local(self, *, recursive: bool) -> Iterator[RunFile]:
@@ -261,8 +263,8 @@ class RunFolder:
 
     def _find_remote(self, *, recursive: bool) -> Iterator[RunFile]:
         files = self.files.handler.fs
-        found = files.find(self.root, maxdepth=None if recursive else 1, detail=True)
-        for path, info in found.items():
+        infos = files.find(self.root, maxdepth=None if recursive else 1, detail=True)
+        for path, info in infos.items():
             known = [f"{info[name]}" for name in _REMOTE_IDENTITY if info.get(name)]
             yield RunFile(
                 path=path,

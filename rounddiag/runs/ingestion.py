@@ -121,11 +121,13 @@ def ingest(
     remove_stale_files(target)
     several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
     sources = [
-        (folder, one) for folder in map(RunFolder, several) for one in folder.steps()
+        (folder, files)
+        for folder in map(RunFolder, several)
+        for files in folder.steps()
     ]
     known = _known_files(target)
     how = {"images": images, "options": _describe_options(options)}
-    wanted = [(one.stamp, *how.values()) for _, one in sources]
+    wanted = [(files.stamp, *how.values()) for _, files in sources]
     todo = [
         source for source, key in zip(sources, wanted, strict=True) if key not in known
     ]
@@ -133,13 +135,13 @@ def ingest(
         _convert,
         out=target,
         how=how,
-        stamps=frozenset(one.stamp for _, one in sources),
-        reads=frozenset(file.path for _, one in sources for file in one.files),
+        stamps=frozenset(files.stamp for _, files in sources),
+        reads=frozenset(file.path for _, files in sources for file in files.files),
         options=options,
     )
     written: dict[int, list[_Source]] = {}
     failed: dict[str, str] = {}
-    for (folder, one), result in map_items(
+    for (folder, files), result in map_items(
         convert,
         todo,
         engine=engine,
@@ -147,9 +149,9 @@ def ingest(
         label="ingest",
     ):
         if isinstance(result, Exception):
-            failed[_name(folder, one)] = str(result) or type(result).__name__
+            failed[_name(folder, files)] = str(result) or type(result).__name__
         else:
-            written.setdefault(result, []).append((folder, one))
+            written.setdefault(result, []).append((folder, files))
     for step, of_step in written.items():
         failed.update(_find_overwritten(target, step, of_step))
     return Ingestion(
@@ -170,9 +172,9 @@ def _check_images(images: str) -> None:
         )
 
 
-def _name(folder: RunFolder, one: StepFiles) -> str:
-    first = one.files[0].path if folder.is_local else one.files[0].name
-    more = len(one.files) - 1
+def _name(folder: RunFolder, files: StepFiles) -> str:
+    first = files.files[0].path if folder.is_local else files.files[0].name
+    more = len(files.files) - 1
     return first + (f" and {pluralize(more, 'file')} of other ranks" if more else "")
 
 
@@ -199,11 +201,11 @@ def _known_files(out: str) -> dict[tuple[str, ...], int]:
     except LoadError:
         return {}
     known = {}
-    for one in steps:
-        for file in one.files:
+    for files in steps:
+        for file in files.files:
             made_from = _made_from(folder, file.path)
             if made_from is not None:
-                known[made_from] = one.step
+                known[made_from] = files.step
     return known
 
 
@@ -226,13 +228,13 @@ def _convert(
     options: Mapping[str, Any],
 ) -> int:
     """Write the file of a step; return the step."""
-    folder, one = source
-    batch = load_step(folder, one, **options)
-    step = one.step if batch.step is None else batch.step
-    _check_owner(out, step, one.stamp, stamps)
+    folder, files = source
+    batch = load_step(folder, files, **options)
+    step = files.step if batch.step is None else batch.step
+    _check_owner(out, step, files.stamp, stamps)
     if (target := f"{RunFolder(out).root}/step_{step}.parquet") in reads:
         raise refusal(target, _INGESTED, "a file that is read")
-    entry = {"files": one.stamp, **how}
+    entry = {"files": files.stamp, **how}
     batch = replace(
         batch,
         images=_images(batch, how["images"]),
@@ -240,7 +242,7 @@ def _convert(
         meta={**batch.meta, _KEY: entry},
     )
     save_in(out, f"step_{step}.parquet", batch, _INGESTED)
-    for file in one.files:
+    for file in files.files:
         folder.forget(file)
     return step
 
@@ -261,9 +263,9 @@ def _find_overwritten(
     which object storage does not have: each file replaces the other as a whole.
     """
     owner = _owner(out, step) if len(sources) > 1 else None
-    for folder, one in sources:
-        if owner is not None and one.stamp != owner:
-            yield _name(folder, one), str(_shared_step(step, owner))
+    for folder, files in sources:
+        if owner is not None and files.stamp != owner:
+            yield _name(folder, files), str(_shared_step(step, owner))
 
 
 def _owner(out: str, step: int) -> str | None:

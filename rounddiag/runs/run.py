@@ -124,7 +124,7 @@ class Run:
         self._folder = folder
         self._tokenizer = tokenizer
         self._index = Index(folder, engine)
-        self._files = {one.step: one for one in folder.steps()}
+        self._files = {files.step: files for files in folder.steps()}
         self._lock = RLock()  # an explorer looks for new steps in a thread
 
     @property
@@ -154,9 +154,9 @@ class Run:
 
     def refresh(self) -> tuple[int, ...]:
         """Look for files again; return the steps that are new or were rewritten."""
-        known = {one.stamp for one in self._files.values()}
-        self._files = {one.step: one for one in self._folder.steps()}
-        return tuple(s for s, one in self._files.items() if one.stamp not in known)
+        known = {files.stamp for files in self._files.values()}
+        self._files = {files.step: files for files in self._folder.steps()}
+        return tuple(s for s, files in self._files.items() if files.stamp not in known)
 
     def watch(
         self, *, every: float = 5.0, timeout: float | None = None
@@ -178,7 +178,7 @@ class Run:
             The step. Its file is complete: files get their names at the end.
         """
         last = time.monotonic()
-        known = {one.stamp for one in self._files.values()}
+        known = {step.stamp for step in self._files.values()}
         while timeout is None or time.monotonic() - last < timeout:
             try:
                 self.refresh()  # elsewhere it may have been called too
@@ -186,11 +186,11 @@ class Run:
                 if not self.is_away:
                     raise
             files = [*self._files.values()]
-            for one in files:
-                if one.stamp not in known:
-                    yield one.step
+            for step in files:
+                if step.stamp not in known:
+                    yield step.step
                     last = time.monotonic()
-            known = {one.stamp for one in files}
+            known = {step.stamp for step in files}
             time.sleep(every)
 
     def batch(self, step: int) -> Batch:
@@ -213,9 +213,9 @@ class Run:
             batch = self.batch(step)
             require_sample(sample, len(batch))
             return batch[sample]
-        one = load_sample(self._folder.fetch(files.files[0]), sample)
+        single = load_sample(self._folder.fetch(files.files[0]), sample)
         tokenizer = self._tokenizer
-        return one if tokenizer is None else replace(one, tokenizer=tokenizer)
+        return single if tokenizer is None else replace(single, tokenizer=tokenizer)
 
     def summary(
         self,

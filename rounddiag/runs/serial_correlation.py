@@ -63,24 +63,26 @@ def _by_differences(series: Sequence[Array]) -> float:
 
 
 def _by_residuals(series: Sequence[Array]) -> float:
-    known = [one for one in series if len(one) >= _MIN_LENGTH and np.ptp(one)]
+    known = [
+        values for values in series if len(values) >= _MIN_LENGTH and np.ptp(values)
+    ]
     if not known:
         return MAX_RHO
-    found = np.mean([_residual_correlations(values[None])[0] for values in known])
+    correlation = np.mean([_residual_correlations(values[None])[0] for values in known])
     length = min(int(np.median([len(values) for values in known])), _MAX_LENGTH)
     means, errors = _simulate_noise(length)
     lowest = means - _ERRORS * errors / np.sqrt(len(known))
-    return float(np.interp(found, np.maximum.accumulate(lowest), _RHOS))
+    return float(np.interp(correlation, np.maximum.accumulate(lowest), _RHOS))
 
 
 @lru_cache(maxsize=8)
 def _simulate_noise(length: int) -> tuple[Array, Array]:
     """Return mean and deviation of `_residual_correlations` for noise of each rho."""
     shocks = np.random.default_rng(0).normal(size=(_NUM_DRAWS, _BEFORE + length))
-    found = [
+    correlations = [
         _residual_correlations(_correlate(shocks, rho)[:, _BEFORE:]) for rho in _RHOS
     ]
-    return np.mean(found, axis=1), np.std(found, axis=1)
+    return np.mean(correlations, axis=1), np.std(correlations, axis=1)
 
 
 def _correlate(shocks: Array, rho: float) -> Array:
@@ -106,5 +108,5 @@ def _residual_correlations(series: Array) -> Array:
     products = rest[:, 1:] * rest[:, :-1]
     products[rows, cut[:, 0] - 1] = 0.0  # the residuals at a cut are of two levels
     squares = np.square(rest).sum(axis=1)
-    found: Array = products.sum(axis=1) / np.where(squares > 0, squares, 1.0)
-    return found
+    correlations: Array = products.sum(axis=1) / np.where(squares > 0, squares, 1.0)
+    return correlations

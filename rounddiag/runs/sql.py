@@ -72,7 +72,7 @@ def run_query(
 ) -> pd.DataFrame:
     """Return the result of one SELECT statement; see `Run.query`."""
     duckdb = _import_duckdb()
-    paths = [str(folder.fetch(file)) for one in steps for file in one.files]
+    paths = [str(folder.fetch(file)) for step in steps for file in step.files]
     with duckdb.connect(":memory:") as connection:
         _check_statement(duckdb, sql)
         connection.execute("SET TimeZone = 'UTC'")
@@ -149,12 +149,12 @@ def _literal(texts: Sequence[str]) -> str:
 def _files(folder: RunFolder, steps: Sequence[StepFiles]) -> pd.DataFrame:
     """Return the step of each file, and the number of its first sample."""
     rows = []
-    for one in steps:
+    for step in steps:
         first = 0
-        for file in one.files:
+        for file in step.files:
             path = str(folder.fetch(file))
-            rows.append((path, one.step, first))
-            first += pq.read_metadata(path).num_rows if len(one.files) > 1 else 0
+            rows.append((path, step.step, first))
+            first += pq.read_metadata(path).num_rows if len(step.files) > 1 else 0
     return pd.DataFrame(rows, columns=["filename", "step", "first_sample"])
 
 
@@ -168,7 +168,7 @@ def _check_statement(duckdb: Any, sql: object) -> None:  # noqa: ANN401 DuckDB n
         found = str(error).strip().splitlines()[0]
         statements = []
     else:
-        kinds = [str(one.type).rpartition(".")[2] for one in statements]
+        kinds = [str(statement.type).rpartition(".")[2] for statement in statements]
         if kinds in (["SELECT"], ["EXPLAIN"], ["SELECT_STATEMENT"]):
             return
         found = f"{pluralize(len(kinds), 'statement')} of kind {', '.join(kinds)}"

@@ -135,10 +135,10 @@ def check_totals(folder: RunFolder, step: StepFiles, batch: Batch) -> None:
     if stored is None:
         return
     names = ["num_samples", "num_tokens", "num_nonfinite", "mean"]
-    said, found = pd.DataFrame(stored["rounds"])[names], round_summary(batch)[names]
-    is_same = said.shape == found.shape
+    said, measured = pd.DataFrame(stored["rounds"])[names], round_summary(batch)[names]
+    is_same = said.shape == measured.shape
     # Sums of float64 in another order differ by less.
-    if not (is_same and np.allclose(said, found, rtol=1e-6, atol=0, equal_nan=True)):
+    if not (is_same and np.allclose(said, measured, rtol=1e-6, atol=0, equal_nan=True)):
         raise LoadError.build(
             file=step.files[0].path,
             expected="totals in its footer that are those of its tokens",

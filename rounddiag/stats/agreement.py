@@ -44,8 +44,8 @@ class Bins:
         >>> Bins(low=0, high=1, num=2).place(np.array([0.1, 0.5, 7.0, -1.0]))
         array([0, 1, 1, 0], dtype=int32)
         """
-        kept = np.clip(values, self.low, self.high)
-        steps = (kept - self.low) * (self.num / (self.high - self.low))
+        inside = np.clip(values, self.low, self.high)
+        steps = (inside - self.low) * (self.num / (self.high - self.low))
         return np.minimum(steps.astype(np.int32), self.num - 1)
 
     def is_beyond(self, values: Array) -> Array:
@@ -63,12 +63,12 @@ class Bins:
 
 def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
     """Count the points of each panel in bins of two dimensions."""
-    kept = _finite(points)
-    panel = kept["panel"].to_numpy()
+    finite = _finite(points)
+    panel = finite["panel"].to_numpy()
     flat = panel * np.int32(y.num)
-    flat += y.place(kept["y"].to_numpy())
+    flat += y.place(finite["y"].to_numpy())
     flat *= np.int32(x.num)
-    flat += x.place(kept["x"].to_numpy())
+    flat += x.place(finite["x"].to_numpy())
     num_panels = int(panel.max(initial=0)) + 1
     counts = np.bincount(flat, minlength=num_panels * y.num * x.num)
     panel, y_bin, x_bin = np.nonzero(counts.reshape(num_panels, y.num, x.num))
@@ -84,8 +84,8 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
 
 def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
     """Count the points beyond the bins, which `densities` counts in the end bins."""
-    kept = _finite(points)
-    beyond = x.is_beyond(kept["x"].to_numpy()) | y.is_beyond(kept["y"].to_numpy())
+    finite = _finite(points)
+    beyond = x.is_beyond(finite["x"].to_numpy()) | y.is_beyond(finite["y"].to_numpy())
     return int(beyond.sum())
 
 
@@ -140,8 +140,8 @@ def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
     if axes == "probability":
         return unit, unit
     if axes == "diff":
-        least = float(signed_log(np.array(_MIN_REACH)))
-        reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), least)
+        smallest = float(signed_log(np.array(_MIN_REACH)))
+        reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), smallest)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
         return unit, Bins(low=-reach, high=reach, num=num + 1)
     lowest = -max(
@@ -183,8 +183,8 @@ def farthest(distance: Array, panel: Array, num: int) -> Array:
 def _largest_distances(distance: Array, where: Array, num: int) -> Array:
     index = np.flatnonzero(where)
     if len(index) > num:
-        kept = np.argpartition(distance[index], len(index) - num)[-num:]
-        index = np.sort(index[kept])
+        largest = np.argpartition(distance[index], len(index) - num)[-num:]
+        index = np.sort(index[largest])
     ordered: Array = index[np.argsort(-distance[index], kind="stable")]
     return ordered
 

@@ -78,7 +78,7 @@ def _run_means(values: Array, num: Array) -> Array:
 AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _LARGEST = ("max_abs_diff",)
 # The means that `stats.cell_frame` and `stats.paired_cells` add.
-_OF_ROUNDS = {name for name, one in METRICS.items() if one.of == "round"}
+_OF_ROUNDS = {name for name, metric in METRICS.items() if metric.of == "round"}
 CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 

@@ -72,9 +72,11 @@ def mean_differences(
     array([ 1., nan,  2.])
     """
     columns = _basis(totals, counts).T
-    sums = np.stack([np.bincount(part, one, num_parts) for one in columns], axis=-1)
-    found: Array = _linearise(sums)[0]
-    return found
+    sums = np.stack(
+        [np.bincount(part, column, num_parts) for column in columns], axis=-1
+    )
+    differences: Array = _linearise(sums)[0]
+    return differences
 
 
 def _distances(basis: Array, weights: Array, difference: float) -> Array:

@@ -72,9 +72,9 @@ def images_before_rounds(
     batch: Batch, option: str = "along", value: str = "images"
 ) -> Column:
     """Return the number of images before each round; an error names the option."""
-    found = batch.columns.made(_NUM_IMAGES)
-    if found is not None:
-        return found
+    column = batch.columns.made(_NUM_IMAGES)
+    if column is not None:
+        return column
     if batch.images is None:
         raise lacking_error(option=option, value=value, **SCREENSHOTS)
     shots = [shot for row in batch.images for shot in row]

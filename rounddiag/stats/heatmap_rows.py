@@ -28,12 +28,14 @@ def summarize_samples(
     batch: Batch | None, rounds: pd.DataFrame, num_samples: int
 ) -> pd.DataFrame:
     """Return one row per sample of a round frame, also of those without rounds."""
-    found = aggregate_rounds(rounds, "sample").rename(
+    samples = aggregate_rounds(rounds, "sample").rename(
         columns={"num_rows": "num_rounds"}
     )
-    found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
+    samples = (
+        samples.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
+    )
     counts = ["num_rounds", "num_tokens"]
-    found[counts] = found[counts].fillna(0).astype("int64")
+    samples[counts] = samples[counts].fillna(0).astype("int64")
     if batch is not None:
         rewards = batch.rewards
         reward = None if rewards is None else rewards.double().cpu().numpy()
@@ -42,7 +44,7 @@ def summarize_samples(
     else:
         first = rounds.drop_duplicates("sample").set_index("sample")
         known = {name: first[name] for name in _FACTS if name in first}
-    return found.assign(**known).reset_index()
+    return samples.assign(**known).reset_index()
 
 
 def samples_per_row(num_samples: int, num_rounds: int) -> int:
@@ -55,8 +57,8 @@ def samples_per_row(num_samples: int, num_rounds: int) -> int:
     >>> samples_per_row(400, 60), samples_per_row(5000, 100)
     (2, 35)
     """
-    most = min(_MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
-    return max(1, -(-num_samples // most))
+    num_shown = min(_MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
+    return max(1, -(-num_samples // num_shown))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +93,16 @@ class HeatmapRows:
         placed = rounds.assign(row=rank[rounds["sample"]].to_numpy() // self.pool)
         if self.pool == 1:
             return placed.assign(num_rows=1, shown=placed[metric])
-        found = aggregate_rounds(placed, "row", "round")
+        cells = aggregate_rounds(placed, "row", "round")
         if pooling == "mean":
-            return found.assign(shown=found[metric])
-        return found.assign(shown=extremes(placed, metric, "row", "round"))
+            return cells.assign(shown=cells[metric])
+        return cells.assign(shown=extremes(placed, metric, "row", "round"))
 
     def means(self, column: str) -> Array:
         """Return the mean of a column over the samples of each row; NaN if unknown."""
         row = np.arange(len(self.samples)) // self.pool
-        found: Array = self.samples[column].groupby(row).mean().to_numpy()
-        return found
+        means: Array = self.samples[column].groupby(row).mean().to_numpy()
+        return means
 
 
 Order: TypeAlias = Literal["sample", "worst", "rounds", "reward", "group"]
@@ -148,8 +150,8 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.Data
     for name in ("sample_id", "sample"):
         if name in samples:
             places |= dict(zip(samples[name], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places]
-    rows = [] if wrong else [places[one] for one in order]
+    wrong = [name for name in order if name not in places]
+    rows = [] if wrong else [places[name] for name in order]
     repeated = [row for row, num in Counter(rows).items() if num > 1]
     wrong += samples["sample"].iloc[repeated].tolist()
     if wrong:

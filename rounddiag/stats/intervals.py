@@ -82,8 +82,8 @@ class IntervalScale:
     def distances(self, means: Array, errors: Array, mean: float) -> Array:
         """Return the distance of each mean from `mean`, in its own standard errors."""
         apart = np.abs(self._of(means) - self._of(mean))
-        found: Array = apart * np.hypot(self.linear, means) / errors
-        return found
+        distances: Array = apart * np.hypot(self.linear, means) / errors
+        return distances
 
     def around(self, mean: float, reach: float) -> tuple[float, float]:
         """Return the ends of an interval that reaches this far, in units at the mean.
@@ -187,8 +187,8 @@ class Resampling:
     ) -> tuple[float, float]:
         """Return the interval of one mean; see `ratio_intervals`."""
         many = totals[None], counts[None]
-        (one,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
-        return one
+        (interval,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
+        return interval
 
     @quiet
     def ratio_intervals(
@@ -308,7 +308,9 @@ class MeanEstimator:
         pairs, pair = np.unique(place, return_inverse=True)
         of, cluster = np.divmod(pairs, max(draws.num_clusters, 1))
         totals, counts = np.bincount(pair, totals), np.bincount(pair, counts)
-        total, count = (np.bincount(of, one, num_parts) for one in (totals, counts))
+        total, count = (
+            np.bincount(of, values, num_parts) for values in (totals, counts)
+        )
         num_used = np.bincount(of, counts > 0, num_parts)
         ends = np.full((num_parts, 2), np.nan)
         # Parts with too few clusters have no interval.
@@ -362,5 +364,5 @@ def few_rows(means: pd.DataFrame) -> Array:
     """
     if "is_few" in means:
         return means["is_few"].to_numpy(dtype=bool)
-    found: Array = means["num_samples"].to_numpy() < FEW_SAMPLES
-    return found
+    is_few: Array = means["num_samples"].to_numpy() < FEW_SAMPLES
+    return is_few

@@ -119,10 +119,10 @@ def paired_cells(
         }
     )
     own = after.drop(columns="sample_id", errors="ignore")
-    found = own.merge(pairs, on="sample").merge(first, on=["baseline_sample", "round"])
-    found["difference"] = found[metric] - found["baseline_mean"]
-    found.attrs[METRIC] = metric
-    return tag_pair(found, after)
+    cells = own.merge(pairs, on="sample").merge(first, on=["baseline_sample", "round"])
+    cells["difference"] = cells[metric] - cells["baseline_mean"]
+    cells.attrs[METRIC] = metric
+    return tag_pair(cells, after)
 
 
 _RESULT_COLUMNS = ("num_tokens", "baseline_mean", "mean", "difference", "low")
@@ -169,11 +169,11 @@ def worst_differences(
     0       5       0.054
     """
     kinds = {"rounds": worst_cells, "samples": worst_samples}
-    found = {}
+    ranked = {}
     for name, worst in kinds.items():
         first, other = (worst(frame, num=len(frame)) for frame in (before, after))
-        found[name] = _join_worst(first, other, pairs).head(num).reset_index(drop=True)
-    return found
+        ranked[name] = _join_worst(first, other, pairs).head(num).reset_index(drop=True)
+    return ranked
 
 
 def _join_worst(
@@ -187,18 +187,18 @@ def _join_worst(
         )[["sample", *keys, "num_tokens", "mean", "square"]]
         for frame in (before, after)
     )
-    found = other.merge(pairs, on="sample").merge(
+    rows = other.merge(pairs, on="sample").merge(
         first.rename(columns={"sample": "baseline_sample"}),
         on=["baseline_sample", *keys],
         suffixes=("", "_of_baseline"),
     )
-    difference = found["mean"] - found["mean_of_baseline"]
-    reach = np.sqrt(found["square"] + found["square_of_baseline"])
-    found = found.assign(
-        baseline_mean=found["mean_of_baseline"],
+    difference = rows["mean"] - rows["mean_of_baseline"]
+    reach = np.sqrt(rows["square"] + rows["square_of_baseline"])
+    rows = rows.assign(
+        baseline_mean=rows["mean_of_baseline"],
         difference=difference,
         low=difference.abs() - reach,
     )
     columns = ["sample_id", "baseline_sample", "sample", *keys, *_RESULT_COLUMNS]
-    rank = np.lexsort((-difference.abs(), -found["low"].clip(lower=0)))
-    return found.iloc[rank].loc[difference != 0, columns]
+    rank = np.lexsort((-difference.abs(), -rows["low"].clip(lower=0)))
+    return rows.iloc[rank].loc[difference != 0, columns]

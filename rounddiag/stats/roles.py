@@ -64,12 +64,12 @@ def role_means(
 
     def means(role: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
         cell = role if split is None else split.codes[at] * len(names) + role
-        found = cell_means(values[at], cell, sample[at], data.clusters, measure=how)
-        parts, index = np.divmod(found.pop("cell").to_numpy(), len(names))
-        found.insert(0, "role", np.array(names, dtype=object)[index])
+        rows = cell_means(values[at], cell, sample[at], data.clusters, measure=how)
+        parts, index = np.divmod(rows.pop("cell").to_numpy(), len(names))
+        rows.insert(0, "role", np.array(names, dtype=object)[index])
         if split is not None:
-            split.insert_into(found, parts, place=1)
-        return found
+            split.insert_into(rows, parts, place=1)
+        return rows
 
     begins = np.cumsum(num) - num
     of_roles = means(roles.codes.astype(np.int64), [*roles.categories], slice(None))
@@ -77,8 +77,8 @@ def role_means(
         means(np.zeros_like(at), [name], at)
         for name, at in ((_FIRST, begins), (LAST, begins + num - 1))
     ]
-    found = pd.concat([of_roles, *ends], ignore_index=True)
-    found.insert(
-        1 if split is None else 2, "overlaps", np.arange(len(found)) >= len(of_roles)
+    frame = pd.concat([of_roles, *ends], ignore_index=True)
+    frame.insert(
+        1 if split is None else 2, "overlaps", np.arange(len(frame)) >= len(of_roles)
     )
-    return data.tag(found)
+    return data.tag(frame)

@@ -103,9 +103,9 @@ def _known_tokens(data: Measured) -> pd.DataFrame:
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
     """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
-    found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
-    found[prob < edges[0]] = len(edges) - 1
-    return found
+    bins: Array = np.searchsorted(np.asarray(edges[1:]), prob)
+    bins[prob < edges[0]] = len(edges) - 1
+    return bins
 
 
 def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
@@ -170,7 +170,7 @@ def standardise(
     tokens, values = _known_tokens(data), data.values(how)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()
-    found = cell_means(values, index, sample, data.clusters, measure=how)
+    means = cell_means(values, index, sample, data.clusters, measure=how)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     if not used.all():
@@ -181,10 +181,10 @@ def standardise(
         shares = _sample_shares(sample, index)
     cell = index * np.int64(shape[1]) + place
     weighted, covered = _weighted_means(values, shares, cell, shape)
-    kept = found["cell"].to_numpy()
-    found = found.rename(columns={"cell": "round"})
+    rounds = means["cell"].to_numpy()
+    means = means.rename(columns={"cell": "round"})
     names = ["round", "num_samples", "num_tokens", "mean", "is_few"]
-    return found[names].assign(standardised=weighted[kept], covered=covered[kept])
+    return means[names].assign(standardised=weighted[rounds], covered=covered[rounds])
 
 
 def _sample_shares(sample: Array, index: Array) -> Array:

@@ -20,7 +20,9 @@ from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
 
 # Means that a frame without probabilities lacks.
-_SUMMARY_MEASURES = tuple(one for one in MEASURES.values() if one.in_summary)
+_SUMMARY_MEASURES = tuple(
+    measure for measure in MEASURES.values() if measure.in_summary
+)
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
 _DERIVED = ("share_nonfinite",)  # from other columns of the summary
 _BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -69,7 +71,7 @@ def _rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]
     draws = Resampling(int(used.sum()))
     # One by one: the product of many is large enough for threads to wait on each other.
     intervals = [
-        draws.ratio_interval(*one, ci) for one in zip(totals, counts, strict=True)
+        draws.ratio_interval(*sums, ci) for sums in zip(totals, counts, strict=True)
     ]
     floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
     unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
@@ -298,9 +300,9 @@ def _frame(
 def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Array]:
     """Return the columns, without the means that these columns of tokens lack."""
     absent = [
-        one.mean_column.name
-        for one in _SUMMARY_MEASURES
-        if one.source_column not in tokens
+        measure.mean_column.name
+        for measure in _SUMMARY_MEASURES
+        if measure.source_column not in tokens
     ]
     known = {**dict.fromkeys((c.name for c in schema.SUMMARY.columns), ()), **rows}
     counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))

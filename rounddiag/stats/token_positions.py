@@ -120,9 +120,9 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
             return _tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
             images = images_before_rounds(batch)
-            found = np.full(len(rounds), _NOWHERE)
-            found[images.is_known()] = images.values()
-            return found
+            numbers = np.full(len(rounds), _NOWHERE)
+            numbers[images.is_known()] = images.values()
+            return numbers
 
 
 def check_along(along: str) -> None:
@@ -171,5 +171,5 @@ def _tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
     span = int(max(began.max(initial=0), start.max(initial=0))) - lowest + 1
     keys, wanted = shot_sample * span + began - lowest, sample * span + start - lowest
     last = np.searchsorted(keys, wanted, side="right") - 1
-    found = (last >= 0) & (np.append(shot_sample, -1)[last] == sample)
-    return np.where(found, start - np.append(began, 0)[last], _NOWHERE)
+    has_shot = (last >= 0) & (np.append(shot_sample, -1)[last] == sample)
+    return np.where(has_shot, start - np.append(began, 0)[last], _NOWHERE)

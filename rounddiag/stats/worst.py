@@ -143,8 +143,8 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     size = tokens["diff"].abs().to_numpy()
     rows = np.flatnonzero(np.isfinite(size))
     if 0 < num < len(rows):
-        least = np.partition(size[rows], len(rows) - num)[len(rows) - num]
-        rows = rows[size[rows] >= least]
+        smallest = np.partition(size[rows], len(rows) - num)[len(rows) - num]
+        rows = rows[size[rows] >= smallest]
     order = np.argsort(-size[rows], kind="stable")[:num]
     return tokens.iloc[rows[order]].reset_index(drop=True)
 
