@@ -15,6 +15,7 @@ import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.errors import BatchError, FrameError, LoadError, OutputError
 from rounddiag.export import page as page_module
+from rounddiag.export.html import document
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
 from tests.findings.small import arrays, made, shaken
@@ -135,7 +136,7 @@ def test_a_batch_without_numbers_makes_a_page(
 def test_an_existing_file_is_replaced_atomically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    html = page_module.document("a page", "", style="", scripts=[])
+    html = document("a page", "", style="", scripts=[])
     monkeypatch.setattr(page_module, "_explorer_page", lambda *_: html)
     file = tmp_path / "new" / "page.html"
     rd.report(hand_batch(), file)

@@ -327,6 +327,7 @@ def test_a_bad_file_is_left_out_with_a_warning_until_it_is_good(
         assert means(run) == expected(1, 2)
     assert [*run.failed] == [5]
     assert "failed: 1 step" in repr(run)
+    (tmp_path / "step_5.parquet").unlink()
     write_steps(tmp_path, {5: 3})
     run.refresh()
     assert means(run) == expected(1, 3, 2)
@@ -586,7 +587,7 @@ def test_a_run_of_which_no_file_can_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_steps_without_tokens_have_tables_without_rows(tmp_path: Path) -> None:
-    batch = rd.load(write_steps(tmp_path, {0: 1}) / "step_0.parquet")
+    batch = rd.load(write_steps(tmp_path / "whole", {0: 1}) / "step_0.parquet")
     rd.save(batch.where([False] * 3), tmp_path / "step_0.parquet")
     run = rd.open_run(tmp_path)
     summary = run.summary()

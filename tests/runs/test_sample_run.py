@@ -14,7 +14,7 @@ import torch
 import rounddiag as rd
 from rounddiag._version import __version__
 from rounddiag.loaders.parquet import load_parquet
-from rounddiag.loaders.parquet.metadata import KEY
+from rounddiag.loaders.parquet.metadata import KEY, REVISION
 from sample_data.synthetic.run import ONSET, STEPS, save_run
 
 FOLDER = Path("sample_data/run")
@@ -57,7 +57,9 @@ def test_the_files_are_those_that_make_writes(made: Path) -> None:
         near = pytest.approx(numbers(totals[0]), rel=1e-5, abs=1e-8, nan_ok=True)
         assert numbers(totals[1]) == near
         facts = [json.loads(one.pop(KEY)) for one in (committed, written)]
-        assert {**facts[0], "rounddiag": __version__} == facts[1]
+        # A later revision only adds what these files lack.
+        now = {"rounddiag": __version__, "revision": REVISION}
+        assert {**facts[0], **now} == facts[1]
         assert committed == written
         assert b'"source"' not in one.schema.metadata[KEY]
     assert sum(file.stat().st_size for file in FOLDER.glob("*.parquet")) < 5e6
