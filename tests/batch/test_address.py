@@ -48,9 +48,9 @@ def test_a_place_is_found_again_by_its_address(
     place: tuple[int, int | None, int | None],
     text: str,
 ) -> None:
-    one = batch(ids, step)
-    assert str(Address.of(one, *place)) == text
-    assert Address.parse(text).locate(one) == place
+    named = batch(ids, step)
+    assert str(Address.of(named, *place)) == text
+    assert Address.parse(text).locate(named) == place
 
 
 def test_a_number_is_a_sample_unless_it_is_an_id() -> None:

@@ -288,11 +288,11 @@ def test_meta_is_shown_in_words() -> None:
 
 
 def test_failed_checks_are_shown_first_and_counted() -> None:
-    found = [
+    errors = [
         {"name": "it holds", "status": "passed", "detail": ""},
         {"name": "it breaks", "status": "failed", "detail": "<b>1 token</b>"},
     ]
-    batch = hand_batch(meta={"checks": found})
+    batch = hand_batch(meta={"checks": errors})
     assert repr(batch) == (
         "Batch(num_samples=3, num_rounds=5, num_tokens=8, failed_checks=1)"
     )
@@ -302,8 +302,8 @@ def test_failed_checks_are_shown_first_and_counted() -> None:
 
 
 def test_nothing_is_shown_where_all_checks_passed() -> None:
-    found = [{"name": "it holds", "status": "passed", "detail": ""}]
-    assert repr(hand_batch(meta={"checks": found})) == repr(hand_batch())
+    checks = [{"name": "it holds", "status": "passed", "detail": ""}]
+    assert repr(hand_batch(meta={"checks": checks})) == repr(hand_batch())
 
 
 def test_a_redacted_batch_says_so() -> None:
@@ -334,7 +334,7 @@ def test_a_sample_goes_by_its_id() -> None:
     batch = hand_batch(sample_ids=("x", "y", "z"))
     assert batch["y"].log_probs("old").tolist() == OLD[1]
     assert batch[["z", 0]].sample_columns["original_sample"].tolist() == [2, 0]
-    assert [batch.sample_number(one) for one in ("z", 1)] == [2, 1]
+    assert [batch.sample_number(sample) for sample in ("z", 1)] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def picture(*grid: int, position: int | None = None) -> PatchScreenshot:
 
 def came_to(contract: Contract, batch: Batch) -> tuple[str, str, tuple[int, ...]]:
     """Return status, detail and samples of one contract."""
-    found: Check = contract.check(batch)
-    return found.status, found.detail, found.samples
+    result: Check = contract.check(batch)
+    return result.status, result.detail, result.samples
 
 
 PASSED = ("passed", "", ())

@@ -30,10 +30,10 @@ def test_it_is_a_sequence_by_status() -> None:
         "first holds",
         "second lacks",
     )
-    assert [one.field for one in FOUND] == ["a", "b", "c"]
-    assert [one.field for one in FOUND.failed] == ["c"]
-    assert [one.field for one in FOUND.passed] == ["a"]
-    assert [one.field for one in FOUND.not_testable] == ["b"]
+    assert [check.field for check in FOUND] == ["a", "b", "c"]
+    assert [check.field for check in FOUND.failed] == ["c"]
+    assert [check.field for check in FOUND.passed] == ["a"]
+    assert [check.field for check in FOUND.not_testable] == ["b"]
 
 
 def test_it_cannot_be_changed() -> None:

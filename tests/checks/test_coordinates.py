@@ -24,10 +24,10 @@ def shown(*samples: list[str], width: int = WIDTH) -> Batch:
     buffer = io.BytesIO()
     Image.new("RGB", (width, HEIGHT)).save(buffer, format="PNG")
     shot = EncodedScreenshot(data=buffer.getvalue(), round=0)
-    rows = [[token for text in one for token in (ids[text], 0)] for one in samples]
+    rows = [[token for text in texts for token in (ids[text], 0)] for texts in samples]
     return chat(
         rows,
-        [[1, 0] * len(one) for one in samples],
+        [[1, 0] * len(texts) for texts in samples],
         images=((shot,),) * len(samples),
         tokenizer=lambda token_ids: "".join(names.get(i, "") for i in token_ids),
     )

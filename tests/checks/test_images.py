@@ -38,7 +38,9 @@ def batch(response: list[int], *images: Any, **others: Any) -> Any:
 
 def test_as_many_tokens_as_the_grids_ask_for_pass() -> None:
     fine = batch(image_tokens(3), picture(1, 2, 4), picture(1, 6, 2))
-    assert [came_to(one, fine) for one in (SIZES, NUMBERS, NOT_WRITTEN)] == [PASSED] * 3
+    assert [came_to(contract, fine) for contract in (SIZES, NUMBERS, NOT_WRITTEN)] == [
+        PASSED
+    ] * 3
 
 
 def test_another_number_of_tokens_is_reported() -> None:

@@ -34,8 +34,8 @@ TEXT = list(range(16))
 
 
 def test_recomputed_positions_are_those_of_transformers() -> None:
-    found = rope_positions(16, [(2, (1, 4, 6)), (10, (1, 4, 4))])
-    assert found.tolist() == OF_TRANSFORMERS
+    positions = rope_positions(16, [(2, (1, 4, 6)), (10, (1, 4, 4))])
+    assert positions.tolist() == OF_TRANSFORMERS
 
 
 def test_text_counts_on() -> None:
@@ -70,15 +70,15 @@ def test_three_rows_four_and_one_pass(rows: Any) -> None:
 
 @pytest.mark.parametrize("num_rows", [1, 2])
 def test_positions_start_anew_only_in_each_joined_row(num_rows: int) -> None:
-    one = [CLICK] * 2 + [PAD] * 6 + [CLICK]
+    row = [CLICK] * 2 + [PAD] * 6 + [CLICK]
     places = rope_positions(9, [(2, (1, 4, 6))])
     joined = chat(
-        [[CLICK, *one]],
+        [[CLICK, *row]],
         [[1] + [0] * 8 + [1]],
         position_ids=(torch.cat([places, places], dim=1),),
         images=((picture(1, 4, 6), picture(1, 4, 6)),),
         sample_columns={"num_rows": np.array([num_rows])},
-        **prompts(one[:-1]),
+        **prompts(row[:-1]),
     )
     detail = came_to(MROPE, joined)[1]
     # The largest position of the first row is 5.
@@ -97,8 +97,8 @@ def test_positions_of_text_alone_are_wrong_for_pictures() -> None:
 
 
 def test_the_text_row_comes_first() -> None:
-    found = came_to(MROPE, batch([*OF_TRANSFORMERS, TEXT]))
-    assert found[1].endswith("sample 0 has 2 in row 0 at position -6, not 3")
+    result = came_to(MROPE, batch([*OF_TRANSFORMERS, TEXT]))
+    assert result[1].endswith("sample 0 has 2 in row 0 at position -6, not 3")
 
 
 @pytest.mark.parametrize("rows", [[TEXT] * 2, [TEXT[:15]] * 3, [[TEXT] * 3]])

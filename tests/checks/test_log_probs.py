@@ -131,7 +131,9 @@ def test_every_precision_is_understood(dtype: torch.dtype) -> None:
         rollout_log_probs=rows,
         old_log_probs=[torch.tensor([-1.0, -2.0], dtype=dtype)],
     )
-    assert [came_to(one, batch)[0] for one in (FINITE, AT_MOST_ZERO)] == ["failed"] * 2
+    assert [came_to(contract, batch)[0] for contract in (FINITE, AT_MOST_ZERO)] == [
+        "failed"
+    ] * 2
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_a_mask_that_begins_too_late_is_reported() -> None:
 def test_a_mask_that_begins_too_early_is_reported() -> None:
     early = [1] * 12
     response = [*HEADER, CLICK, END, *HEADER, CLICK, END, CLICK, END]
-    found = checked(early, response, **prompts(QUESTION))
-    assert found[1].endswith("; the first follows <|im_start|>user↵")
+    result = checked(early, response, **prompts(QUESTION))
+    assert result[1].endswith("; the first follows <|im_start|>user↵")
 
 
 @pytest.mark.parametrize("rest", [[], [LINE], [LINE, THINK], [LINE, THINK, LINE]])

@@ -149,8 +149,8 @@ def test_a_likely_response_does_not_come_thirteen_times_of_sixteen() -> None:
     # With a probability of 0.32, 560 sets of 13 rows repeat their first with 1.3e-6.
     score = [torch.tensor([-1.0, -0.1, -0.03])] * 16
     same = [[1, 2, 3]] * 13 + [[4, 5, 6], [4, 6, 5], [5, 4, 6]]
-    found = came_to(COPIES, rows(*same, rollout_log_probs=score, old_log_probs=score))
-    assert found[2] == tuple(range(1, 13))
-    twice = [[1, 2, 3]] * 2 + [[4, 5, one] for one in range(14)]
+    result = came_to(COPIES, rows(*same, rollout_log_probs=score, old_log_probs=score))
+    assert result[2] == tuple(range(1, 13))
+    twice = [[1, 2, 3]] * 2 + [[4, 5, last] for last in range(14)]
     batch = rows(*twice, rollout_log_probs=score, old_log_probs=score)
     assert came_to(COPIES, batch) == PASSED

@@ -41,21 +41,21 @@ ODD = {
 
 
 def failed(batch: Batch, *, fast: bool = False) -> list[str]:
-    return [one.name for one in check(batch, fast=fast).failed]
+    return [result.name for result in check(batch, fast=fast).failed]
 
 
 @pytest.mark.parametrize("name", ["healthy", "image_window", "stale"])
 def test_the_sample_data_breaks_no_contract(name: str) -> None:
-    found = check(load(SAMPLES / f"{name}.parquet"))
-    assert found.failed == ()
-    assert len(found.passed) > 10
+    results = check(load(SAMPLES / f"{name}.parquet"))
+    assert results.failed == ()
+    assert len(results.passed) > 10
 
 
 def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
     batch = load(SAMPLES / "image_window_verl.pkl")
-    found = check(replace(batch, tokenizer=SAMPLES / "tokenizer.json"))
-    assert found.failed == ()
-    assert [one.field for one in found.not_testable] == [
+    results = check(replace(batch, tokenizer=SAMPLES / "tokenizer.json"))
+    assert results.failed == ()
+    assert [result.field for result in results.not_testable] == [
         "rollout_ids",
         "min_global_steps",
         "advantages",
@@ -69,13 +69,13 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
-    assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 34
+    assert {result.name for result in few} < {result.name for result in every}
+    assert len({result.name for result in every}) == len(every) == 34
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:
     every = check(hand_batch())
-    assert {one.name: one.cause for one in every if one.kind == "bug"} == {
+    assert {result.name: result.cause for result in every if result.kind == "bug"} == {
         "prompt and response are `input_ids`": "prompt_mismatch",
         "responses do not begin with their prompt": "prompt_mismatch",
         "log-probs are finite": "impossible_log_probs",
@@ -93,42 +93,46 @@ def test_what_a_failure_means_and_a_pass_rules_out() -> None:
         "position ids are those of M-RoPE": "position_ids",
         "image tokens are as many as the grids ask for": "image_expansion",
     }
-    assert [one.name for one in every if one.kind == "update"] == [
+    assert [result.name for result in every if result.kind == "update"] == [
         "advantages reach the earlier rounds",
         "advantages are not 0 where rewards differ",
         "turns are separated as in the prompts",
         "the end of a turn is in the mask",
         "no round resumes inside a turn",
     ]
-    assert all(one.advice for one in every if one.kind != "note")
+    assert all(result.advice for result in every if result.kind != "note")
     assert check(replace(hand_batch(), tokenizer=Chat())).refuted == {"mask_punched"}
 
 
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
 def test_odd_batches_are_survived(batch: Batch) -> None:
-    for found in (check(batch), check(batch, fast=True)):
-        assert all(one.status == "passed" or one.detail for one in found)
-        assert "\n" not in "".join(one.name + one.detail for one in found)
+    for results in (check(batch), check(batch, fast=True)):
+        assert all(result.status == "passed" or result.detail for result in results)
+        assert "\n" not in "".join(result.name + result.detail for result in results)
 
 
 def test_a_check_that_cannot_compute_keeps_no_file_from_opening() -> None:
     eighths = [torch.tensor([-1.0, -2.0]).to(torch.float8_e4m3fn)]
     scores = {"rollout_log_probs": eighths, "old_log_probs": eighths}
     batch = chat([[1, 2]], [[1, 1]], **scores)
-    found = {one.name: one for one in check(batch, fast=True)}["log-probs are finite"]
-    assert (found.status, found.field) == (
+    by_name = {result.name: result for result in check(batch, fast=True)}[
+        "log-probs are finite"
+    ]
+    assert (by_name.status, by_name.field) == (
         "not testable",
         "rollout_log_probs, old_log_probs",
     )
     # A RuntimeError before torch 2.6.
     assert re.match(
-        r"the check itself fails: (NotImplemented|Runtime)Error: ", found.detail
+        r"the check itself fails: (NotImplemented|Runtime)Error: ", by_name.detail
     )
 
 
 def test_of_the_fast_ones_one_asks_a_tokenizer() -> None:
     batch = chat([[7]], [[1]], **EVERYTHING)
-    asking = [one.name for one in check(batch, fast=True) if one.field == "tokenizer"]
+    asking = [
+        result.name for result in check(batch, fast=True) if result.field == "tokenizer"
+    ]
     assert asking == ["the tokenizer is the model's"]
 
 
@@ -146,7 +150,7 @@ def test_the_samples_that_are_named_are_those_that_break(
     batch = padded(
         torch.tensor(mask).reshape(shape), old.reshape(shape), rollout.reshape(shape)
     )
-    named = {one.name: one.samples for one in check(batch, fast=True)}
+    named = {result.name: result.samples for result in check(batch, fast=True)}
     written = torch.tensor(mask).reshape(shape) != 0
     above = ((old > 0) | (rollout > 0)).reshape(shape) & written
     infinite = torch.zeros(shape, dtype=torch.bool)
@@ -158,12 +162,12 @@ def test_the_samples_that_are_named_are_those_that_break(
 
 def all_nan_runs(values: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
     """The tokens of runs of the mask at which nothing is known."""
-    found = torch.zeros_like(written)
+    flags = torch.zeros_like(written)
     for sample, row in enumerate(written.tolist()):
         for is_written, run in groupby(range(len(row)), key=row.__getitem__):
             at = list(run)
-            found[sample, at] = is_written and bool(values[sample, at].isnan().all())
-    return found
+            flags[sample, at] = is_written and bool(values[sample, at].isnan().all())
+    return flags
 
 
 def rows_with(flags: torch.Tensor) -> tuple[int, ...]:
@@ -181,8 +185,8 @@ def test_samples_that_are_named_exist_and_break_the_contract_alone() -> None:
 
 def test_a_checked_batch_carries_what_was_found() -> None:
     batch = with_check_results(scored([[-1.0]], [[0.5]]))
-    found = [one for one in batch.meta["checks"] if one["status"] == "failed"]
-    assert found == [
+    failed = [result for result in batch.meta["checks"] if result["status"] == "failed"]
+    assert failed == [
         {
             "name": "log-probs are not above 0",
             "status": "failed",
@@ -202,7 +206,9 @@ def test_results_are_the_same_on_every_device(device: torch.device) -> None:
 def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
     batch = chat([[0, 0], [0, 0]], [[1, 0], [1, 1]], tokenizer=Chat())
     left_out = redacted(batch).lacks("ids")
-    assert [one.name for one in check(redacted(batch)) if one.detail == left_out] == [
+    assert [
+        result.name for result in check(redacted(batch)) if result.detail == left_out
+    ] == [
         "the tokenizer is the model's",
         "the mask covers what the model wrote alone",
         "no row is a copy of another",
@@ -216,7 +222,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         "the model wrote no vision token",
         "actions are in the frame of the picture",
     ]
-    assert left_out not in {one.detail for one in check(batch)}
+    assert left_out not in {result.detail for result in check(batch)}
 
 
 def test_a_path_is_no_batch() -> None:

@@ -39,5 +39,5 @@ def test_a_prompt_longer_than_its_response_is_not_in_it() -> None:
 
 def test_without_prompts_there_is_nothing_to_test() -> None:
     assert came_to(NOT_REPEATED, EMPTY) == untestable("needs `prompt_ids`")
-    one = chat([[1]], [[1]], **prompts([1]))
-    assert came_to(NOT_REPEATED, one) == untestable("no prompt has 2 tokens")
+    single = chat([[1]], [[1]], **prompts([1]))
+    assert came_to(NOT_REPEATED, single) == untestable("no prompt has 2 tokens")

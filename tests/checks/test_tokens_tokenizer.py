@@ -64,7 +64,9 @@ def test_text_that_no_model_wrote_is_named(tmp_path: Path) -> None:
     assert status == "failed"
     assert detail.startswith("its text of ")
     assert detail.endswith("it may be the tokenizer of another model")
-    assert "the tokenizer is the model's" in {one.name for one in check(batch).failed}
+    assert "the tokenizer is the model's" in {
+        result.name for result in check(batch).failed
+    }
 
 
 def test_few_tokens_prove_nothing() -> None:

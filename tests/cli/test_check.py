@@ -112,12 +112,12 @@ def test_a_wrong_update_fails_whatever_the_level_is(
     assert "The update is wrong: advantages that reach the last round only." in second
     plain = json_of(file, capsys)
     assert (plain["verdict"], plain["failed"]) == ("suspicious", True)
-    assert [(one["kind"], one["cause"]) for one in plain["failed_checks"]] == [
+    assert [(check["kind"], check["cause"]) for check in plain["failed_checks"]] == [
         ("update", "lost_advantages")
     ]
     assert [
-        (one["kind"], one["severity"], one["cause"], one["share"])
-        for one in plain["findings"]
+        (finding["kind"], finding["severity"], finding["cause"], finding["share"])
+        for finding in plain["findings"]
     ] == [("fact", "update", "lost_advantages", 0.0)]
 
 
@@ -206,7 +206,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert (first["kind"], first["cause"]) == ("place", "unknown")
     assert 0 < first["p"] < 0.01
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
-    assert "image_window" in [one["cause"] for one in first["candidates"]]
+    assert "image_window" in [candidate["cause"] for candidate in first["candidates"]]
     assert {*first["candidates"][0]} == {
         *("cause", "family", "clue", "meaning", "test", "hypotheses"),
     }
@@ -258,5 +258,8 @@ def test_a_file_with_one_engine_is_judged_by_the_model_of_its_step(
     assert (plain["verdict"], plain["proof"]) == ("not_measurable", None)
     assert main(["check", path, "--json", "--model", "sample_data/model"]) == code
     plain = json.loads(capsys.readouterr().out)
-    found = plain["proof"] and (plain["proof"]["verdict"], plain["proof"]["cause"])
-    assert (plain["verdict"], found) == (verdict, proof)
+    proof_of_file = plain["proof"] and (
+        plain["proof"]["verdict"],
+        plain["proof"]["cause"],
+    )
+    assert (plain["verdict"], proof_of_file) == (verdict, proof)

@@ -36,17 +36,17 @@ def test_the_address_that_check_prints_leads_to_its_tokens(
     assert address == "step 1584 / task-04/2 / r3 / t2"
     place = found(capsys, WINDOW, address)
     assert place["address"] == address
-    (one,) = place["rounds"]
+    (shown,) = place["rounds"]
     frame = rd.token_frame(
         rd.load(WINDOW), ["old_log_prob", "rollout_log_prob", "text", "role"]
     )
     own = frame[(frame["sample"] == place["sample"]) & (frame["round"] == 3)]
     assert own["diff"].abs().to_numpy().argmax() == 2
-    assert one["num_tokens"] == len(own)
-    assert one["mean_abs_diff"] == pytest.approx(own["diff"].abs().mean())
-    assert one["text"] == "".join(own["text"])
+    assert shown["num_tokens"] == len(own)
+    assert shown["mean_abs_diff"] == pytest.approx(own["diff"].abs().mean())
+    assert shown["text"] == "".join(own["text"])
     for name in ("old_log_prob", "rollout_log_prob", "diff", "text", "role"):
-        assert [token[name] for token in one["tokens"]] == own[name].tolist()
+        assert [token[name] for token in shown["tokens"]] == own[name].tolist()
 
 
 def test_a_token_is_marked_in_its_round(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_a_token_is_marked_in_its_round(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_sample_is_shown_round_by_round(capsys: pytest.CaptureFixture[str]) -> None:
     rounds = found(capsys, WINDOW, "33")["rounds"]
-    assert [one["round"] for one in rounds] == [0, 1, 2, 3, 4, 5]
+    assert [entry["round"] for entry in rounds] == [0, 1, 2, 3, 4, 5]
     assert rounds[3]["action"] == "click(52, 80)"
     assert "tokens" not in rounds[3]
     text = shown(capsys, WINDOW, "33")
@@ -92,10 +92,10 @@ def test_of_one_engine_its_number_is_shown(
         **scores,
     )
     rd.save(batch, tmp_path / "one.parquet")
-    (one,) = found(capsys, str(tmp_path / "one.parquet"), "0 / r1")["rounds"]
+    (printed,) = found(capsys, str(tmp_path / "one.parquet"), "0 / r1")["rounds"]
     token = {"token": 0, "position": 2, "token_id": 7, f"{engine}_log_prob": -2.0}
-    assert one["tokens"] == [token]
-    assert one["mean_abs_diff"] is None
+    assert printed["tokens"] == [token]
+    assert printed["mean_abs_diff"] is None
     assert "-2.0000" in shown(capsys, str(tmp_path / "one.parquet"), "0 / r1")
 
 

@@ -118,7 +118,7 @@ def is_unknown(name: str) -> list[bool]:
 
 
 def plain(values: Any) -> list[Any]:
-    return [None if pd.isna(one) or one == "" else one for one in values]
+    return [None if pd.isna(value) or value == "" else value for value in values]
 
 
 def keys(batch: rd.Batch) -> pd.DataFrame:
@@ -142,8 +142,8 @@ def by_sample_frame(batch: rd.Batch, name: str) -> Values:
 
 
 def by_split(batch: rd.Batch, name: str) -> Values:
-    found = split_by(Measured.of(batch), name)
-    return plain(found.values[found.codes])  # noqa: PD011 no frame
+    split = split_by(Measured.of(batch), name)
+    return plain(split.values[split.codes])  # noqa: PD011 no frame
 
 
 def by_explorer(batch: rd.Batch, name: str) -> Values:
@@ -152,26 +152,28 @@ def by_explorer(batch: rd.Batch, name: str) -> Values:
 
 def by_facts(batch: rd.Batch, name: str) -> Values:
     columns = BatchColumns(batch)
-    facts = [{one["name"]: one["text"] for one in columns.facts(i)} for i in range(NUM)]
-    found = [facts[i].get(name) for i in keys(batch)["sample"]]
-    return found if any(found) else None
+    facts = [
+        {fact["name"]: fact["text"] for fact in columns.facts(i)} for i in range(NUM)
+    ]
+    values = [facts[i].get(name) for i in keys(batch)["sample"]]
+    return values if any(values) else None
 
 
 def by_filter(batch: rd.Batch, name: str) -> Values:
     """Each token by the known value that keeps it."""
     columns = BatchColumns(batch)
     values = columns.codes(name)[1].tolist()
-    found: list[Any] = [None] * batch.num_tokens
+    read_values: list[Any] = [None] * batch.num_tokens
     for value in plain(values):
         if value is not None:
             for token in np.flatnonzero(columns.keep(name, [value])):
-                found[token] = value
-    return found
+                read_values[token] = value
+    return read_values
 
 
 def by_range(batch: rd.Batch, name: str) -> Values:
-    kept = BatchColumns(batch).keep(name, {"from": -100})
-    return [True if one else None for one in kept]
+    flags = BatchColumns(batch).keep(name, {"from": -100})
+    return [True if flag else None for flag in flags]
 
 
 def by_group(batch: rd.Batch, name: str) -> Values:
@@ -206,7 +208,7 @@ def read(reader: Callable[[rd.Batch, str], Values], batch: rd.Batch, name: str) 
 
 
 # What each reader has: that a pair is read at all is a fact of its own.
-ALL = {one.__name__: {*COLUMNS} for one in READERS}
+ALL = {reader.__name__: {*COLUMNS} for reader in READERS}
 OF_TOKENS = {"entropy", "advantage", "loss_mask"}
 READ = {
     "by_token_frame": ALL["by_token_frame"] - {"reward", "group_id", "sample_id"},
@@ -225,21 +227,25 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_reader_has_these_columns(reader: Callable[..., Values]) -> None:
-    found = {name for name in COLUMNS if read(reader, whole(), name) is not None}
-    assert found == READ[reader.__name__]
+    readable = {name for name in COLUMNS if read(reader, whole(), name) is not None}
+    assert readable == READ[reader.__name__]
 
 
 PAIRS = [
-    (one, name) for one, name in product(READERS, COLUMNS) if name in READ[one.__name__]
+    (reader, name)
+    for reader, name in product(READERS, COLUMNS)
+    if name in READ[reader.__name__]
 ]
 WHOLE_OR_ABSENT = {"group_id", "sample_id", "loss_mask"}
 REFUSED = {("by_range", "is_late")}  # flags and None are no numbers
 
 
 @pytest.mark.parametrize(
-    ("reader", "name"), PAIRS, ids=[f"{one.__name__}-{name}" for one, name in PAIRS]
+    ("reader", "name"),
+    PAIRS,
+    ids=[f"{reader.__name__}-{name}" for reader, name in PAIRS],
 )
 def test_what_is_unknown_is_not_given_as_a_value(
     reader: Callable[[rd.Batch, str], Values], name: str
@@ -250,13 +256,15 @@ def test_what_is_unknown_is_not_given_as_a_value(
     assert without_it is None or name == "num_images"  # counted from the screenshots
     if name in WHOLE_OR_ABSENT:
         return
-    found = read(reader, partly(name), name)
+    read_values = read(reader, partly(name), name)
     if (reader.__name__, name) in REFUSED:
-        assert found is None
+        assert read_values is None
         return
-    for one, full, lacks in zip(found, everything, is_unknown(name), strict=True):
+    for value, full, lacks in zip(
+        read_values, everything, is_unknown(name), strict=True
+    ):
         # A number that a float holds is the same, and so is the text of a flag.
-        assert one is None if lacks else one == full or str(one) == str(full)
+        assert value is None if lacks else value == full or str(value) == str(full)
 
 
 @pytest.mark.parametrize("name", ["score", "reward", "entropy"])
@@ -265,8 +273,8 @@ def test_an_unknown_number_is_in_no_range_of_means(name: str) -> None:
     rows = value_means(Session({"batch": batch}, {}), name)["rows"]
     known = [row for row in rows if row["condition"] != [None]]
     assert sum(row["num_tokens"] for row in known) == 3 * (NUM - 1)
-    kept = BatchColumns(batch).keep(name, [None])  # the condition of the other row
-    assert kept.tolist() == is_unknown(name)
+    flags = BatchColumns(batch).keep(name, [None])  # the condition of the other row
+    assert flags.tolist() == is_unknown(name)
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -112,8 +112,8 @@ def test_survivors_of_another_metric_or_of_a_summary_are_refused() -> None:
         " options."
     )
     layers = {"survivors": True}
-    found = OPTIONS.format("'k3'", None)
-    fails(expected.format(found), hand_batch(), metric="k3", layers=layers)
+    options = OPTIONS.format("'k3'", None)
+    fails(expected.format(options), hand_batch(), metric="k3", layers=layers)
     summary = round_summary(hand_batch())
     fails(expected.format("a round summary"), summary, layers=layers)
 
@@ -121,12 +121,12 @@ def test_survivors_of_another_metric_or_of_a_summary_are_refused() -> None:
 @pytest.mark.parametrize("option", [("metric", "diff"), ("by", "reward")])
 def test_quantiles_that_cannot_be_drawn_are_refused(option: tuple[str, str]) -> None:
     options = dict([option])
-    found = OPTIONS.format(
+    given = OPTIONS.format(
         repr(options.get("metric", "abs_diff")), repr(options.get("by"))
     )
     fails(
         "`quantiles`: expected a metric that is never negative, and no `by`; found"
-        f" {found}. Leave the layer out, or plot one value's samples at a time.",
+        f" {given}. Leave the layer out, or plot one value's samples at a time.",
         hand_batch(rewards=[0.0, 1.0, 0.0]),
         layers={"quantiles": True},
         **options,
