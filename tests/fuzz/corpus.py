@@ -82,7 +82,7 @@ def _slime(folder: Path) -> Path:
     return slime_writer.write_train_file(folder, samples, slime_writer.shards())
 
 
-def _slime_ranks(folder: Path) -> Path:
+def _miles_ranks(folder: Path) -> Path:
     slime_writer.write_rollouts(folder, slime_writer.rollouts())
     for rank, part in enumerate(slime_writer.shards()):
         slime_writer.write_rank(folder, part, rank)
@@ -91,7 +91,7 @@ def _slime_ranks(folder: Path) -> Path:
 
 def _miles(folder: Path) -> Path:
     part = slime_writer.shards()[1]
-    return slime_writer.write_rank(folder, part, cp_rank=0, cp_size=1, qkv_format="thd")
+    return slime_writer.write_rank(folder, part)
 
 
 def _nemo_rl(folder: Path) -> Path:
@@ -252,7 +252,7 @@ _WRITERS = {
     "dart-gui": _dart_gui,
     "dashboard": _dashboard,
     "slime": _slime,
-    "slime-ranks": _slime_ranks,
+    "miles-ranks": _miles_ranks,
     "miles": _miles,
     "nemo-rl": _nemo_rl,
     "prime-rl": _prime_rl,

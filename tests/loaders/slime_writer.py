@@ -183,8 +183,9 @@ def samples_of(part: Columns, rank: int) -> list[dict[str, Any]]:
 
 
 def write_rank(folder: Path, part: Columns, rank: int = 0, **others: object) -> Path:
-    """Write the older file of one rank, or miles', and return its path."""
-    payload = {"rollout_id": 3, "rank": rank, "rollout_data": part, **others}
+    """Write miles' file of one rank and return its path."""
+    slices = {"cp_rank": 0, "cp_size": 1, "qkv_format": "thd", **others}
+    payload = {"rollout_id": 3, "rank": rank, "rollout_data": part, **slices}
     return write_payload(folder / "train_data" / f"3_{rank}.pt", payload)
 
 

@@ -1,4 +1,4 @@
-"""slime's train files: one of all ranks, and the older ones of a rank each."""
+"""slime's train files of all ranks, and miles' of a rank each."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_entries_of_a_dictionary_are_columns(tmp_path: Path) -> None:
 
 
 def lists(part: Columns) -> Columns:
-    """Return columns of lists, as vime's are."""
+    """Return columns of lists in place of tensors."""
     return {
         name: [row.tolist() for row in rows]
         if isinstance(rows, list) and isinstance(rows[0], torch.Tensor)

@@ -25,10 +25,7 @@ from tests.loaders.slime_writer import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-AGAIN = (
-    "Dump the step again; older versions that trained with context parallelism wrote a"
-    " slice of each sample, which cannot be read."
-)
+AGAIN = "Dump the step again: a sample has one number per token in each field."
 MASK_AGAIN = (
     "Dump the step again; the mask of a rollout that was resumed must grow with its"
     " response (slime pull request 1445)."
@@ -139,8 +136,8 @@ FILES: list[tuple[str, Any, str]] = [
     ),
     (
         "3_0.pt",
-        {"rollout_id": 3, "rank": 0, "rollout_data": [1]},
-        f"{WHOLE} `rollout_data` that is not a dictionary of columns. {DAMAGED}",
+        {"rollout_id": 3, "rank": 0, "cp_size": 1, "rollout_data": [1]},
+        f"{WHOLE} `cp_size` 1. {DAMAGED}",
     ),
     (
         "rank",

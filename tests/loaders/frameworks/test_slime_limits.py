@@ -46,7 +46,12 @@ def test_values_that_share_parts_are_left_out(tmp_path: Path) -> None:
         {"format_version": shared_parts(), "rollout_id": 3, "samples": []},
         {"rollout_id": shared_parts(), "samples": []},
         {"rollout_id": 3, "rank": 0, "rollout_data": {}, "cp_size": shared_parts()},
-        {"rollout_id": shared_parts(), "rank": shared_parts(), "rollout_data": {}},
+        {
+            "rollout_id": shared_parts(),
+            "rank": shared_parts(),
+            "cp_size": 1,
+            "rollout_data": {},
+        },
     ],
     ids=["version", "rollout", "slices", "rank"],
 )

@@ -136,8 +136,8 @@ def test_a_rollout_file_alone_is_no_batch(tmp_path: Path) -> None:
     message = (
         f"{path}: expected slime's train file beside this rollout file, which has no"
         " log-probabilities of the training engine; found no ../train_data/3.pt. Run"
-        " slime with `--dump-details`, which writes both. Where each rank wrote a file,"
-        " pass those: train_data/{rollout_id}_*.pt."
+        " slime with `--dump-details`, which writes both. Of miles, pass the files of"
+        " the ranks: train_data/{rollout_id}_*.pt."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         load(path)
@@ -204,7 +204,6 @@ def test_only_a_number_is_taken_for_the_name_of_a_file(
     rollout_id: object, tmp_path: Path
 ) -> None:
     write_rollouts(tmp_path, rollouts())
-    part = {"rollout_id": rollout_id, "rank": 0, "rollout_data": shards()[1]}
-    batch = load(write_payload(tmp_path / "train_data" / "3_0.pt", part))
+    batch = load(write_rank(tmp_path, shards()[1], rollout_id=rollout_id))
 
     assert "rollout_file" not in batch.meta

@@ -15,9 +15,8 @@ status, weight versions and screenshots.
 from rounddiag.loaders.frameworks.slime.train_files import (
     DASHBOARD,
     RANK,
-    RANK_COLUMNS,
     ROLLOUTS,
     TRAIN_DATA,
 )
 
-__all__ = ["DASHBOARD", "RANK", "RANK_COLUMNS", "ROLLOUTS", "TRAIN_DATA"]
+__all__ = ["DASHBOARD", "RANK", "ROLLOUTS", "TRAIN_DATA"]

@@ -1,4 +1,4 @@
-"""slime's train files as columns, of either layout.
+"""Train files of slime, and of a rank of miles, as columns.
 
 =====================================  ==============================================
 in the file                            in the columns
@@ -166,10 +166,7 @@ _NAMES = {
     "advantages": "advantages",
 }
 PICTURES = ("multimodal_inputs", "multimodal_train_inputs")
-_AGAIN = (
-    "Dump the step again; older versions that trained with context parallelism wrote a"
-    " slice of each sample, which cannot be read."
-)
+_AGAIN = "Dump the step again: a sample has one number per token in each field."
 _MASK_AGAIN = (
     "Dump the step again; the mask of a rollout that was resumed must grow with its"
     " response (slime pull request 1445)."

@@ -1,4 +1,4 @@
-"""Train files of slime, in all three layouts, and of miles, as batches.
+"""Train files of slime and of miles as batches.
 
 miles writes one file per rank. With context parallelism, a rank's per-token columns are
 slices of each sample, which `context_parallel` joins; tensor-parallel ranks write the
@@ -48,14 +48,6 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
     return _batch(root, columns, left_out, root.get("raw_reward"), source)
 
 
-def _read_columns(root: Mapping[str, Any], source: Source) -> Batch:
-    """Build a batch from the columns that one rank trained on."""
-    columns, left_out = columns_from_rank(root["rollout_data"])
-    columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
-    rewards = root["rollout_data"].get("raw_reward")
-    return _batch(root, columns, left_out, rewards, source)
-
-
 def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns of one rank, and of those with its samples."""
     size, rank = root["cp_size"], root.get("cp_rank")
@@ -63,7 +55,10 @@ def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
         raise damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
     if size > 1 and isinstance(rank, int):
         root = {**root, "rollout_data": whole_columns(root, source)}
-    return _read_columns(root, source)
+    columns, left_out = columns_from_rank(root["rollout_data"])
+    columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
+    rewards = root["rollout_data"].get("raw_reward")
+    return _batch(root, columns, left_out, rewards, source)
 
 
 _DASHBOARD_LISTS = {
@@ -115,8 +110,8 @@ def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
         expected="slime's train file beside this rollout file, which has no"
         " log-probabilities of the training engine",
         found=f"no ../train_data/{reprlib.repr(root['rollout_id']):.40}.pt",
-        advice="Run slime with `--dump-details`, which writes both. Where each rank"
-        " wrote a file, pass those: train_data/{rollout_id}_*.pt.",
+        advice="Run slime with `--dump-details`, which writes both. Of miles, pass the"
+        " files of the ranks: train_data/{rollout_id}_*.pt.",
     )
 
 
@@ -186,14 +181,6 @@ TRAIN_DATA = Format(
     read=read_samples,
     verified="written by the payload functions of slime and vime, on rollouts made by"
     " hand",
-)
-RANK_COLUMNS = Format(
-    name="train data of a rank",
-    framework="slime before version 2",
-    files=("train_data/*_*.pt",),
-    keys=("rollout_id", "rank", "rollout_data"),
-    read=_read_columns,
-    in_parts=True,
 )
 RANK = Format(
     name="train data of a rank, or a slice of its samples",
