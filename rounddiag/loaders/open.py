@@ -231,8 +231,7 @@ def load(  # noqa: PLR0913 all but the path by keyword
         2. `turn`, `turn_idx`, `turn_id`, `turn_index`, `step_index`, `step_id`,
            `env_step`, `round`, `round_idx`, if these are whole numbers and distinct
            within each trajectory;
-        3. what the content proves: prompts that contain the step before, the number of
-           screenshots, or prompts that grow in the order of the file.
+        3. prompts that continue the prompt of the step before, or contain its response.
 
         `meta["rows"]` says which one was used. If none orders the steps, the rows are
         not joined, a check fails, and every figure says that the rounds are unknown.

@@ -1,4 +1,4 @@
-"""The order of rows that are steps: from a column, or derived from their content.
+"""The order of rows that are steps: from a column, or proved by their prompts.
 
 Trainers balance their batches, so the order of the file is not the order of the steps.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import lgamma, log
 from typing import Any
 
 import numpy as np
@@ -39,7 +37,7 @@ class StepOrder:
     Attributes
     ----------
     description: For `meta["rows"]`.
-    column: The column with the step number; empty if the content gave the order.
+    column: The column with the step number; empty if the prompts gave the order.
     keys: A sort key for each row; empty if the rows keep their order.
     is_known: False if the order cannot be determined, so that rounds cannot be
         numbered.
@@ -61,15 +59,10 @@ _FILE_ORDER = "row"  # for `order_by`: the order of the file
 def step_order(
     batch: Batch, order_by: str | None, trajectories: Collection[_Rows]
 ) -> StepOrder:
-    """Find the order of the steps: by the requested column, a known one, or content.
+    """Find the order of the steps: by the requested column, a known one, or prompts.
 
-    Without a column, the first of these that orders all trajectories is used:
-
-    1. a step follows another if its prompt continues the other's prompt, or contains
-       the other's response;
-    2. the number of screenshots, if it differs in all rows of each trajectory;
-    3. the order of the file, if each prompt is longer than the one before, and chance
-       is an unlikely explanation.
+    A step follows another if its prompt continues the other's prompt, or contains the
+    other's response. This must order all trajectories.
     """
     if order_by == _FILE_ORDER and order_by not in batch.sample_columns:
         return StepOrder(description="in the order of the file")
@@ -88,27 +81,26 @@ def step_order(
     why = "no known column counts the steps"
     if present:
         why = f"{', '.join(f'`{name}`' for name in present)} cannot be their numbers"
-    return _by_content(batch, several) or StepOrder(
-        description=f"{why}, and their prompts do not prove an order", is_known=False
+    return _order_by_prompts(batch, several) or StepOrder(
+        description=f"{why}, and their prompts do not prove an order; save it in the"
+        f" trainer, in verl-agent by `{_RECORD}`",
+        is_known=False,
     )
 
 
-def _by_content(batch: Batch, several: Sequence[_Rows]) -> StepOrder | None:
-    """Return the order that prompts and screenshots prove, if they prove one."""
+# In verl-agent's loop over steps, which records no number of its own.
+_RECORD = 'batch.non_tensor_batch["step_idx"] = np.full(batch_size, _step)'
+
+
+def _order_by_prompts(batch: Batch, several: Sequence[_Rows]) -> StepOrder | None:
+    """Return the order that prompts prove for all trajectories, if they prove one."""
     if not several:
         return StepOrder(description="one row each")
-    keys = _numbers_by_prompts(batch, several)
-    if keys is not None:
-        what = "ordered by their prompts, which contain the step before"
-        return StepOrder(description=what, keys=keys)
-    if batch.images is not None:
-        keys = [len(shots) for shots in batch.images]
-        if _is_distinct(keys, several):
-            what = "ordered by their number of screenshots"
-            return StepOrder(description=what, keys=keys)
-    if _grows(batch, several):
-        return StepOrder(description="in the order of the file, in which prompts grow")
-    return None
+    numbers = _numbers_by_prompts(batch, several)
+    if numbers is None:
+        return None
+    description = "ordered by their prompts, which contain the step before"
+    return StepOrder(description=description, keys=numbers)
 
 
 _MIN_QUOTE = 4  # tokens; a shorter response occurs in other prompts by chance
@@ -193,19 +185,6 @@ def _response(batch: Batch, row: int) -> bytes:
     start = int(batch.rounds.start[first[0]])
     stop = start + int(batch.rounds.num_tokens[first[0]]) - 1
     return batch.require_ids()[start:stop].numpy().astype(_ID).tobytes()
-
-
-_CHANCE = 1e-3  # probability that random orders grow
-
-
-def _grows(batch: Batch, several: Sequence[_Rows]) -> bool:
-    """Return whether prompts grow in the order of the file, and not by chance."""
-    if batch.prompt_offsets is None:
-        return False
-    sizes = batch.prompt_offsets.diff().tolist()
-    pairs = [pair for rows in several for pair in pairwise(rows)]
-    log_orders = sum(lgamma(len(rows) + 1) for rows in several)
-    return log_orders > -log(_CHANCE) and all(sizes[a] < sizes[b] for a, b in pairs)
 
 
 def named_column(batch: Batch, name: str, option: str) -> Array:

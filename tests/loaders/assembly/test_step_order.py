@@ -18,7 +18,8 @@ from rounddiag.vision import EncodedScreenshot
 NO_ORDER = (
     "rows are steps that were not joined (`order_by` names the column with the step"
     ' number; `order_by="row"` is the order of the file): no known column counts the'
-    " steps, and their prompts do not prove an order"
+    " steps, and their prompts do not prove an order; save it in the trainer, in"
+    ' verl-agent by `batch.non_tensor_batch["step_idx"] = np.full(batch_size, _step)`'
 )
 
 
@@ -80,32 +81,14 @@ def test_a_prompt_that_goes_on_from_another_is_later_whatever_was_written() -> N
     assert means(batch) == [0.0, 0.1, 0.2]
 
 
-def test_the_number_of_screenshots_orders_them_where_it_always_differs() -> None:
+def test_screenshots_and_lengths_of_prompts_prove_no_order() -> None:
     shot = EncodedScreenshot(data=b"")
-    images = ((shot, shot), (shot,), (shot,), (shot, shot, shot))
-    prompts, responses = [[1, 2]] * 4, [[3], [4], [5], [6]]
-    rows = rows_of(prompts, responses, [0.1, 0, 0, 0.1], "aabb", images=images)
-
-    batch = join_rows(rows, "traj_uid")
-
-    assert means(batch) == [0.0, 0.1]
-    assert batch.meta["rows"].endswith("ordered by their number of screenshots")
-
-
-def test_prompts_that_grow_in_the_order_of_the_file_confirm_it() -> None:
-    grown = [[9] * size for size in (1, 4, 9, 10, 12, 13, 20)]
-    prompts = [[i, *row] for i, row in enumerate(grown)]
+    images = tuple((shot,) * count for count in range(1, 8))
+    prompts = [[i, *[9] * size] for i, size in enumerate((1, 4, 9, 10, 12, 13, 20))]
     responses = [[50 + i] for i in range(7)]
-    rows = rows_of(prompts, responses, [0.0] * 6 + [0.5], "a" * 7)
+    rows = rows_of(prompts, responses, [0.0] * 7, "a" * 7, images=images)
 
-    batch = join_rows(rows, "traj_uid")
-
-    assert means(batch) == [0.0] * 6 + [0.5]
-    assert batch.meta["rows"].endswith(
-        "in the order of the file, in which prompts grow"
-    )
-    # Six rows have 720 orders: they may grow by chance.
-    assert join_rows(rows[1:], "traj_uid").meta["rows"] == NO_ORDER
+    assert join_rows(rows, "traj_uid").meta["rows"] == NO_ORDER
 
 
 def test_rows_whose_order_nothing_proves_get_no_round_numbers(tmp_path: Path) -> None:
