@@ -66,15 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
-        print(f"rounddiag: {printable(_in_one_line(error))}", file=sys.stderr)
+        print(f"rounddiag: {_printable(error)}", file=sys.stderr)
         return _CANNOT_CHECK if options.command in ("check", "watch") else _ERROR
     return code
 
 
-def _in_one_line(error: RounddiagError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+def _printable(error: RounddiagError | OSError) -> str:
+    """Return the message of an error, in one line but for the code in it."""
+    if isinstance(error, RounddiagError):
+        return str(error)
+    if error.filename is not None:
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(str(error).split()))
 
 
 def _require_path(path: str | None) -> None:

@@ -234,8 +234,8 @@ def columns_or_rows(
 ) -> JsonLines | Mapping[str, Any]:
     """Return the columns of one record, or the rows of several, if lists are columns.
 
-    They are if a list under one of these names holds more than numbers, and none is a
-    conversation. Other records are returned unchanged.
+    They are if a list under one of these names holds texts or lists, and none holds
+    objects, as a conversation does. Other records are returned unchanged.
 
     Examples
     --------
@@ -246,15 +246,11 @@ def columns_or_rows(
     {'step': 8, 'prompt': 'a', 'score': 8}
     """
     lists = [lines.first[name] for name in names if name in lines.first]
-    if any(map(_is_chat, lists)) or not any(isinstance(v, list) for v in lists):
+    if any(map(objects_in, lists)) or not any(isinstance(v, list) for v in lists):
         return lines
     if isinstance(lines.value, dict):
         return lines.original if isinstance(lines.original, dict) else lines.first
     return lines.with_columns()
-
-
-def _is_chat(value: object) -> bool:
-    return any("role" in message for message in objects_in(value))
 
 
 def _rows(record: Record) -> Iterator[Record]:

@@ -365,6 +365,14 @@ def _filesystem(address: str, *, is_local: bool) -> tuple[fs.FileSystem, str]:
         ) from error
     try:
         files, path = url_to_fs(address)
+    except ImportError as error:
+        raise LoadError.build(
+            file=address,
+            expected="the package of its storage, to read a URL",
+            found=f"{error!s:.120}",
+            advice="Install it: s3fs for S3, gcsfs for Google Cloud, adlfs for Azure,"
+            " aiohttp for HTTP.",
+        ) from error
     except ValueError as error:
         raise LoadError.build(
             file=address,

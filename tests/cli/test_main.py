@@ -43,6 +43,19 @@ def test_summary_prints_the_rounds(
     assert err == ""
 
 
+def test_the_lines_that_open_a_file_are_printed_as_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "log.json"
+    file.write_text('{"log": [{"role": "assistant", "content": "\\u001b[2J"}]}')
+
+    assert main(["summary", str(file)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"rounddiag: {file}: expected a saved batch; found")
+    assert lines[-1] == ")"
+    assert "import json" in lines
+
+
 def test_the_demo_judges_the_sample_that_the_wheel_contains(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rounddiag.loaders import json_text
 from rounddiag.loaders.json_text import MAX_DEPTH, JsonError, parse_json
 
 
@@ -61,3 +62,20 @@ def test_a_text_that_is_cut_off(text: str, wanted: bool) -> None:
     with pytest.raises(JsonError) as error:
         parse_json(text)
     assert error.value.is_cut_off == wanted
+
+
+@pytest.mark.parametrize("unit", ["[],", "{},", "[0],", '{"a":1},', "[[]],"])
+def test_a_text_that_would_take_many_times_its_size_is_an_error(unit: str) -> None:
+    text = "[" + unit * 3_000_000 + "0]"
+    with pytest.raises(JsonError, match="more than 12 times as much memory"):
+        parse_json(text.encode())
+
+
+def test_lists_may_take_twelve_times_the_size_of_a_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(json_text, "_FREE", 0)
+
+    assert parse_json('["abcdef"]') == ["abcdef"]  # 10 characters: 120 bytes
+    with pytest.raises(JsonError, match="1 lists and 0 objects in 9 characters"):
+        parse_json('["abcde"]')

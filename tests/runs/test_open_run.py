@@ -211,6 +211,20 @@ def test_a_url_is_read_through_fsspec(tmp_path: Path) -> None:
         memory.rm("/bucket", recursive=True)
 
 
+def test_a_url_without_the_package_of_its_storage_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = pytest.importorskip("fsspec.core")
+
+    def missing(_: str) -> None:
+        msg = "Install s3fs to access S3"
+        raise ImportError(msg)
+
+    monkeypatch.setattr(core, "url_to_fs", missing)
+    with pytest.raises(LoadError, match="found Install s3fs to access S3"):
+        rd.open_run("s3://bucket/run")
+
+
 def test_watch_yields_new_and_rewritten_steps(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, {1: 1}))
     write_steps(tmp_path, {1: 2, 2: 1})

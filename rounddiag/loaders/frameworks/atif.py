@@ -148,7 +148,7 @@ ATIF = Format(
 UNVERSIONED = replace(
     ATIF,
     name="ATIF trajectories without a version",
-    framework="by hand",
+    framework="any",
     keys=("agent", "steps"),
     verified="",
 )
