@@ -19,7 +19,8 @@ where tokens differ, and judges the level by the range of the batch's kind:
 - `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
   them; `sample_sets`: sets of samples that no column names; `common_values`: values
   that the samples of such a set share; `slices`: the search for conjunctions;
-  `permutation`: whether chance explains one; `onset`: the first round that differs.
+  `permutation`: whether chance explains one; `rotation`: hits that move along samples;
+  `onset`: the first round that differs.
 - `causes`: what a finding can name; `families`: which families of causes are possible
   at a place, and the clue for each.
 - `noise`: |diff| of sound tokens, which a reversal must reach.

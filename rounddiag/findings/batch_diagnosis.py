@@ -48,13 +48,12 @@ from rounddiag.findings.sentence import (
     write_headline,
 )
 from rounddiag.findings.verdict import find_verdict
-from rounddiag.findings.view import View, lacks_engine
+from rounddiag.findings.view import ROUNDING, View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.wording import pluralize
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
 MAX_POSITIONS = 1_500_000
-_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _D_co = TypeVar("_D_co", covariant=True)
 
 
@@ -317,7 +316,7 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
     # A bin without tokens: as far above the others as in the sound pair.
     missing = level.mean_abs_diff / float(num @ SHAPE / len(view)) * np.array(SHAPE)
     means = np.where(num > 0, size / np.maximum(num, 1), missing)
-    high = max(level.high, _LEAST)
+    high = max(level.high, ROUNDING)
     return replace(
         usual,
         usual=1.5 * high,
@@ -325,5 +324,5 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
         kl=max(usual.kl, 9 * level.kl),  # it goes with the square of the diff
         source="the batch passed as `healthy`",
         basis=", from the batch passed as `healthy`",
-        by_probability=relative_to(max(level.mean_abs_diff, _LEAST), means.tolist()),
+        by_probability=relative_to(max(level.mean_abs_diff, ROUNDING), means.tolist()),
     )

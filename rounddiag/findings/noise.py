@@ -11,6 +11,7 @@ import numpy as np
 from rounddiag.findings.bins import mean_by_bin
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import find_places
+from rounddiag.findings.view import LARGEST_DIFF, ROUNDING
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 # What is undone may differ by this many times the noise: both are means of few samples.
 _MOST = 2.0
-LARGE = 3.0  # nats: one token beyond it weighs no more
-_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _MIN_TOKENS = 200  # to tell the noise of 24 bins
 # Fewer clusters of samples are not divided: their rounds are.
 _MIN_CLUSTERS = 10
@@ -82,10 +81,10 @@ class Noise:
         """Return the mean |diff| that is expected of tokens that are this likely."""
         view, usual = self.view, self.view.usual
         if self.is_measured:
-            size = np.minimum(view.abs_diff[self.sound], LARGE)
+            size = np.minimum(view.abs_diff[self.sound], LARGEST_DIFF)
             near = mean_by_bin(view.log_prob_b[self.sound], size, log_probs)
-            return max(float(near.mean()), _LEAST)
-        return max(float(usual.of_tokens(log_probs).mean()), _LEAST)
+            return max(float(near.mean()), ROUNDING)
+        return max(float(usual.of_tokens(log_probs).mean()), ROUNDING)
 
     def is_undone(self, tokens: Array, rest: Array, log_probs: Array) -> bool:
         """Return whether |diff| of some tokens falls from above the noise to it.
@@ -119,4 +118,4 @@ class Noise:
 
 
 def _mean(sizes: Array) -> float:
-    return float(np.minimum(sizes, LARGE).mean())
+    return float(np.minimum(sizes, LARGEST_DIFF).mean())

@@ -48,7 +48,7 @@ from rounddiag.findings.slices import (
     scan,
     select_cells,
 )
-from rounddiag.findings.view import View
+from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
 from rounddiag.stats.inputs import open_measured
 from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.wording import pluralize
@@ -59,8 +59,6 @@ FACTOR_2 = float(np.log(2))
 # large ones are different places.
 _LEVELS = (3.0, 10.0, 40.0)
 _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
-_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
-_LARGEST = 3.0  # nats: one token beyond it weighs no more
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 _MAD = 0.6745  # median absolute deviation of a standard normal
@@ -277,7 +275,7 @@ def _excesses(view: View) -> list[Array]:
     is too large, and the unit of those that agree best counts as well.
     """
     weight = np.sqrt(np.expm1(np.minimum(view.log_prob_b, 0.0)) ** 2 + _SOFT**2)
-    size = np.minimum(view.abs_diff, 2 * _LARGEST) / weight
+    size = np.minimum(view.abs_diff, 2 * LARGEST_DIFF) / weight
     code = view.bin
     groups = group_by_bin(code, int(code.max()) + 1)
     low, middle = np.array(
@@ -293,7 +291,7 @@ def _excesses(view: View) -> list[Array]:
 
 def _bound_units(units: Array) -> Array:
     """Return units of bins, none far below the others."""
-    bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), _LEAST))
+    bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), ROUNDING))
     return bounded
 
 
@@ -306,7 +304,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
         return []
     known, code = view.distinct_ids
     num = np.bincount(code)
-    size = np.minimum(view.abs_diff, _LARGEST)
+    size = np.minimum(view.abs_diff, LARGEST_DIFF)
     usual = np.bincount(code, weights=view.of_equally_likely(size))
     ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
     often = ratio[num >= _MIN_OF_ID]
@@ -538,9 +536,9 @@ def _measure(
 
 def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
     """Return |diff| of each token, and that of equally likely tokens outside."""
-    size = np.minimum(view.abs_diff, _LARGEST)
+    size = np.minimum(view.abs_diff, LARGEST_DIFF)
     usual = mean_by_bin(view.log_prob_b[outside], size[outside], view.log_prob_b)
-    return size, np.maximum(usual, _LEAST)
+    return size, np.maximum(usual, ROUNDING)
 
 
 def _is_small(view: View, place: Place, there: Array) -> bool:

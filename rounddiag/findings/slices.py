@@ -42,6 +42,7 @@ class Cells:
         value is missing. `bincount` would copy codes of another type.
     cluster, sample: int64 arrays, one a cell
     of_rounds: Indices of the columns that have one value in each round.
+    num_tokens: How many tokens the cells have.
     """
 
     columns: list[ColumnOfTokens]
@@ -50,6 +51,7 @@ class Cells:
     cluster: Array
     sample: Array
     of_rounds: tuple[int, ...]
+    num_tokens: int
 
     @classmethod
     def from_columns(
@@ -70,8 +72,18 @@ class Cells:
             if (values[inside] == values[inside - 1]).all()
         )
         return cls(
-            columns, first, codes, cluster[first], view.sample[first], tuple(of_rounds)
+            columns,
+            first,
+            codes,
+            cluster[first],
+            view.sample[first],
+            tuple(of_rounds),
+            len(view),
         )
+
+    def of_tokens(self, values: Array) -> Array:
+        """Return for each token the value of its cell."""
+        return np.repeat(values, np.diff(np.r_[self.first, self.num_tokens]))
 
     @cached_property
     def merged(self) -> tuple[Cells, Array]:
@@ -287,13 +299,30 @@ def _conditions(cells: Cells, counts: Counts, base: Slice) -> Iterator[_Sums]:
         else:
             e = np.bincount(codes[chosen], weights=expected, minlength=size)[1:]
         for relation in column.relations:
-            if relation == ">=":
-                sums = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
-            elif relation == "<=":
-                sums = h.cumsum(), e.cumsum()
-            else:
-                sums = h, e
+            sums = (sums_of_relation(relation, values) for values in (h, e))
             yield _Sums(index, relation, *sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The values of a column that units have, counted from 1; 0 where it is missing."""
+
+    codes: Array
+    num_values: int
+    relations: tuple[str, ...]
+
+
+def sums_of_relation(relation: str, sums: Array) -> Array:
+    """Return the sums over the values that meet each condition of a relation.
+
+    Examples
+    --------
+    >>> sums_of_relation(">=", np.array([1, 2, 4]))
+    array([7, 6, 4])
+    """
+    if relation == ">=":
+        return sums[..., ::-1].cumsum(axis=-1)[..., ::-1]
+    return sums.cumsum(axis=-1) if relation == "<=" else sums
 
 
 def select_cells(cells: Cells, parts: Iterable[Part]) -> Array:

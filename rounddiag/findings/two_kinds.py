@@ -8,10 +8,9 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.findings.permutation import LEVEL
-from rounddiag.findings.view import View
+from rounddiag.findings.view import ROUNDING, View
 from rounddiag.wording import join_names, pluralize
 
-_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LEAST_GAP = float(np.log(3))  # the lowest excess of `place._LEVELS`
 
 
@@ -87,7 +86,7 @@ def split_units(view: View, unit: str, number: Array) -> TwoKinds | None:
     num = np.bincount(number)
     units = np.flatnonzero(num)
     mean = np.bincount(number, weights=view.abs_diff)[units] / num[units]
-    size = np.log(np.maximum(view.abs_diff, _LEAST))
+    size = np.log(np.maximum(view.abs_diff, ROUNDING))
     level = np.bincount(number, weights=size)[units] / num[units]
     order = np.argsort(level, kind="stable")
     gaps = np.diff(level[order])

@@ -24,6 +24,10 @@ _BLOCK = 256
 # What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
 _SURE = -1e-3  # nats: 99.9 % likely
+# Nats: float32 rounds a log-prob of -10 to this; smaller means are 0.
+ROUNDING = 1e-6
+# Nats, a factor of 20: a token that differs more counts as much, or few are the mean.
+LARGEST_DIFF = 3.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

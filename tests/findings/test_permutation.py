@@ -10,8 +10,8 @@ import pytest
 import rounddiag as rd
 from rounddiag.findings import View, permutation
 from rounddiag.findings.permutation import (
+    Null,
     _best_split,
-    _Null,
     _num_arrangements,
     _split_gain,
     _variances,
@@ -151,7 +151,7 @@ def test_draws_in_blocks_are_those_of_one_array(
             drawn: Array = rng.random((size, 5)).max(axis=1)
             return drawn
 
-        null = _Null(draw, 5)
+        null = Null(draw, 5)
         assert null.is_below(2.0)
         return np.concatenate(null.drawn), sizes
 

@@ -13,7 +13,7 @@ from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
-from rounddiag.findings.view import View
+from rounddiag.findings.view import LARGEST_DIFF, View
 
 _MIN_TOKENS = 30
 # Difference of the mean diff of seen and fresh ids, in standard errors.
@@ -21,7 +21,6 @@ _MIN_Z = 6.0
 # Least part of the squares that the split explains, beyond the log-prob alone. With
 # 0.24, 11 of 13 formulas of vLLM are claimed (`tests.faults.bench --set`).
 MIN_PARTIAL = 0.12
-_LARGE = 3.0
 _VOCABULARY = 1 << 32
 # Positions up to which ids of prompts and observations are searched.
 _MAX_SEARCHED = 4_000_000
@@ -91,7 +90,10 @@ class SeenSplit:
     def effect(self, view: View) -> Array:
         """Return the mean diff that the split gives to the tokens of a view."""
         fitted = np.zeros(len(view))
-        x, d = _log_prob(self.view), np.clip(self.view.diff, -_LARGE, _LARGE)
+        x, d = (
+            _log_prob(self.view),
+            np.clip(self.view.diff, -LARGEST_DIFF, LARGEST_DIFF),
+        )
         mine, others = (
             (seen_in_context if self.is_context else seen_before)(one)
             for one in (self.view, view)
@@ -123,7 +125,7 @@ def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     if old.sum() < _MIN_TOKENS or new.sum() < _MIN_TOKENS:
         return None
     x = _log_prob(view)
-    d = np.clip(view.diff, -_LARGE, _LARGE)
+    d = np.clip(view.diff, -LARGEST_DIFF, LARGEST_DIFF)
     x_new = x[new]
     of_new = mean_by_bin(x_new, d[new], x_new)
     of_old = mean_by_bin(x_new, d[new], x[old])

@@ -11,8 +11,9 @@ from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.detectors.failed_checks import not_written
 from rounddiag.findings.finding import Evidence, Measure
-from rounddiag.findings.noise import LARGE, Noise
+from rounddiag.findings.noise import Noise
 from rounddiag.findings.registry import register
+from rounddiag.findings.view import LARGEST_DIFF
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -35,7 +36,7 @@ _MIN_ZEROS = 3
 @register("swapped_rows", kind="reversal")
 def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `a` fits the `b` of other rows, which lost their own fit too."""
-    own = view.per_sample(np.minimum(view.abs_diff, LARGE))
+    own = view.per_sample(np.minimum(view.abs_diff, LARGEST_DIFF))
     num = view.num_per_sample
     lost = np.flatnonzero((own > _MIN_DIFF) & (num >= 2 * MIN_PROBES))
     if len(lost) < MIN_ROWS:
@@ -142,7 +143,7 @@ class _Table:
         if len(index) < 2 * least:
             return None
         for other, ids in (self._by_place(index), self._in_order(index, row)):
-            away = np.minimum(np.abs(view.log_prob_a[index] - other), LARGE)
+            away = np.minimum(np.abs(view.log_prob_a[index] - other), LARGEST_DIFF)
             # Equal texts prove nothing: the log-probs of the same ids may be alike.
             away[ids == view.token_id[index]] = np.nan
             found = self._best(away, index, row, least)
@@ -160,7 +161,7 @@ class _Table:
         mean = np.nansum(fit, axis=1) / np.maximum(known, 1)
         mean[(known < least) | (np.arange(len(mean)) == row)] = np.inf
         first, *others = np.argsort(mean, kind="stable")[:2].tolist()
-        own = np.minimum(self.view.abs_diff[index], LARGE)
+        own = np.minimum(self.view.abs_diff[index], LARGEST_DIFF)
         rest = check[first][np.isfinite(check[first])]
         if not np.isfinite(mean[first]) or len(rest) < least:
             return None

@@ -11,6 +11,7 @@ from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
+from rounddiag.findings.view import LARGEST_DIFF
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -27,7 +28,6 @@ MIN_ALONE = 0.02
 NEARLY_ALL = 0.96
 # Larger diffs count as this: the exp of one would outweigh hundreds below 0.
 LARGEST = 5.0
-_LARGE = 3.0
 _TINY = 1e-300
 
 
@@ -116,7 +116,7 @@ def lacks_mass(view: View) -> bool:
 
 def _lost(view: View) -> Array:
     """Return the part of each token's diff that truncation can explain."""
-    return np.where(view.uncertain, np.clip(view.diff, -_LARGE, 0.0), 0.0)
+    return np.where(view.uncertain, np.clip(view.diff, -LARGEST_DIFF, 0.0), 0.0)
 
 
 def _may_lack_context(view: View, d: Array) -> bool:
