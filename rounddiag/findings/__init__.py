@@ -16,11 +16,11 @@ where tokens differ, and judges the level by the range of the batch's kind:
 - `registry`: `register` and the table of detectors; `detectors`: one module for each
   fact or reversal; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
-- `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
-  them; `sample_sets`: sets of samples that no column names; `common_values`: values
-  that the samples of such a set share; `slices`: the search for conjunctions;
-  `permutation`: whether chance explains one; `rotation`: hits that move along samples;
-  `onset`: the first round that differs.
+- `place`: `places`, sets of tokens that differ; `excess`: tokens beyond the usual at
+  several levels; `conditions`: the columns that describe them; `sample_sets`: sets of
+  samples that no column names; `common_values`: values that the samples of such a set
+  share; `slices`: the search for conjunctions; `permutation`: whether chance explains
+  one; `rotation`: hits that move along samples; `onset`: the first round that differs.
 - `causes`: what a finding can name; `families`: which families of causes are possible
   at a place, and the clue for each.
 - `noise`: |diff| of sound tokens, which a reversal must reach.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.findings.place import Place, usual_size
+from rounddiag.findings.excess import usual_size
+from rounddiag.findings.place import Place
 from rounddiag.findings.view import View
 
 # The onset is the first round whose ratio to equally likely tokens is above that of

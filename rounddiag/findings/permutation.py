@@ -46,10 +46,9 @@ from rounddiag.findings.sample_sets import (
 from rounddiag.findings.slices import (
     MOST,
     Cells,
-    Counts,
     Labels,
     Part,
-    Slice,
+    Trial,
     overdispersion,
     scan,
     select_cells,
@@ -84,42 +83,40 @@ class Chance:
     Attributes
     ----------
     searched: bool array. Tokens that are searched.
-    slices: sequence of (Slice, Counts)
+    trials: The slices that it found, best first.
     """
 
     view: View
     cells: Cells
     searched: Array
-    slices: Sequence[tuple[Slice, Counts]]
+    trials: Sequence[Trial]
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def is_significant(self, conjunction: Slice, counts: Counts) -> bool | None:
+    def is_significant(self, trial: Trial) -> bool | None:
         """Return whether chance does not explain a slice; None if it cannot be said."""
-        names = {self.cells.columns[index].name for index, _, _ in conjunction.parts}
+        names = {self.cells.columns[index].name for index, _, _ in trial.parts}
         if OWN_START in names:
-            return self._are_turns(counts)
-        if chosen := self.units.parts(conjunction, "chosen"):
-            return self._is_split(conjunction, chosen)
-        if self.units.parts(conjunction, "within"):
-            return self._is_permuted(conjunction, counts, "within")
-        if self.units.parts(conjunction, "between"):
-            return self._is_permuted(conjunction, counts, "between")
-        return self._is_along(conjunction, counts)
+            return self._are_turns(trial)
+        if chosen := self.units.parts(trial, "chosen"):
+            return self._is_split(trial, chosen)
+        if self.units.parts(trial, "within"):
+            return self._is_permuted(trial, "within")
+        if self.units.parts(trial, "between"):
+            return self._is_permuted(trial, "between")
+        return self._is_along(trial)
 
     @cached_property
     def units(self) -> Units:
         """The samples and groups of the search, and what its columns vary between."""
         return Units.of(self.view, self.cells)
 
-    def _is_permuted(
-        self, conjunction: Slice, counts: Counts, kind: Kind
-    ) -> bool | None:
+    def _is_permuted(self, trial: Trial, kind: Kind) -> bool | None:
         """Whether conditions on samples are more than if they are permuted.
 
         Of few arrangements the samples are compared as a set that the data chose.
         """
-        parts = self.units.parts(conjunction, kind)
-        sums = sum_by_unit(self.cells, self.units, conjunction, counts, kind)
+        parts = self.units.parts(trial, kind)
+        sums = sum_by_unit(self.cells, self.units, trial, kind)
         member = self.units.members(parts, kind)
         value = sums.statistic(sums.hits[member].sum(), sums.expected[member].sum())
         arrangements = _num_arrangements(member, self.units.blocks(kind))
@@ -131,70 +128,69 @@ class Chance:
         null = self._within if kind == "within" else self._between
         if arrangements > NUM_DRAWS and null.is_below(float(value), is_fine=is_coarse):
             return True
-        return self._is_split(conjunction, parts) if is_coarse else False
+        return self._is_split(trial, parts) if is_coarse else False
 
     @cached_property
     def _within(self) -> Null:
-        return permute_units(self.cells, self.units, self.slices, "within", self.rng)
+        return permute_units(self.cells, self.units, self.trials, "within", self.rng)
 
     @cached_property
     def _between(self) -> Null:
-        return permute_units(self.cells, self.units, self.slices, "between", self.rng)
+        return permute_units(self.cells, self.units, self.trials, "between", self.rng)
 
-    def _is_along(self, conjunction: Slice, counts: Counts) -> bool | None:
+    def _is_along(self, trial: Trial) -> bool | None:
         """Whether conditions inside samples are more than if hits are rotated.
 
         Contents differ by nature: of a content in some rounds its own tokens are.
         """
-        rotation = self._rotations[id(counts)]
-        value = rotation.statistic(self.cells, conjunction.parts)
+        rotation = self._rotations[id(trial.counts)]
+        value = rotation.statistic(self.cells, trial.parts)
         if not self._along.is_below(value):
             return False
         of_content = [
-            part
-            for part in conjunction.parts
-            if self.cells.columns[part[0]].name in CONTENT
+            part for part in trial.parts if self.cells.columns[part[0]].name in CONTENT
         ]
-        if len(of_content) in (0, len(conjunction.parts)):
+        if len(of_content) in (0, len(trial.parts)):
             return True
         inside = select_cells(self.cells, of_content)
         tokens = self.cells.of_tokens(inside)
-        others = tuple(part for part in conjunction.parts if part not in of_content)
-        rest = replace(conjunction, parts=others)
-        own = Counts(
-            counts.hits * inside, counts.expected * inside, counts.over & tokens
+        others = tuple(part for part in trial.parts if part not in of_content)
+        rest = replace(
+            trial,
+            conjunction=replace(trial.conjunction, parts=others),
+            counts=trial.counts.where(inside, tokens),
         )
-        alone = Chance(self.view, self.cells, self.searched & tokens, [(rest, own)])
-        return alone.is_significant(rest, own)
+        alone = Chance(self.view, self.cells, self.searched & tokens, [rest])
+        return alone.is_significant(rest)
 
     @cached_property
     def _along(self) -> Null:
         rotations = [*self._rotations.values()]
-        return rotate_hits(self.cells, self.units, self.slices, rotations, self.rng)
+        return rotate_hits(self.cells, self.units, self.trials, rotations, self.rng)
 
-    def _are_turns(self, counts: Counts) -> bool:
+    def _are_turns(self, trial: Trial) -> bool:
         """Whether samples turn at tokens of their own more than if hits are rotated."""
-        rotation = self._rotations[id(counts)]
+        rotation = self._rotations[id(trial.counts)]
         value = rotation.turn_gain(np.zeros_like(self.units.group))
         return rotate_turns(rotation, len(self.units.group), self.rng).is_below(value)
 
     @cached_property
     def _rotations(self) -> dict[int, Rotation]:
         """The rotation of each level, by the identity of its counts."""
-        levels = {id(counts): counts for _, counts in self.slices}
+        levels = {id(trial.counts): trial.counts for trial in self.trials}
         view, cells, searched, rng = self.view, self.cells, self.searched, self.rng
         return {
             key: Rotation.of(view, cells, searched, counts, rng)
             for key, counts in levels.items()
         }
 
-    def _is_split(self, conjunction: Slice, parts: tuple[Part, ...]) -> bool | None:
+    def _is_split(self, trial: Trial, parts: tuple[Part, ...]) -> bool | None:
         """Whether a set of samples is another kind than the rest.
 
         Its gain is that of two normal distributions over one, and is compared with the
         best split of normal samples whose groups differ as much.
         """
-        others = tuple(part for part in conjunction.parts if part not in parts)
+        others = tuple(part for part in trial.parts if part not in parts)
         inside = select_cells(self.cells, others)
         member, group = self.units.members(parts, "within"), self.units.group
         unit, num = self.cells.sample[inside], len(member)
@@ -286,9 +282,9 @@ class Units:
                 kinds.append("between" if is_between else "within")
         return cls(group, num_groups, present, all_codes, kinds)
 
-    def parts(self, conjunction: Slice, kind: Kind) -> tuple[Part, ...]:
+    def parts(self, trial: Trial, kind: Kind) -> tuple[Part, ...]:
         """Return the conditions of a slice that are of a kind."""
-        return tuple(part for part in conjunction.parts if self.kinds[part[0]] == kind)
+        return tuple(part for part in trial.parts if self.kinds[part[0]] == kind)
 
     def members(self, parts: Iterable[Part], kind: Kind) -> Array:
         """Return which samples meet conditions on samples; or groups, if `between`."""
@@ -351,7 +347,7 @@ class Null:
 def permute_units(
     cells: Cells,
     units: Units,
-    slices: Sequence[tuple[Slice, Counts]],
+    trials: Sequence[Trial],
     kind: Kind,
     rng: np.random.Generator,
 ) -> Null:
@@ -359,15 +355,15 @@ def permute_units(
     every_sums: dict[tuple[object, int], UnitSums] = {}
     every_labels = labels_of_units(cells, units, kind)
     known: set[tuple[Part, ...]] = set()
-    for conjunction, counts in slices:
-        parts = units.parts(conjunction, kind)
-        is_inner = kind == "between" and units.parts(conjunction, "within")
-        if not parts or units.parts(conjunction, "chosen") or is_inner:
+    for trial in trials:
+        parts = units.parts(trial, kind)
+        is_inner = kind == "between" and units.parts(trial, "within")
+        if not parts or units.parts(trial, "chosen") or is_inner:
             continue
-        others = tuple(part for part in conjunction.parts if part not in parts)
-        if (others, id(counts)) not in every_sums:
-            sums = sum_by_unit(cells, units, conjunction, counts, kind)
-            every_sums[others, id(counts)] = sums
+        others = tuple(part for part in trial.parts if part not in parts)
+        if (others, id(trial.counts)) not in every_sums:
+            sums = sum_by_unit(cells, units, trial, kind)
+            every_sums[others, id(trial.counts)] = sums
         if len(parts) > 1 and parts not in known:
             known.add(parts)
             member = units.members(parts, kind).astype(np.int64)
@@ -392,7 +388,7 @@ def permute_units(
 def rotate_hits(
     cells: Cells,
     units: Units,
-    slices: Sequence[tuple[Slice, Counts]],
+    trials: Sequence[Trial],
     rotations: Sequence[Rotation],
     rng: np.random.Generator,
 ) -> Null:
@@ -403,10 +399,9 @@ def rotate_hits(
         if units.kinds[index] == "along" and not column.selection_penalty
     ]
     conjunctions = {
-        conjunction.parts
-        for conjunction, _ in slices
-        if len(conjunction.parts) > 1
-        and conjunction.parts == units.parts(conjunction, "along")
+        trial.parts
+        for trial in trials
+        if len(trial.parts) > 1 and trial.parts == units.parts(trial, "along")
     }
     for parts in sorted(conjunctions):
         inside = select_cells(cells, parts).astype(np.int64)
@@ -414,7 +409,9 @@ def rotate_hits(
 
     def draw(size: int) -> Array:
         turns = rng.random((size, len(units.group)))
-        return np.max([rotation.largest(turns, tables) for rotation in rotations], 0)
+        every = [rotation.largest(turns, tables) for rotation in rotations]
+        largest: Array = np.max(every, axis=0)
+        return largest
 
     return Null(draw, len(units.group))
 
@@ -488,20 +485,16 @@ class UnitSums:
         return largest
 
 
-def sum_by_unit(
-    cells: Cells, units: Units, conjunction: Slice, counts: Counts, kind: Kind
-) -> UnitSums:
+def sum_by_unit(cells: Cells, units: Units, trial: Trial, kind: Kind) -> UnitSums:
     """Sum the tokens that meet the other conditions by sample, or group: `between`."""
-    parts = units.parts(conjunction, kind)
-    inside = select_cells(
-        cells, (part for part in conjunction.parts if part not in parts)
-    )
+    parts = units.parts(trial, kind)
+    inside = select_cells(cells, (part for part in trial.parts if part not in parts))
     unit, num = cells.sample[inside], len(units.group)
     if kind == "between":
         unit, num = units.group[unit], units.num_groups
     return UnitSums(
-        np.bincount(unit, weights=counts.hits[inside], minlength=num),
-        np.bincount(unit, weights=counts.expected[inside], minlength=num),
+        np.bincount(unit, weights=trial.counts.hits[inside], minlength=num),
+        np.bincount(unit, weights=trial.counts.expected[inside], minlength=num),
     )
 
 

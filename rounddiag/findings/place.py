@@ -10,9 +10,8 @@ chance explains a place is decided by permutation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from os import PathLike
 
 import numpy as np
@@ -23,14 +22,13 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
-from rounddiag.findings.bins import group_by_bin, mean_by_bin
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import (
     WORKERS,
     ColumnOfTokens,
     columns_of_tokens,
-    token_id_column,
 )
+from rounddiag.findings.excess import find_excesses, odd_id_columns, usual_size
 from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.sample_sets import (
@@ -43,26 +41,19 @@ from rounddiag.findings.slices import (
     MOST,
     Cells,
     Counts,
-    Slice,
+    Part,
+    Trial,
     find_slices,
-    scan,
     select_cells,
 )
-from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
+from rounddiag.findings.view import View
 from rounddiag.stats.inputs import open_measured
 from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.wording import pluralize
 
 # |diff| at which two engines differ by a factor of 2.
 FACTOR_2 = float(np.log(2))
-# A token exceeds its usual |diff| by one of these factors: many small excesses and few
-# large ones are different places.
-_LEVELS = (3.0, 10.0, 40.0)
-_SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
-_NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
-_MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
-_MAD = 0.6745  # median absolute deviation of a standard normal
-MIN_HITS = 6
+MIN_HITS = 6  # tokens of a place that exceed the usual
 # Limits of size, from the sound batches of the benches: the largest of their places
 # that chance does not explain (`python -m tests.faults.permutation --sizes`). Roles,
 # ids and rounds differ by nature in text, and single tokens in sound mixtures.
@@ -77,12 +68,10 @@ _MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
 ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
 _FAR, FAR_GAIN = 2.0, 20.0
-MAX_PLACES = 4
+MAX_PLACES = 4  # of a batch
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
 SUPPORT = 1.92
-_TRIED = 12
-
-
+_TRIED = 12  # slices of a search that are compared with chance
 # Sets of samples that the data chose: what they have in common is looked for.
 SAMPLE_SETS = LISTS | {OWN_START}
 
@@ -135,7 +124,7 @@ class Place:
     @property
     def is_of_content(self) -> bool:
         """Whether a condition is about what was written, or where in a round."""
-        names = {one.column for one in self.conditions}
+        names = {condition.column for condition in self.conditions}
         is_part = names & {"first_tokens", "last_tokens"} and "round" not in names
         return bool(names & {"role", "token_id", "application"} or is_part)
 
@@ -147,19 +136,25 @@ class Place:
         all samples of the worker need to be affected.
         """
         common = [value.condition for value in self.common_values]
-        named = [one for one in (*self.conditions, *common) if one.relation == "="]
-        workers = (one for one in named if WORKERS.search(one.column))
-        return next(workers, None)
+        for condition in (*self.conditions, *common):
+            if condition.relation == "=" and WORKERS.search(condition.column):
+                return condition
+        return None
 
     @property
     def is_of_rounds(self) -> bool:
         """Whether all conditions are about rounds."""
-        return {one.column for one in self.conditions} <= {"round"}
+        return {condition.column for condition in self.conditions} <= {"round"}
+
+    def shares(self, other: Place) -> bool:
+        """Return whether most of what exceeds the usual is in another place as well."""
+        both = (self.over & other.over).sum()
+        return bool(2 * both > max(self.over.sum(), other.over.sum()))
 
     @property
     def text(self) -> str:
         """The conditions as a clause."""
-        return ", ".join(one.text for one in self.conditions)
+        return ", ".join(condition.text for condition in self.conditions)
 
 
 def places(
@@ -196,19 +191,14 @@ def places(
     >>> rd.places(rd.load("sample_data/image_window.parquet"))["conditions"].tolist()
     ['from round 2 on']
     """
-    import pandas as pd
-
-    from rounddiag.findings.view import View
-
     batch = open_measured(batch).require_batch()
-    batch.require(*(one for one in (a, b) if one in ("old", "rollout")))
+    batch.require(*(score for score in (a, b) if score in ("old", "rollout")))
     usual = named_range(guess_kind(batch)[0])  # what `diagnose` judges by
-    found = find_places(View.from_batch(batch, a, b, usual))
     names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]
     names += ["low", "high", "p"]
     rows = [
-        {"conditions": one.text, **{name: getattr(one, name) for name in names}}
-        for one in found
+        {"conditions": place.text, **{name: getattr(place, name) for name in names}}
+        for place in find_places(View.from_batch(batch, a, b, usual))
     ]
     return pd.DataFrame(rows, columns=["conditions", *names])
 
@@ -217,47 +207,38 @@ def find_places(view: View) -> tuple[Place, ...]:
     """Return the places of a view, best first; none with fewer than five clusters."""
     if "found_places" not in view.memo:
         view.memo["found_places"] = tuple(_search(view))
-    found: tuple[Place, ...] = view.memo["found_places"]
-    return found
+    known: tuple[Place, ...] = view.memo["found_places"]
+    return known
 
 
 def _search(view: View) -> Iterator[Place]:
-    if len(view) == 0 or not view.abs_diff.any():
+    if not view.abs_diff.any() or _has_few(view):
         return
-    if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
-        return
-    excesses, cells = _prepare(view)
-    inside = np.zeros(len(view), dtype=bool)
+    search = Search.of(view)
     for _ in range(MAX_PLACES):
-        found = _best(view, excesses, cells, ~inside)
-        if found is None:
+        place = search.best_place()
+        if place is None:
             return
-        inside |= found.tokens
-        yield _with_common_values(view, cells.columns, found)
+        search = replace(search, searched=search.searched & ~place.tokens)
+        yield _with_common_values(view, search.cells.columns, place)
 
 
 def significant(view: View) -> Iterator[Place]:
     """Yield the places that chance does not explain, of any size, overlapping ones."""
-    if (view.num_per_sample > 0).sum() < MIN_CLUSTERS:
+    if _has_few(view):
         return
-    excesses, cells = _prepare(view)
-    there = np.ones(len(view), dtype=bool)
-    found = _slices(view, excesses, cells, there)
-    chance = Chance(view, cells, there, [(one, counts) for _, one, counts in found])
-    for gain, one, counts in found:
-        if chance.is_significant(one, counts):
-            place = _measure(view, cells, there, one, counts, gain, LEVEL)
-            if place is not None:
-                yield place
+    search = Search.of(view)
+    trials = search.trials()
+    chance = Chance(view, search.cells, search.searched, trials)
+    for trial in trials:
+        place = search.place(trial, LEVEL) if chance.is_significant(trial) else None
+        if place is not None:
+            yield place
 
 
-def _prepare(view: View) -> tuple[list[Array], Cells]:
-    """Return the tokens that exceed each level, and the cells of all columns."""
-    excesses = _excesses(view)
-    columns = columns_of_tokens(view)
-    columns += _columns_of_ids(view, excesses)
-    columns += columns_of_sets(view, excesses, view.bin, columns)
-    return excesses, Cells.from_columns(columns, view, clusters(view))
+def _has_few(view: View) -> bool:
+    """Return whether too few samples have tokens for a spread between them."""
+    return int((view.num_per_sample > 0).sum()) < MIN_CLUSTERS
 
 
 def clusters(view: View) -> Array:
@@ -268,122 +249,155 @@ def clusters(view: View) -> Array:
     return view.sample
 
 
-def _excesses(view: View) -> list[Array]:
-    """Return, for each level, the tokens that exceed it.
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search among the tokens that are in no better place.
 
-    The unit is the median of equally likely tokens. Where most tokens are at fault, it
-    is too large, and the unit of those that agree best counts as well.
+    Attributes
+    ----------
+    excesses: For each level, the tokens that exceed it: bool arrays.
+    searched: bool array. The tokens that are searched.
     """
-    weight = np.sqrt(np.expm1(np.minimum(view.log_prob_b, 0.0)) ** 2 + _SOFT**2)
-    size = np.minimum(view.abs_diff, 2 * LARGEST_DIFF) / weight
-    code = view.bin
-    groups = group_by_bin(code, int(code.max()) + 1)
-    low, middle = np.array(
-        [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
-    ).T
-    found = [size > level * _bound_units(middle)[code] for level in _LEVELS]
-    quiet = _NORMAL * low
-    if np.median(quiet) < np.median(middle) / _LEVELS[0]:
-        unit = _bound_units(quiet)[code]
-        found += [size > level * unit for level in _LEVELS[:2]]
-    return found
 
+    view: View
+    cells: Cells
+    excesses: list[Array]
+    searched: Array
 
-def _bound_units(units: Array) -> Array:
-    """Return units of bins, none far below the others."""
-    bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), ROUNDING))
-    return bounded
+    @classmethod
+    def of(cls, view: View) -> Search:
+        """Take all columns of a view, and sets that its data choose."""
+        excesses = find_excesses(view)
+        columns = columns_of_tokens(view)
+        columns += odd_id_columns(view, excesses)
+        columns += columns_of_sets(view, excesses, view.bin, columns)
+        cells = Cells.from_columns(columns, view, clusters(view))
+        return cls(view, cells, excesses, np.ones(len(view), dtype=bool))
 
+    def best_place(self) -> Place | None:
+        """Return the first place that chance does not explain, else an untested one.
 
-def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
-    """Return the column of the ids that exceed the usual most often.
+        A better one of the same tokens says the same more exactly and is returned for
+        it, unless the data chose its samples.
+        """
+        trials = self.trials()
+        chance = Chance(self.view, self.cells, self.searched, trials)
+        better: list[Trial] = []
+        untested: Place | None = None
+        for trial in trials:
+            is_significant = chance.is_significant(trial)
+            if is_significant:
+                place = self.large_place(trial, LEVEL)
+                if place is not None:
+                    others = (self.large_place(other, LEVEL) for other in better)
+                    same = (other for other in others if other and place.shares(other))
+                    return next(same, place)
+            elif is_significant is None and untested is None:
+                untested = self.large_place(trial, None)
+            elif not self.cells.selection_penalty(trial.parts):
+                better.append(trial)
+        return untested
 
-    Ids differ by nature: one counts if it is far outside of their spread.
-    """
-    if view.batch.response_ids is None:
-        return []
-    known, code = view.distinct_ids
-    num = np.bincount(code)
-    size = np.minimum(view.abs_diff, LARGEST_DIFF)
-    usual = np.bincount(code, weights=view.of_equally_likely(size))
-    ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
-    often = ratio[num >= _MIN_OF_ID]
-    if not len(often):
-        return []
-    middle = float(np.median(often))
-    spread = float(np.median(np.abs(often - middle))) / _MAD
-    is_odd = (ratio - middle > _ID_SPREADS * spread) & (num >= _MIN_OF_ID)
-    chosen: set[int] = set()
-    for over in excesses:
-        hits = np.bincount(code[over], minlength=len(known)).astype(float)
-        gain = scan(hits, num * (hits.sum() / len(view)), hits.sum(), hits.sum())
-        gain[~is_odd | (hits < _MIN_OF_ID)] = 0.0
-        best = np.argsort(-gain)[: _MAX_IDS // len(excesses)]
-        chosen |= {int(known[one]) for one in best if gain[one] > 0}
-    if not chosen:
-        return []
-    return [token_id_column(view, np.array(sorted(chosen)))]
+    def trials(self) -> list[Trial]:
+        """Return the slices to try, best first; of statistical ties the simpler one."""
+        code = self.view.bin
+        num_searched = np.maximum(np.bincount(code, weights=self.searched), 1)
+        num_clusters = int(self.cells.cluster.max()) + 1
+        trials: list[Trial] = []
+        for exceeding in self.excesses:
+            over = exceeding & self.searched
+            if over.sum() < MIN_HITS:
+                continue
+            rate = np.bincount(code, weights=over) / num_searched
+            expected = np.where(self.searched, rate[code], 0.0)
+            counts = Counts(self.cells.sums(over), self.cells.sums(expected), over)
+            spread = counts.spread(self.cells.cluster, num_clusters)
+            trials += [
+                Trial(conjunction, counts, conjunction.gain / spread)
+                for conjunction in find_slices(self.cells, counts, spread)
+            ]
+        highest = max((trial.gain for trial in trials), default=0.0)
 
+        def order(trial: Trial) -> tuple[bool, tuple[int, int], float]:
+            is_tied = trial.gain > highest - SUPPORT
+            rank = self.cells.rank(trial.parts) if is_tied else (0, 0)
+            return not is_tied, rank, -trial.gain
 
-def _best(
-    view: View, excesses: list[Array], cells: Cells, there: Array
-) -> Place | None:
-    """Return the best place among the remaining tokens, or None."""
-    found = _slices(view, excesses, cells, there)
-    chance = Chance(view, cells, there, [(one, counts) for _, one, counts in found])
-    return _first_significant(
-        (
-            chance.is_significant(one, counts),
-            cells.selection_penalty(one.parts) > 0,
-            partial(_place, view, cells, there, one, counts, gain),
+        first: dict[tuple[Part, ...], Trial] = {}
+        for trial in sorted(trials, key=order):
+            first.setdefault(trial.parts, trial)
+        return list(first.values())[:_TRIED]
+
+    def large_place(self, trial: Trial, p: float | None) -> Place | None:
+        """Return the place of a trial; None if it is no larger than sound ones."""
+        place = self.place(trial, p)
+        if place is None:
+            return None
+        if place.ratio < max(_MIN_RATIO[scope] for scope in place.scopes):
+            return None
+        view = self.view
+        if p is None and view.abs_diff[place.tokens].mean() < view.usual.usual:
+            return None
+        columns = {condition.column for condition in place.conditions}
+        low = place.low if np.isfinite(place.low) else place.ratio
+        if low < _FAR and self.cells.selection_penalty(trial.parts) > 0:
+            return None
+        is_far = columns <= ALONG and trial.gain > FAR_GAIN and low > _FAR
+        if is_far or trial.gain > SURE or not self._is_small(place):
+            return place
+        return None
+
+    def _is_small(self, place: Place) -> bool:
+        """Return whether a place is no larger than what sound engines differ by.
+
+        In a sound mixture of experts the first tokens of rounds, or one id, differ five
+        times as much as equally likely others; in text, later rounds differ more.
+        """
+        view = self.view
+        inside = float(view.abs_diff[place.tokens].mean())
+        if "sample" in place.scopes:
+            return inside < float(view.abs_diff[self.searched & ~place.tokens].mean())
+        is_of_tokens = "token" in place.scopes
+        return inside < (view.usual.limit if is_of_tokens else view.usual.usual)
+
+    def place(self, trial: Trial, p: float | None) -> Place | None:
+        """Return the place of a trial, of any size; None if hardly any are outside."""
+        view, cells = self.view, self.cells
+        tokens = cells.of_tokens(select_cells(cells, trial.parts)) & self.searched
+        outside = self.searched & ~tokens
+        is_nearly_all = outside.sum() < (1 - MOST) * self.searched.sum()
+        if trial.conjunction.hits < MIN_HITS or is_nearly_all:
+            return None
+        size, usual = usual_size(view, outside)
+        ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
+        excess = float((size[tokens] - usual[tokens]).sum())
+        whole = max(float((size - usual)[self.searched].sum()), excess)
+        over = trial.counts.over & tokens
+        plain = [part for part in trial.parts if not cells.selection_penalty([part])]
+        columns = [cells.columns[index] for index, _, _ in trial.parts]
+        return Place(
+            conditions=sort_for_sentence(
+                cells.columns[index].condition(relation, code)
+                for index, relation, code in trial.parts
+            ),
+            # The number of rounds is about rounds.
+            scopes=frozenset(
+                "round" if column.name == "num_rounds" else column.scope
+                for column in columns
+            ),
+            tokens=tokens,
+            over=over,
+            candidates=np.unique(cells.sample[select_cells(cells, plain)]),
+            num_tokens=int(tokens.sum()),
+            num_large=int((view.abs_diff[tokens] > FACTOR_2).sum()),
+            num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
+            share=excess / whole if whole > 0 else 0.0,
+            ratio=ratio,
+            low=low,
+            high=high,
+            p=p,
+            log_likelihood_ratio=trial.gain,
         )
-        for gain, one, counts in found
-    )
-
-
-def _slices(
-    view: View, excesses: list[Array], cells: Cells, there: Array
-) -> list[tuple[float, Slice, Counts]]:
-    """Return the slices to try, with the gain and the counts of each."""
-    code = view.bin
-    num_clusters = int(cells.cluster.max()) + 1
-    found: list[tuple[float, Slice, Counts]] = []
-    for exceeding in excesses:
-        over = exceeding & there
-        if over.sum() < MIN_HITS:
-            continue
-        rate = np.bincount(code, weights=over) / np.maximum(
-            np.bincount(code, weights=there), 1
-        )
-        counts = Counts(
-            cells.sums(over), cells.sums(np.where(there, rate[code], 0.0)), over
-        )
-        spread = counts.spread(cells.cluster, num_clusters)
-        found += [
-            (one.gain / spread, one, counts)
-            for one in find_slices(cells, counts, spread)
-        ]
-    return _sort_by_gain(found, cells)
-
-
-def _sort_by_gain(
-    found: list[tuple[float, Slice, Counts]], cells: Cells
-) -> list[tuple[float, Slice, Counts]]:
-    """Sort slices by gain; break statistical ties in favour of the simpler one."""
-    if not found:
-        return []
-    best = max(gain for gain, _, _ in found)
-    found.sort(
-        key=lambda one: (
-            (0.0, cells.rank(one[1].parts), -one[0])
-            if one[0] > best - SUPPORT
-            else (1.0, (0, 0), -one[0])
-        )
-    )
-    seen: dict[tuple[tuple[int, str, int], ...], tuple[float, Slice, Counts]] = {}
-    for one in found:
-        seen.setdefault(one[1].parts, one)
-    return list(seen.values())[:_TRIED]
 
 
 def _with_common_values(
@@ -437,125 +451,6 @@ def _as_whole_groups(view: View, place: Place) -> Condition | None:
         return None
     text = f"in {pluralize(len(groups), 'whole group')}"
     return Condition(GROUPS, "=", Named(len(groups), text), text)
-
-
-def _first_significant(
-    found: Iterable[tuple[bool | None, bool, Callable[[float | None], Place | None]]],
-) -> Place | None:
-    """Return the first place that chance does not explain, else the first untested one.
-
-    A better one of the same tokens says the same more exactly and is returned for it,
-    unless the data chose its samples.
-    """
-    better: list[Callable[[float | None], Place | None]] = []
-    untested: Place | None = None
-    for is_significant, is_chosen, measure_place in found:
-        if is_significant:
-            one = measure_place(LEVEL)
-            if one is not None:
-                others = (measure_other(LEVEL) for measure_other in better)
-                same = (other for other in others if other and _is_same(one, other))
-                return next(same, one)
-        elif is_significant is None and untested is None:
-            untested = measure_place(None)
-        elif not is_chosen:
-            better.append(measure_place)
-    return untested
-
-
-def _is_same(one: Place, other: Place) -> bool:
-    both = (one.over & other.over).sum()
-    return bool(2 * both > max(one.over.sum(), other.over.sum()))
-
-
-def _place(
-    view: View,
-    cells: Cells,
-    there: Array,
-    one: Slice,
-    counts: Counts,
-    gain: float,
-    p: float | None,
-) -> Place | None:
-    """Return the place of a slice; None if it is no larger than sound ones."""
-    found = _measure(view, cells, there, one, counts, gain, p)
-    if found is None or found.ratio < max(_MIN_RATIO[scope] for scope in found.scopes):
-        return None
-    if p is None and view.abs_diff[found.tokens].mean() < view.usual.usual:
-        return None
-    names = {condition.column for condition in found.conditions}
-    least = found.low if np.isfinite(found.low) else found.ratio
-    if least < _FAR and cells.selection_penalty(one.parts) > 0:
-        return None
-    is_far = names <= ALONG and gain > FAR_GAIN and least > _FAR
-    is_small = _is_small(view, found, there) and not is_far and gain <= SURE
-    return None if is_small else found
-
-
-def _measure(
-    view: View,
-    cells: Cells,
-    there: Array,
-    one: Slice,
-    counts: Counts,
-    gain: float,
-    p: float | None,
-) -> Place | None:
-    """Return the place of a slice, of any size; None if hardly a token is outside."""
-    inside = select_cells(cells, one.parts)
-    tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
-    outside = there & ~tokens
-    if one.hits < MIN_HITS or outside.sum() < (1 - MOST) * there.sum():
-        return None
-    size, usual = usual_size(view, outside)
-    ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
-    excess = float((size[tokens] - usual[tokens]).sum())
-    whole = max(float((size - usual)[there].sum()), excess)
-    over = counts.over & tokens
-    others = [part for part in one.parts if not cells.selection_penalty([part])]
-    return Place(
-        conditions=sort_for_sentence(
-            cells.columns[index].condition(relation, code)
-            for index, relation, code in one.parts
-        ),
-        scopes=frozenset(_nature(cells.columns[index]) for index, _, _ in one.parts),
-        tokens=tokens,
-        over=over,
-        candidates=np.unique(cells.sample[select_cells(cells, others)]),
-        num_tokens=int(tokens.sum()),
-        num_large=int((view.abs_diff[tokens] > FACTOR_2).sum()),
-        num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
-        share=excess / whole if whole > 0 else 0.0,
-        ratio=ratio,
-        low=low,
-        high=high,
-        p=p,
-        log_likelihood_ratio=gain,
-    )
-
-
-def usual_size(view: View, outside: Array) -> tuple[Array, Array]:
-    """Return |diff| of each token, and that of equally likely tokens outside."""
-    size = np.minimum(view.abs_diff, LARGEST_DIFF)
-    usual = mean_by_bin(view.log_prob_b[outside], size[outside], view.log_prob_b)
-    return size, np.maximum(usual, ROUNDING)
-
-
-def _is_small(view: View, place: Place, there: Array) -> bool:
-    """Return whether a place is no larger than what sound engines differ by.
-
-    In a sound mixture of experts the first tokens of rounds, or one id, differ five
-    times as much as equally likely others; in text, later rounds differ more.
-    """
-    inside = float(view.abs_diff[place.tokens].mean())
-    if "sample" in place.scopes:
-        return inside < float(view.abs_diff[there & ~place.tokens].mean())
-    return inside < (view.usual.limit if "token" in place.scopes else view.usual.usual)
-
-
-def _nature(column: ColumnOfTokens) -> str:
-    """Return what a column is about; the number of rounds is about rounds."""
-    return "round" if column.name == "num_rounds" else column.scope
 
 
 def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:

@@ -25,7 +25,7 @@ _FEWER = 2.5
 _PART = 0.08
 _ALL_BUT_FEW = 0.97  # of the tokens of a slice: what so many meet is no condition
 _MOST_KEYS = 1 << 62
-_MAD = 0.6745  # median absolute deviation of a standard normal
+MAD = 0.6745  # median absolute deviation of a standard normal
 # A slice holds at most this part of what is expected of all: the rest is what it is
 # compared with.
 MOST = 0.9
@@ -168,6 +168,10 @@ class Counts:
         )
         return Counts(hits, expected, self.over)
 
+    def where(self, cells: Array, tokens: Array) -> Counts:
+        """Return the counts of some cells, which have these tokens."""
+        return Counts(self.hits * cells, self.expected * cells, self.over & tokens)
+
     def spread(self, cluster: Array, size: int) -> float:
         """Return the variance between clusters over that of independent tokens."""
         hits = np.bincount(cluster, weights=self.hits, minlength=size)
@@ -188,8 +192,28 @@ def overdispersion(hits: Array, expected: Array) -> float:
     if half < 2:  # noqa: PLR2004 no interval
         return 1.0
     shortest = float((z[half - 1 :] - z[: num - half + 1]).min())
-    spread = shortest / (2 * _MAD) * (1 + 5 / (num - 1))
+    spread = shortest / (2 * MAD) * (1 + 5 / (num - 1))
     return max(spread**2, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A slice at one level of excess.
+
+    Attributes
+    ----------
+    gain: Its statistic over the spread between clusters, less the penalty of chosen
+        sets, in nats.
+    """
+
+    conjunction: Slice
+    counts: Counts
+    gain: float
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Its conditions."""
+        return self.conjunction.parts
 
 
 def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
