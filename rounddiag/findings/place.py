@@ -24,7 +24,6 @@ from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import (
-    WORKERS,
     ColumnOfTokens,
     columns_of_tokens,
 )
@@ -127,19 +126,6 @@ class Place:
         names = {condition.column for condition in self.conditions}
         is_part = names & {"first_tokens", "last_tokens"} and "round" not in names
         return bool(names & {"role", "token_id", "application"} or is_part)
-
-    @property
-    def worker(self) -> Condition | None:
-        """The worker that has all of it, such as `rank = 3`; None if none is known.
-
-        A condition of the place, or a value that its samples have in common: then not
-        all samples of the worker need to be affected.
-        """
-        common = [value.condition for value in self.common_values]
-        for condition in (*self.conditions, *common):
-            if condition.relation == "=" and WORKERS.search(condition.column):
-                return condition
-        return None
 
     @property
     def is_of_rounds(self) -> bool:
