@@ -72,7 +72,7 @@ _TENTH = 0.1
 # What was written, and where in a round: equally likely tokens differ by it.
 CONTENT = frozenset({"role", "token_id", "application", "first_tokens", "last_tokens"})
 # What the conditions of a column vary between: `chosen` are sets that the data chose.
-Kind: TypeAlias = Literal["chosen", "within", "between", "along"]
+_Kind: TypeAlias = Literal["chosen", "within", "between", "along"]
 _CHOSEN = frozenset({SAMPLE_SET, BLOCK, GROUPS})
 
 
@@ -110,7 +110,7 @@ class Chance:
         """The samples and groups of the search, and what its columns vary between."""
         return Units.of(self.view, self.cells)
 
-    def _is_permuted(self, trial: Trial, kind: Kind) -> bool | None:
+    def _is_permuted(self, trial: Trial, kind: _Kind) -> bool | None:
         """Whether conditions on samples are more than if they are permuted.
 
         Of few arrangements the samples are compared as a set that the data chose.
@@ -248,7 +248,7 @@ class Units:
     num_groups: int
     present: Array
     codes: list[Array | None]
-    kinds: list[Kind]
+    kinds: list[_Kind]
 
     @classmethod
     def of(cls, view: View, cells: Cells) -> Units:
@@ -261,7 +261,7 @@ class Units:
         present = np.unique(cells.sample)
         begins = np.searchsorted(cells.sample, present)
         all_codes: list[Array | None] = []
-        kinds: list[Kind] = []
+        kinds: list[_Kind] = []
         for column, values in zip(cells.columns, cells.codes, strict=True):
             high = np.maximum.reduceat(values, begins)
             known = np.where(values > 0, values, len(values))
@@ -282,11 +282,11 @@ class Units:
                 kinds.append("between" if is_between else "within")
         return cls(group, num_groups, present, all_codes, kinds)
 
-    def parts(self, trial: Trial, kind: Kind) -> tuple[Part, ...]:
+    def parts(self, trial: Trial, kind: _Kind) -> tuple[Part, ...]:
         """Return the conditions of a slice that are of a kind."""
         return tuple(part for part in trial.parts if self.kinds[part[0]] == kind)
 
-    def members(self, parts: Iterable[Part], kind: Kind) -> Array:
+    def members(self, parts: Iterable[Part], kind: _Kind) -> Array:
         """Return which samples meet conditions on samples; or groups, if `between`."""
         inside = np.zeros(len(self.group), dtype=bool)
         inside[self.present] = True
@@ -300,7 +300,7 @@ class Units:
         groups[self.group[inside]] = True
         return groups
 
-    def blocks(self, kind: Kind) -> Array:
+    def blocks(self, kind: _Kind) -> Array:
         """Return the block of each unit: samples are permuted in their groups."""
         is_between = kind == "between"
         return np.zeros(self.num_groups, dtype=np.int64) if is_between else self.group
@@ -348,7 +348,7 @@ def permute_units(
     cells: Cells,
     units: Units,
     trials: Sequence[Trial],
-    kind: Kind,
+    kind: _Kind,
     rng: np.random.Generator,
 ) -> Null:
     """Permute samples within groups, or groups: the maximum over their columns."""
@@ -485,7 +485,7 @@ class UnitSums:
         return largest
 
 
-def sum_by_unit(cells: Cells, units: Units, trial: Trial, kind: Kind) -> UnitSums:
+def sum_by_unit(cells: Cells, units: Units, trial: Trial, kind: _Kind) -> UnitSums:
     """Sum the tokens that meet the other conditions by sample, or group: `between`."""
     parts = units.parts(trial, kind)
     inside = select_cells(cells, (part for part in trial.parts if part not in parts))
@@ -498,7 +498,7 @@ def sum_by_unit(cells: Cells, units: Units, trial: Trial, kind: Kind) -> UnitSum
     )
 
 
-def labels_of_units(cells: Cells, units: Units, kind: Kind) -> list[Labels]:
+def labels_of_units(cells: Cells, units: Units, kind: _Kind) -> list[Labels]:
     """Return the columns of a kind, and, of samples, every n-th sample."""
     tables = []
     for index, column in enumerate(cells.columns):

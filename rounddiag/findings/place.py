@@ -200,7 +200,7 @@ def find_places(view: View) -> tuple[Place, ...]:
 def _search(view: View) -> Iterator[Place]:
     if not view.abs_diff.any() or _has_few(view):
         return
-    search = Search.of(view)
+    search = _Search.of(view)
     for _ in range(MAX_PLACES):
         place = search.best_place()
         if place is None:
@@ -213,7 +213,7 @@ def significant(view: View) -> Iterator[Place]:
     """Yield the places that chance does not explain, of any size, overlapping ones."""
     if _has_few(view):
         return
-    search = Search.of(view)
+    search = _Search.of(view)
     trials = search.trials()
     chance = Chance(view, search.cells, search.searched, trials)
     for trial in trials:
@@ -236,7 +236,7 @@ def clusters(view: View) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class _Search:
     """A search among the tokens that are in no better place.
 
     Attributes
@@ -251,7 +251,7 @@ class Search:
     searched: Array
 
     @classmethod
-    def of(cls, view: View) -> Search:
+    def of(cls, view: View) -> _Search:
         """Take all columns of a view, and sets that its data choose."""
         excesses = find_excesses(view)
         columns = columns_of_tokens(view)
