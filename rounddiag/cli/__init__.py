@@ -225,8 +225,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def _prove(options: argparse.Namespace) -> int:
     from rounddiag.loaders.output import check_target
-    from rounddiag.proof import prove
-    from rounddiag.proof.saving import PROOF
+    from rounddiag.proof import PROOF, prove
 
     if options.output is not None:
         check_target(Path(options.output), PROOF)  # before it is computed

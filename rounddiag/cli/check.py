@@ -51,11 +51,9 @@ def run_check(
     """
     engine: Any = model  # or what has scored with it
     if model is not None and batch.lacks("old", "rollout"):
-        from rounddiag.proof.engines.opening import open_engine
-        from rounddiag.proof.rescoring import rescore_with
-        from rounddiag.proof.scorer import Scorer
+        from rounddiag.proof import open_scorer, rescore_with
 
-        engine = Scorer(batch, open_engine(model))
+        engine = open_scorer(batch, model)
         batch = rescore_with(engine)
     diagnosis = diagnose(batch)
     checks = diagnosis.checks

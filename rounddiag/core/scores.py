@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
@@ -17,6 +17,26 @@ if TYPE_CHECKING:
 _KEY = "pair"
 # Entries of `meta` that hold for the standard pair only.
 _STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
+
+
+@runtime_checkable
+class ScoredAgain(Protocol):
+    """What was found by scoring a batch again: a `rounddiag.Proof`.
+
+    Attributes
+    ----------
+    batch: The samples that were scored, with one more score for each.
+    frame: A row per hypothesis and engine.
+    noise_limit: The largest residual that counts as noise, in multiples of the noise.
+    """
+
+    batch: Batch
+    frame: pd.DataFrame
+    noise_limit: float
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The scores to compare: the best hypothesis, and the engine."""
 
 
 def select_scores(batch: Batch, a: str, b: str) -> Batch:

@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import Theme, ThemeName, new_figure, theme_of
 from rounddiag.figures._parts.labels import hover_text, wrap
-from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE
-from rounddiag.proof.proof import Proof
 from rounddiag.wording import percent
 
 _MOST = 9  # hypotheses of an engine
@@ -28,7 +27,7 @@ _KEY = (
 )
 
 
-def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
+def plot_proof(proof: ScoredAgain, *, theme: ThemeName | None = None) -> go.Figure:
     """Plot how near each hypothesis comes to the engine that was wrong.
 
     Parameters
@@ -54,7 +53,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     >>> plot_proof(proof).layout.xaxis.title.text
     'residual [multiples of the noise]'
     """
-    if not isinstance(proof, Proof):
+    if not isinstance(proof, ScoredAgain):
         raise FrameError.build(
             expected="a Proof",
             found=f"a {type(proof).__name__}",
@@ -70,7 +69,7 @@ def plot_proof(proof: Proof, *, theme: ThemeName | None = None) -> go.Figure:
     figure.add_traces(_traces(rows, labels, colors))
     figure.add_vrect(
         x0=_LEAST / 2,
-        x1=MOST_RESIDUAL_TO_NOISE,
+        x1=proof.noise_limit,
         fillcolor=colors.shade,
         line_width=0,
         layer="below",

@@ -32,6 +32,16 @@ back to the noise, better than every other one.
 from rounddiag.proof.experiment import prove
 from rounddiag.proof.hypotheses import register_hypothesis
 from rounddiag.proof.proof import Proof, load_proof
-from rounddiag.proof.rescoring import rescore
+from rounddiag.proof.rescoring import open_scorer, rescore, rescore_with
+from rounddiag.proof.saving import PROOF
 
-__all__ = ["Proof", "load_proof", "prove", "register_hypothesis", "rescore"]
+__all__ = [
+    "PROOF",
+    "Proof",
+    "load_proof",
+    "open_scorer",
+    "prove",
+    "register_hypothesis",
+    "rescore",
+    "rescore_with",
+]

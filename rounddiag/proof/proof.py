@@ -173,6 +173,11 @@ class Proof:
         write_proof(kept, self.batch, Path(path))
 
     @property
+    def noise_limit(self) -> float:
+        """The largest residual that counts as noise, in multiples of the noise."""
+        return MOST_RESIDUAL_TO_NOISE
+
+    @property
     def pair(self) -> tuple[str, str]:
         """What `explore(proof)` compares: the best hypothesis, and the engine."""
         for one in self.conclusions:

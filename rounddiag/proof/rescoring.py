@@ -64,8 +64,25 @@ def rescore(
     require_contexts(batch)
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
+    scorer = open_scorer(
+        small, engine, device=device, trust_remote_code=trust_remote_code
+    )
+    return rescore_with(scorer, chain)
+
+
+def open_scorer(
+    batch: Batch,
+    engine: Any,  # noqa: ANN401 a name, an address or a function
+    *,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> Scorer:
+    """Open an engine for a batch, as of `rescore`; `prove` takes the result too.
+
+    It remembers what it has scored.
+    """
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    return rescore_with(Scorer(small, opened), chain)
+    return Scorer(batch, opened)
 
 
 def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:

@@ -14,9 +14,9 @@ from typing_extensions import Self
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
+from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.findings import Diagnosis
-from rounddiag.proof.proof import Proof
 from rounddiag.runs import Run, run_in
 from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
@@ -32,7 +32,7 @@ _PAIR = 2
 
 
 def explore(  # noqa: PLR0913 options, by keyword
-    data: BatchesLike | Run | Proof,
+    data: BatchesLike | Run | ScoredAgain,
     /,
     *,
     metric: str | None = None,
@@ -138,7 +138,7 @@ def explore(  # noqa: PLR0913 options, by keyword
         steps = StepLine(data, of_address if step is None else step)
         shown = data.batch(steps.step)
         batches = {batch_name(shown): shown}
-    elif isinstance(data, Proof):
+    elif isinstance(data, ScoredAgain):
         first, second = data.pair
         batches, given = {"proof": data.batch}, {"a": first, "b": second, **given}
     else:
