@@ -103,7 +103,9 @@ def _find_in_blocks(
         "start": start,
         "num_tokens": num_tokens,
     }
-    return Rounds(**{name: torch.from_numpy(one) for name, one in columns.items()})
+    return Rounds(
+        **{name: torch.from_numpy(values) for name, values in columns.items()}
+    )
 
 
 def _edges(mask: Tensor) -> Array:

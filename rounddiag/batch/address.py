@@ -60,7 +60,7 @@ class Address:
         return cls(sample=name, round=round, token=token, step=batch.step)
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: object) -> Address:
         """Read what `str` wrote; a sample may be named by its number alone."""
         parts = _PARTS.fullmatch(text.strip()) if isinstance(text, str) else None
         if parts is None:

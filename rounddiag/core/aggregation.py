@@ -42,7 +42,7 @@ def run_quantiles(
 
     Returns shape (num_probabilities, num_runs); NaN where a run is empty.
     """
-    found = np.full((len(probabilities), len(counts)), np.nan)
+    quantiles = np.full((len(probabilities), len(counts)), np.nan)
     begins = np.cumsum(counts) - counts
     # Runs of one length are sorted together: there can be very many short ones.
     for size in np.unique(counts[counts > 0]).tolist():
@@ -61,5 +61,5 @@ def run_quantiles(
             rise = np.subtract(
                 above, below, out=np.zeros_like(below), where=below < above
             )
-            found[number, alike] = below + rise * (place - low)
-    return found
+            quantiles[number, alike] = below + rise * (place - low)
+    return quantiles

@@ -67,8 +67,8 @@ def span_texts(batch: Batch, starts: Array, sizes: Array) -> list[list[str]]:
         return [rows[sample][at : at + size] for sample, at, size in places]
     ends = np.cumsum(sizes)
     ids = take_runs(as_numpy(batch.require_ids().cpu()), starts, sizes)
-    found = pieces(ids, batch.tokenizer, starts=ends - sizes)
-    return [found[a:b] for a, b in pairwise([0, *ends.tolist()])]
+    texts = pieces(ids, batch.tokenizer, starts=ends - sizes)
+    return [texts[a:b] for a, b in pairwise([0, *ends.tolist()])]
 
 
 def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[str]:
@@ -210,8 +210,8 @@ def first_unequal(batch: Batch, diff: Array) -> Array:
     ends = np.cumsum(num)
     unequal = np.flatnonzero(np.isfinite(diff) & (diff != 0))
     place = np.searchsorted(unequal, ends - num)
-    found = np.append(unequal, len(diff))[place]
-    return np.where(found < ends, positions(batch) + found - (ends - num), np.nan)
+    first = np.append(unequal, len(diff))[place]
+    return np.where(first < ends, positions(batch) + first - (ends - num), np.nan)
 
 
 def equal_so_far(batch: Batch) -> Array:
@@ -252,8 +252,8 @@ def token_values(batch: Batch, column: Column) -> Array:
     if column.scope == "token":
         return column.filled
     num = to_numpy(batch.rounds.num_tokens)
-    found: Array = np.repeat(batch.columns.at_rounds(column).filled, num)
-    return found
+    values: Array = np.repeat(batch.columns.at_rounds(column).filled, num)
+    return values
 
 
 def positions(batch: Batch) -> Array:
@@ -303,8 +303,10 @@ def _round_length(batch: Batch) -> ColumnSource:
 
 def _of_round(name: str, batch: Batch) -> ColumnSource | None:
     columns = batch.columns.rounds
-    known = (columns[one] for one in _OF_ROUNDS[name] if one in columns)
-    column = next((one for one in known if one.kind == "number"), None)
+    known = (columns[key] for key in _OF_ROUNDS[name] if key in columns)
+    column = next(
+        (candidate for candidate in known if candidate.kind == "number"), None
+    )
     return None if column is None else lambda: column.filled.astype(np.float32)
 
 

@@ -81,11 +81,12 @@ def corrections(
     code, values = np.zeros(len(ratios.sample), dtype=np.int64), [None]
     if by is not None:
         column = Measured.of(batch, a, b).tokens(by)[by].to_numpy()[ratios.kept]
-        code, found = number_values(by, column)
-        values = found.tolist()
+        code, groups = number_values(by, column)
+        values = groups.tolist()
     parts = _Parts.of(code, ratios.sample, len(values))
     frames = [
-        _measure(ratios, one, parts).assign(correction=one.name) for one in chosen
+        _measure(ratios, correction, parts).assign(correction=correction.name)
+        for correction in chosen
     ]
     rows = pd.concat(frames, ignore_index=True)
     if by is not None:
@@ -123,14 +124,14 @@ class _Parts:
         """Sum values of tokens."""
         if len(self.num) == 1:  # much faster
             return np.array([values.sum()])
-        found: Array = np.bincount(
+        share: Array = np.bincount(
             self.code, weights=values, minlength=len(self.num)
         ).astype(np.float64)
-        return found
+        return share
 
-    def share_of_samples(self, kept: Array) -> Array:
+    def share_of_samples(self, is_kept: Array) -> Array:
         """Return the share of samples with a token that is kept."""
-        alive = np.bincount(self.pair, weights=kept, minlength=len(self.value)) > 0
+        alive = np.bincount(self.pair, weights=is_kept, minlength=len(self.value)) > 0
         sizes = [
             np.bincount(v, minlength=len(self.num))
             for v in (self.value[alive], self.value)
@@ -143,7 +144,7 @@ def _measure(ratios: Ratios, correction: Correction, parts: _Parts) -> pd.DataFr
     import pandas as pd
 
     weight, plain = ratios.weights(correction), np.abs(ratios.advantage)
-    kept, pulled = (weight > 0).astype(np.float64), plain * weight
+    is_kept, pulled = (weight > 0).astype(np.float64), plain * weight
     largest = np.full(len(parts.num), np.nan)
     np.fmax.at(largest, parts.code, weight)
     total, norm = parts.add(weight), np.sqrt(parts.add(plain**2) * parts.add(pulled**2))
@@ -151,8 +152,8 @@ def _measure(ratios: Ratios, correction: Correction, parts: _Parts) -> pd.DataFr
         return pd.DataFrame(
             {
                 "num_tokens": parts.num,
-                "tokens_kept": parts.add(kept) / parts.num,
-                "samples_kept": parts.share_of_samples(kept),
+                "tokens_kept": parts.add(is_kept) / parts.num,
+                "samples_kept": parts.share_of_samples(is_kept),
                 "mean_weight": total / parts.num,
                 "max_weight": largest,
                 "effective_sample_size": total**2 / (parts.num * parts.add(weight**2)),

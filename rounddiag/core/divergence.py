@@ -82,12 +82,12 @@ def k3(difference: Tensor) -> Tensor:
     John Schulman, "Approximating KL Divergence", 2020,
     http://joschu.net/blog/kl-approx.html
     """
-    found = k3_near_zero(difference)
+    k3 = k3_near_zero(difference)
     # Few are large, and the exponential is slow.
     large = difference.abs() >= SERIES_LIMIT
     wide = difference[large].double()
-    found[large] = (torch.expm1(wide) - wide).to(found.dtype)
-    return found
+    k3[large] = (torch.expm1(wide) - wide).to(k3.dtype)
+    return k3
 
 
 def k3_near_zero(difference: Values) -> Values:

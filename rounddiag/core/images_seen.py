@@ -57,10 +57,10 @@ def _positions(batch: Batch) -> list[Array] | None:
             stored = [np.sort(np.array(row, dtype=np.int64)) for row in rows]
     if stored is not None and all(map(len, stored)):
         return stored
-    found = _image_runs(batch)
-    if stored is None or found is None:
-        return found if stored is None else stored
-    return [own if len(own) else run for own, run in zip(stored, found, strict=True)]
+    runs = _image_runs(batch)
+    if stored is None or runs is None:
+        return runs if stored is None else stored
+    return [own if len(own) else run for own, run in zip(stored, runs, strict=True)]
 
 
 def _places(
@@ -110,8 +110,8 @@ def _before_rounds(batch: Batch) -> ColumnSource | None:
     """Count the images before the first token of each round."""
     rounds = batch.rounds
     start = to_numpy(rounds.start - batch.offsets[rounds.sample])
-    found = images_before(batch, np.arange(batch.num_rounds), start)
-    return None if found is None else lambda: found
+    counts = images_before(batch, np.arange(batch.num_rounds), start)
+    return None if counts is None else lambda: counts
 
 
 register_column("num_images", "round", "number", _before_rounds)

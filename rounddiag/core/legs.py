@@ -113,16 +113,16 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
     if is_bypassed and behaviour is None:
         return {GAP_TO_UPDATE: between("current", "rollout")}
     if behaviour is not None:
-        found = {ENGINE_GAP: between(behaviour, "rollout")}
+        legs = {ENGINE_GAP: between(behaviour, "rollout")}
         if is_bypassed:
-            return {**found, STALENESS_AND_UPDATE: between("current", behaviour)}
-        found[STALENESS] = between("old", behaviour)
+            return {**legs, STALENESS_AND_UPDATE: between("current", behaviour)}
+        legs[STALENESS] = between("old", behaviour)
     else:
         is_own = _is_of_own_step(batch)
-        found = {ENGINE_GAP if is_own else GAP_AND_STALENESS: between("old", "rollout")}
+        legs = {ENGINE_GAP if is_own else GAP_AND_STALENESS: between("old", "rollout")}
     if has_update:
-        found[UPDATE] = between("current", "old")
-    return found
+        legs[UPDATE] = between("current", "old")
+    return legs
 
 
 def _column(batch: Batch, by: str) -> Array:
@@ -173,8 +173,8 @@ def _of_samples(batch: Batch, low: Array, high: Array, by: str) -> Array:
     of_samples = np.full(batch.num_samples, np.inf if is_oldest else -np.inf)
     reduce = np.minimum if is_oldest else np.maximum
     reduce.at(of_samples, sample, low if is_oldest else high)
-    found: Array = of_samples[sample]
-    return found
+    values: Array = of_samples[sample]
+    return values
 
 
 def _is_of_own_step(batch: Batch) -> bool:

@@ -145,8 +145,8 @@ class Measured:
                 return rounds, diff
             return rounds_of_tokens(self.data), self.data["diff"].to_numpy()
 
-        found: tuple[pd.DataFrame, Array | None] = self._compute("rounds", compute)
-        return found
+        computed: tuple[pd.DataFrame, Array | None] = self._compute("rounds", compute)
+        return computed
 
     @property
     def prob_diff(self) -> Array | None:
@@ -157,8 +157,8 @@ class Measured:
                 return prob_diffs(self.data)
             return read_prob_diffs(self.data)
 
-        found: Array | None = self._compute("prob_diff", compute)
-        return found
+        computed: Array | None = self._compute("prob_diff", compute)
+        return computed
 
     @property
     def sources(self) -> dict[str, Array]:
@@ -185,8 +185,8 @@ class Measured:
             check_columns(self.data, [name])
             made = self.data.columns.made(name)
             assert made is not None  # noqa: S101 as checked
-            found: Array = token_values(self.data, made)
-            return found
+            values: Array = token_values(self.data, made)
+            return values
         TOKENS.require(self.data.columns, name)
         return self.data[name].to_numpy()
 
@@ -231,8 +231,8 @@ class Measured:
     @property
     def clusters(self) -> Array:
         """The cluster of each sample, counted from 0: its group, or itself alone."""
-        found: Array = self._compute("clusters", self._number_clusters)
-        return found
+        clusters: Array = self._compute("clusters", self._number_clusters)
+        return clusters
 
     def _number_clusters(self) -> Array:
         if isinstance(self.data, Batch):
@@ -240,10 +240,10 @@ class Measured:
         if "group_id" not in self.data:
             return np.arange(self.num_samples)
         known = self.data.drop_duplicates("sample")
-        found = np.zeros(self.num_samples, dtype=np.int64)
+        clusters = np.zeros(self.num_samples, dtype=np.int64)
         codes = number_values("group_id", known["group_id"].to_numpy())[0]
-        found[known["sample"].to_numpy()] = codes
-        return found
+        clusters[known["sample"].to_numpy()] = codes
+        return clusters
 
     @property
     def group_of_round(self) -> Array | None:
@@ -255,8 +255,8 @@ class Measured:
         if "group_id" not in self.data:
             return None
         num = rounds["num_tokens"].to_numpy()
-        found: Array = self.data["group_id"].to_numpy()[np.cumsum(num) - num]
-        return found
+        names: Array = self.data["group_id"].to_numpy()[np.cumsum(num) - num]
+        return names
 
     @property
     def stored_totals(self) -> list[dict[str, Any]]:
@@ -292,11 +292,11 @@ def metrics_of(batch: Batch) -> list[str]:
     """
     return [
         name
-        for name, one in METRICS.items()
+        for name, metric in METRICS.items()
         if (
             has_pair(batch)
-            if one.of == "pair"
-            else batch.columns.made(one.source_column) is not None
+            if metric.of == "pair"
+            else batch.columns.made(metric.source_column) is not None
         )
     ]
 
@@ -304,7 +304,7 @@ def metrics_of(batch: Batch) -> list[str]:
 def _known_of(batch: Batch) -> dict[Any, Any]:
     """Return what was computed of a batch since its tensors last changed."""
     fields = (batch.old_log_probs, batch.rollout_log_probs, batch.response_mask)
-    version = tuple(0 if one is None else _version(one) for one in fields)
+    version = tuple(0 if field is None else _version(field) for field in fields)
     known = _computed.get(batch)
     if known is None or known["version"] != version:
         known = _computed[batch] = {"version": version}

@@ -17,9 +17,13 @@ from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.sums import take_runs
 
 # The means that round frames have.
-MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)
+MEANS = tuple(
+    measure.mean_column.name for measure in MEASURES.values() if measure.in_rounds
+)
 _SUMMARY_MEASURES = tuple(
-    one for one in MEASURES.values() if one.in_summary and not one.in_rounds
+    measure
+    for measure in MEASURES.values()
+    if measure.in_summary and not measure.in_rounds
 )
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 _BLOCK = 1 << 16  # tokens of short rounds that are summarised at once
@@ -49,7 +53,7 @@ def summarize_parts(
     ]
     names = blocks[0][0] if blocks else ()
     return (
-        {name: np.concatenate([found[name] for found, _ in blocks]) for name in names},
+        {name: np.concatenate([block[name] for block, _ in blocks]) for name in names},
         np.concatenate([np.empty(0), *(totals for _, totals in blocks)]),
     )
 
@@ -83,7 +87,7 @@ def _summarize_block(
         if measure.round_column
         else run_sums(values, runs["num_finite"])
     )
-    found = {
+    summary = {
         "num_samples": _num_distinct(part, runs["sample"]),
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
@@ -93,8 +97,8 @@ def _summarize_block(
     for other in _SUMMARY_MEASURES:
         if other.source_column in taken:
             sums = run_sums(other.values(taken[other.source_column]), num_finite)
-            found[other.mean_column.name] = means_of_sums(sums, num_finite)
-    return found, totals
+            summary[other.mean_column.name] = means_of_sums(sums, num_finite)
+    return summary, totals
 
 
 def _num_distinct(part: Array, sample: Array) -> Array:
@@ -119,6 +123,6 @@ def _finite_tokens(
 def _distribution(values: Array, counts: Array) -> dict[str, Array]:
     """Return the largest value of each part, quantiles, and the share of zeros."""
     share_zero = 1 - means_of_sums(run_sums(values != 0, counts), counts)
-    *found, largest = run_quantiles(values, counts, [*_QUANTILES.values(), 1.0])
-    named = dict(zip(_QUANTILES, found, strict=True))
+    *quantiles, largest = run_quantiles(values, counts, [*_QUANTILES.values(), 1.0])
+    named = dict(zip(_QUANTILES, quantiles, strict=True))
     return {"share_zero": share_zero, "max": largest, **named}

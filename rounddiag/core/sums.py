@@ -285,7 +285,7 @@ def torch_totals(
     def reduce_runs(tokens: Tensor, how: str = "sum") -> Tensor:
         return torch.segment_reduce(tokens, how, lengths=rounds.num_tokens, unsafe=True)
 
-    sums = [reduce_runs(one) for one in (counted, size, values, k3(values))]
+    sums = [reduce_runs(terms) for terms in (counted, size, values, k3(values))]
     table = torch.stack([*sums, reduce_runs(size, "max")]).cpu().numpy()
     names = ("num_nonfinite", "abs_diff", "diff", "k3", "max_abs_diff")
     columns = dict(zip(names, table, strict=True))

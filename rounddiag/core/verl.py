@@ -75,10 +75,10 @@ def _scalars(tokens: _Tokens) -> dict[str, float]:
     if len(tokens.old) == 0:
         valid = {"training/rollout_probs_diff_valid": 0}
         return {**valid, **_UNDEFINED, "per_round/total_rounds": 0}
-    found = {**_training_metrics(tokens), **_rollout_corr(tokens)}
+    logged = {**_training_metrics(tokens), **_rollout_corr(tokens)}
     # One transfer for all of them: in a training loop each one would wait for the GPU.
-    values = torch.stack([*found.values()]).tolist()
-    named = dict(zip(found, values, strict=True))
+    values = torch.stack([*logged.values()]).tolist()
+    named = dict(zip(logged, values, strict=True))
     valid = {"training/rollout_probs_diff_valid": 1}
     return {**valid, **named, **_per_round(tokens)}
 
@@ -101,7 +101,7 @@ def _rollout_corr(tokens: _Tokens) -> dict[str, Tensor]:
     rollout = -_sample_means(tokens.rollout, tokens)
     gap = training - rollout
     sample_totals = _add_by_group(log_ratio, tokens.sample, tokens.num_samples)
-    found = {
+    result = {
         "training_ppl": training.exp().mean(),
         "training_log_ppl": training.mean(),
         "kl": _mean(-log_ratio),
@@ -116,20 +116,20 @@ def _rollout_corr(tokens: _Tokens) -> dict[str, Tensor]:
         "chi2_token": _mean((2 * clamp_log_ratio(log_ratio)).exp()) - 1,
         "chi2_seq": (2 * clamp_log_ratio(sample_totals)).exp().mean() - 1,
     }
-    return {f"rollout_corr/{name}": value for name, value in found.items()}
+    return {f"rollout_corr/{name}": value for name, value in result.items()}
 
 
 def _per_round(tokens: _Tokens) -> dict[str, float]:
     size = diff(tokens.old, tokens.rollout).abs()
     count = _add_by_group(torch.ones_like(size), tokens.round, tokens.num_rounds)
     means = (_add_by_group(size, tokens.round, tokens.num_rounds) / count).tolist()
-    found: dict[str, float] = {"per_round/total_rounds": tokens.num_rounds}
+    result: dict[str, float] = {"per_round/total_rounds": tokens.num_rounds}
     for index, (mean, num) in enumerate(zip(means, count.tolist(), strict=True)):
-        found[f"per_round/round_{index}_abs_diff_mean"] = mean
-        found[f"per_round/round_{index}_token_count"] = int(num)
+        result[f"per_round/round_{index}_abs_diff_mean"] = mean
+        result[f"per_round/round_{index}_token_count"] = int(num)
     known = [mean for mean in means if not math.isnan(mean)]
-    found["per_round/max_round_diff"] = means.index(max(known)) if known else -1
-    return {**found, **({"per_round/max_diff_value": max(known)} if known else {})}
+    result["per_round/max_round_diff"] = means.index(max(known)) if known else -1
+    return {**result, **({"per_round/max_diff_value": max(known)} if known else {})}
 
 
 def _add_by_group(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
@@ -229,7 +229,7 @@ def metrics(
 
 def _input_error(inputs: tuple[object, object, object]) -> BatchError:
     """Build the error for arguments that are neither a batch nor three tensors."""
-    kinds = [type(one).__name__ for one in inputs if one is not None]
+    kinds = [type(value).__name__ for value in inputs if value is not None]
     return BatchError.build(
         expected="a Batch, or three tensors: `response_mask, old_log_probs,"
         " rollout_log_probs`",
@@ -253,9 +253,9 @@ def _variants(batch: Batch) -> dict[str, dict[str, float]]:
         "weighted by sample, not by token": _by_sample(tokens),
     }
     if batch.loss_mask is not None:
-        kept = (batch.response_mask != 0) & (batch.loss_mask != 0)
+        is_kept = (batch.response_mask != 0) & (batch.loss_mask != 0)
         numbers["another mask: after rejection (`loss_mask`)"] = _measure_under_mask(
-            batch, kept
+            batch, is_kept
         )
     return numbers
 
@@ -307,9 +307,9 @@ def _by_sample(tokens: _Tokens) -> dict[str, float]:
 
 def _mean_of_means(tokens: _Tokens, values: Tensor, keep: Tensor) -> float:
     """Return the mean of sample means, over the samples that have tokens."""
-    sample, kept = tokens.sample[keep], values[keep]
-    count = _add_by_group(torch.ones_like(kept), sample, tokens.num_samples)
-    total = _add_by_group(kept, sample, tokens.num_samples)
+    sample, chosen = tokens.sample[keep], values[keep]
+    count = _add_by_group(torch.ones_like(chosen), sample, tokens.num_samples)
+    total = _add_by_group(chosen, sample, tokens.num_samples)
     return float((total / count)[count > 0].mean())
 
 
@@ -360,20 +360,20 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     others = _variants(batch)
     rows = []
     for name, value in logged.items():
-        found = here.get(name, math.nan)
-        equal = name in here and _equal(name, value, found)
+        computed = here.get(name, math.nan)
+        equal = name in here and _equal(name, value, computed)
         reason = "" if equal else _reason(name, value, here, others)
-        rows.append((name, value, found, equal, reason))
+        rows.append((name, value, computed, equal, reason))
     return pd.DataFrame(rows, columns=["name", "logged", "here", "equal", "reason"])
 
 
-def _equal(name: str, logged: float, found: float) -> bool:
-    if math.isnan(logged) or math.isnan(found):
-        return math.isnan(logged) and math.isnan(found)
+def _equal(name: str, logged: float, computed: float) -> bool:
+    if math.isnan(logged) or math.isnan(computed):
+        return math.isnan(logged) and math.isnan(computed)
     tail = name.rsplit("/", 1)[-1]
     loose = any(word in tail for word in _CANCELLING)
     tolerance = _CANCELLING_TOLERANCE if loose else _TOLERANCE
-    return math.isclose(logged, found, rel_tol=tolerance, abs_tol=_FLOOR)
+    return math.isclose(logged, computed, rel_tol=tolerance, abs_tol=_FLOOR)
 
 
 def _reason(

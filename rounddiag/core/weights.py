@@ -53,23 +53,25 @@ class Ratios:
         """Read a batch."""
         pair = select_scores(batch, a, b)
         log_ratio = diffs(pair).astype(np.float64)
-        kept = np.isfinite(log_ratio)
+        is_kept = np.isfinite(log_ratio)
         num = batch.rounds.num_tokens.cpu().numpy()
         sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
         update = None
         if "current" in batch.scores and Pair(a, b).is_standard:
             update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
-            kept &= np.isfinite(update)
+            is_kept &= np.isfinite(update)
         weight = _advantages(batch, sample, advantages)
-        of_a, of_b = (pack_tokens(pair, one)[kept] for one in pair.both_log_probs())
+        of_a, of_b = (
+            pack_tokens(pair, score)[is_kept] for score in pair.both_log_probs()
+        )
         return cls(
-            kept=kept,
-            sample=sample[kept],
+            kept=is_kept,
+            sample=sample[is_kept],
             a=of_a.astype(np.float64),
             b=of_b.astype(np.float64),
-            log_ratio=log_ratio[kept],
-            update=None if update is None else update[kept],
-            advantage=weight[kept],
+            log_ratio=log_ratio[is_kept],
+            update=None if update is None else update[is_kept],
+            advantage=weight[is_kept],
         )
 
     @cached_property
@@ -118,9 +120,9 @@ class Ratios:
             # PPO stops the gradient only where the ratio left the range already.
             above = (value > high) & (self.advantage > 0)
             below = (value < low) & (self.advantage < 0)
-            kept = value if is_update else self.ratio
-            found: Array = np.where(above | below, 0.0, kept)
-            return found
+            factor = value if is_update else self.ratio
+            weights: Array = np.where(above | below, 0.0, factor)
+            return weights
         keep = (value >= low) & (value <= high)
         if correction.level == "all":
             is_kept = np.ones(int(self.sample.max(initial=-1)) + 1, dtype=bool)
@@ -144,8 +146,8 @@ class Ratios:
         total = np.bincount(self.sample, weights=values)
         if level == "mean":
             total = means_of_sums(total, np.bincount(self.sample))
-        found: Array = total[self.sample]
-        return found
+        of_samples: Array = total[self.sample]
+        return of_samples
 
 
 def token_weights(
@@ -162,9 +164,9 @@ def token_weights(
     array([1., 1.], dtype=float32)
     """
     ratios = Ratios.of(batch, a, b, None)
-    found = np.full(len(ratios.kept), np.nan, dtype=np.float32)
-    found[ratios.kept] = ratios.weights(find_correction(name))
-    return found
+    totals = np.full(len(ratios.kept), np.nan, dtype=np.float32)
+    totals[ratios.kept] = ratios.weights(find_correction(name))
+    return totals
 
 
 def lacks_update() -> BatchError:
@@ -214,8 +216,8 @@ def _advantages(batch: Batch, sample: Array, given: Array | None) -> Array:
 
 def _binary_kl(a: Array, b: Array) -> Array:
     """Return the larger Kullback-Leibler divergence of two Bernoulli distributions."""
-    p, q = (np.clip(np.exp(one), _EDGE, 1 - _EDGE) for one in (a, b))
+    p, q = (np.clip(np.exp(log_probs), _EDGE, 1 - _EDGE) for log_probs in (a, b))
     odds, rest = np.log(p / q), np.log((1 - p) / (1 - q))
     forward, reverse = p * odds + (1 - p) * rest, -q * odds - (1 - q) * rest
-    found: Array = np.maximum(forward, reverse)
-    return found
+    divergence: Array = np.maximum(forward, reverse)
+    return divergence

@@ -188,18 +188,18 @@ def text_by_round(part: pd.DataFrame, pair: Pair) -> dict[int, str]:
     if "diff" in known:
         strongest = [
             max(
-                (diff for diff, *_ in one),
+                (diff for diff, *_ in part),
                 key=lambda diff: abs(diff) if np.isfinite(diff) else np.inf,
             )
-            for one in parts
+            for part in parts
         ]
         names = token_classes(np.array(strongest))
-    found: defaultdict[int, list[str]] = defaultdict(list)
-    for start, one, name in zip(starts, parts, names, strict=True):
-        found[int(rounds[start])].append(
-            _span(texts[start], name, one, [*known.values()])
+    marks: defaultdict[int, list[str]] = defaultdict(list)
+    for start, row, name in zip(starts, parts, names, strict=True):
+        marks[int(rounds[start])].append(
+            _span(texts[start], name, row, [*known.values()])
         )
-    return {index: "".join(spans) for index, spans in found.items()}
+    return {index: "".join(spans) for index, spans in marks.items()}
 
 
 def _span(
@@ -211,9 +211,9 @@ def _span(
     title = "\n".join(
         ", ".join(
             f"{label} {format_number(value)}"
-            for label, value in zip(safe, one, strict=True)
+            for label, value in zip(safe, number, strict=True)
         )
-        for one in values
+        for number in values
     )
     return f'<span{style} title="{title}">{_escape_token(text)}</span>'
 

@@ -85,8 +85,8 @@ class Correction:
 
 
 CORRECTIONS: dict[str, Correction] = {
-    one.name: one
-    for one in (
+    correction.name: correction
+    for correction in (
         Correction("none", "no correction", "", weight="one"),
         Correction(
             "tis",

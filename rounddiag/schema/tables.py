@@ -107,9 +107,11 @@ TOKENS = TableSchema(
         ColumnSchema("text", "text of the token", "str"),
         *(
             ColumnSchema(
-                weight_column(one), f"weight of the advantage: {one.meaning}", "float32"
+                weight_column(correction),
+                f"weight of the advantage: {correction.meaning}",
+                "float32",
             )
-            for one in CORRECTIONS.values()
+            for correction in CORRECTIONS.values()
         ),
     ),
 )

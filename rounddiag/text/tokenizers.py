@@ -100,8 +100,8 @@ def _from_file(path: Path, stamp: int | None) -> object:
     try:
         return Tokenizer.from_file(fspath(path))
     except Exception as error:  # the library raises plain Exception
-        found = f"a file that `tokenizers` cannot read ({_first_line(error)})"
-        raise _unreadable(path, found) from error
+        content = f"a file that `tokenizers` cannot read ({_first_line(error)})"
+        raise _unreadable(path, content) from error
     except BaseException as error:
         if not _is_panic(error):
             raise
@@ -139,8 +139,8 @@ def _require_text(decode: Callable[[list[int]], object]) -> Decode:
         except BaseException as error:
             if not (isinstance(error, Exception) or _is_panic(error)):
                 raise
-            found = f"{type(error).__name__} ({_first_line(error)})"
-            raise _no_text_error(found) from error
+            content = f"{type(error).__name__} ({_first_line(error)})"
+            raise _no_text_error(content) from error
         if isinstance(text, str):
             return _repair_surrogates(text)
         raise _no_text_error(type(text).__name__)
@@ -206,12 +206,12 @@ def pieces(
     decode = decoder(tokenizer)
     unique, inverse = np.unique(ids, return_inverse=True)
     known = [_piece(decode, token_id) for token_id in unique.tolist()]
-    found = [known[i] for i in inverse.tolist()]
+    pieces = [known[i] for i in inverse.tolist()]
     if decode is not None:
         broken = np.array([_FRAGMENT in piece for piece in known], dtype=bool)
         runs = _runs(np.flatnonzero(broken[inverse]), np.asarray(starts))
-        _join_fragments(found, ids.tolist(), runs, decode)
-    return _make_visible(found) if visible_whitespace else found
+        _join_fragments(pieces, ids.tolist(), runs, decode)
+    return _make_visible(pieces) if visible_whitespace else pieces
 
 
 def _make_visible(texts: list[str]) -> list[str]:
@@ -248,7 +248,7 @@ def _runs(
 
 
 def _join_fragments(
-    found: list[str], ids: list[int], runs: list[tuple[int, int]], decode: Decode
+    texts: list[str], ids: list[int], runs: list[tuple[int, int]], decode: Decode
 ) -> None:
     """Replace consecutive fragments by complete characters, in place."""
     for begin, stop in runs:
@@ -259,7 +259,7 @@ def _join_fragments(
                 start += 1
                 continue
             text, after = whole
-            found[start:after] = [text, *[""] * (after - start - 1)]
+            texts[start:after] = [text, *[""] * (after - start - 1)]
             start = after
 
 

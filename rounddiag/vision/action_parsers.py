@@ -54,8 +54,8 @@ def tool_calls(text: str) -> list[Action]:
     ('click', (12, 34), 'resized')
     """
     calls = (*json_calls(text), *xml_calls(text))
-    found = [read_call(call, "resized") for call in calls]
-    return [action for action in found if action is not None]
+    actions = [read_call(call, "resized") for call in calls]
+    return [action for action in actions if action is not None]
 
 
 def pyautogui_calls(text: str) -> list[Action]:
@@ -69,17 +69,17 @@ def pyautogui_calls(text: str) -> list[Action]:
     >>> [(a.kind, a.point) for a in pyautogui_calls("pyautogui.doubleClick(3, 4)")]
     [('double_click', (3, 4))]
     """
-    found: list[Action] = []
+    actions: list[Action] = []
     for call in find_calls(text):
         module, _, name = call.name.partition(".")
         if module in _MODULES and name not in _RELATIVE:
             plain = replace(call, name=_CAPITAL.sub(r"_\g<0>", name).lower())
             action = read_call(plain, "original")
-            found += [_start_at_pointer(action, found)] if action else []
+            actions += [_start_at_pointer(action, actions)] if action else []
     for code in _CODE.findall(text):
         ending = Action(kind=_CODES[code], variant=code.lower(), source_text=code)
-        found.append(ending)
-    return found
+        actions.append(ending)
+    return actions
 
 
 def _start_at_pointer(action: Action, before: list[Action]) -> Action:
@@ -104,8 +104,8 @@ def named_calls(text: str) -> list[Action]:
     ('click', (12, 34), 'resized')
     """
     calls = (call for call in find_calls(text) if call.name in _UI_TARS)
-    found = [read_call(call, _coordinate_unit(call)) for call in calls]
-    return [action for action in found if action is not None]
+    actions = [read_call(call, _coordinate_unit(call)) for call in calls]
+    return [action for action in actions if action is not None]
 
 
 def _coordinate_unit(call: Call) -> Coordinates:
@@ -199,9 +199,9 @@ def parse_actions(
                 found=repr(name),
                 advice="Register it with `register_parser`.",
             )
-        found = list(known[name](answer))
-        if found:
-            return [_with_coordinates(action, coordinates) for action in found]
+        actions = list(known[name](answer))
+        if actions:
+            return [_with_coordinates(action, coordinates) for action in actions]
     return []
 
 
@@ -228,8 +228,8 @@ def parse_action(
     >>> parse_action("I give up").kind
     'unknown'
     """
-    found = parse_actions(text, parsers=parsers, coordinates=coordinates)
-    return found[-1] if found else Action(kind="unknown", source_text=text)
+    actions = parse_actions(text, parsers=parsers, coordinates=coordinates)
+    return actions[-1] if actions else Action(kind="unknown", source_text=text)
 
 
 def explain_no_action(text: str) -> tuple[str, str]:

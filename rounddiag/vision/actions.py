@@ -125,8 +125,8 @@ def as_point(value: object) -> Point | None:
     ((10, 20), (2.0, 1.0), None)
     """
     if isinstance(value, str):
-        found = _NUMBER.findall(value[:_MAX_POINT])
-        value = [float(number) if "." in number else int(number) for number in found]
+        numbers = _NUMBER.findall(value[:_MAX_POINT])
+        value = [float(number) if "." in number else int(number) for number in numbers]
     if not isinstance(value, list) or not all(map(is_number, value)):
         return None
     match value:
