@@ -29,7 +29,7 @@ from rounddiag.loaders.packed import packing
 from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
 from rounddiag.loaders.source import Source, format_names
 from rounddiag.loaders.tables import Table, as_table
-from rounddiag.wording import pluralize
+from rounddiag.wording import join_names, pluralize
 
 _EACH = "*"  # in a path: each item of a list
 # What a message is written from: the first records, values and places.
@@ -235,7 +235,8 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     chats, others, writer = find_lists(rows)
     found = describe_content(lines) + f", as {writer} writes them" * bool(writer)
     if chats:
-        places = ", ".join(f"`{place}`" for place in chats[:_MAX_PLACES])
+        names = [f"`{place}`" for place in chats[:_MAX_PLACES]]
+        places = join_names(names, len(chats), most=_MAX_PLACES)
         found += f": messages without token ids or log-probs, in {places}"
     elif lines.first:
         found += f": {_TEXTS}"
@@ -249,12 +250,7 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     steps = next((keys for name, _, keys in _WRITERS if name == writer), ())
     turns = _code_for_turn(place) if chats else _code_for_steps(steps or ("...", "..."))
     code = [
-        "",
-        "import gzip, json" if packing(source) == "gzip" else "import json",
-        "import rounddiag as rd",
-        "",
-        *turns,
-        "",
+        *("", "import gzip, json", "import rounddiag as rd", "", *turns, ""),
         *_code_for_rows(source, lines),
         *_code_for_batch(place, rows),
     ]
@@ -297,12 +293,13 @@ def _code_for_steps(keys: Sequence[str]) -> list[str]:
 
 
 def _code_for_rows(source: Source, lines: JsonLines) -> list[str]:
-    """Return the lines that read the rows; `data` is what is in memory already."""
+    """Return the lines that read the rows; `data` is what is in memory, or a pickle."""
     name, pack = os.fspath(source.path), packing(source)
     is_text = source.data is None and read_kind(source) in {"json", "packed"}
     is_object = isinstance(lines.value, dict)
     if not is_text or pack == "zstd" or lines.original is not None:
-        return ["rows = [data]" if is_object else "rows = data"]
+        rows = "[data]" if is_object else "data"
+        return [f"rows = {rows}  # `data` is what the file holds"]
     opened = f"gzip.open({name!r}, 'rt')" if pack else f"open({name!r})"
     read = "[json.load(file)]" if is_object else "json.load(file)"
     if lines.value is None:
@@ -313,7 +310,8 @@ def _code_for_rows(source: Source, lines: JsonLines) -> list[str]:
 def _code_for_batch(place: ListPath, rows: Sequence[Any]) -> list[str]:
     """Return the lines that make a batch of the messages, or of the steps, of rows."""
     items, loops = "rows", []
-    values, are_missing = [*rows], False
+    values: list[Any] = [rows]
+    are_missing = False
     variables = iter(("row", "part", "inner", *"abcdef"))
     ends = {_EACH, None if place.is_table else ""}
     for key, after in zip(place.path, (*place.path[1:], ""), strict=False):

@@ -278,6 +278,21 @@ def test_one_conversation_is_one_row_and_columns_of_them_are_several() -> None:
     assert rd.load([{"prompt": "a", "completion": "b", "ids": [1, 2]}]).num_samples == 1
 
 
+def test_messages_may_be_json_and_other_text_is_no_conversation() -> None:
+    batch = rd.load([{"messages": json.dumps(SAID)}])
+
+    assert batch.num_rounds == 2
+    assert "without an answer" in refused([{"messages": "click(3, 4)"}])
+
+
+def test_the_lines_ask_for_no_key_that_may_be_missing() -> None:
+    everywhere, somewhere = refused([{"log": SAID}] * 2), refused([{"log": SAID}, {}])
+
+    assert "row['log']" in everywhere
+    assert "(row.get('log') or [])" in somewhere
+    assert opened(code_in(somewhere), [{"log": SAID}, {}]).num_rounds == 2
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, "zstd"])
 def test_packed_files_open_as_what_is_in_them(pack: Any, tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.pt", tmp_path / "a.pt.gz"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from rounddiag.loaders.assembly.turns import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
+from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 
@@ -67,7 +69,7 @@ def read_completions(
             _add_calls(one, steps)
         else:
             one.add_prompt(messages_in(record.get("prompt")))
-            completion = record.get("completion", record.get("messages"))
+            completion = record.get("completion", _messages(record))
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
             one.add_written(objects_in(completion))
@@ -76,6 +78,16 @@ def read_completions(
         if isinstance(name := record.get("trajectory_id"), str):
             one.names = {name: 0}
         yield one
+
+
+def _messages(record: _Record) -> object:
+    """Return `messages`; tables may have them as JSON."""
+    messages = record.get("messages")
+    if not isinstance(messages, str):
+        return messages
+    with suppress(JsonError):
+        return parse_json(messages)
+    return None
 
 
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
