@@ -191,8 +191,9 @@ def test_more_rounds_than_lines_are_chosen_evenly() -> None:
 def test_a_run_of_one_step_and_of_no_tokens(tmp_path: Path) -> None:
     one = rd.open_run(write_steps(tmp_path, {4: 1}))
     assert plot_run(one).layout.xaxis.range == (3.5, 4.5)
-    rd.save(one.batch(4).where([False] * 3), tmp_path / "step_4.parquet")
-    empty = plot_run(rd.open_run(tmp_path))
+    (tmp_path / "empty").mkdir()
+    rd.save(one.batch(4).where([False] * 3), tmp_path / "empty" / "step_4.parquet")
+    empty = plot_run(rd.open_run(tmp_path / "empty"))
     assert "no generated tokens" in words(empty)
 
 
