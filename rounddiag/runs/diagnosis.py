@@ -18,7 +18,7 @@ from rounddiag.findings import DETECTORS, REFERENCE, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, hold
 from rounddiag.runs.change_points import Break
 from rounddiag.runs.folder import RunFolder, StepFiles
-from rounddiag.runs.step_tables import check_totals, load_step
+from rounddiag.runs.step_tables import load_step
 from rounddiag.wording import pluralize, printable
 
 # More steps take minutes: they are chosen.
@@ -128,7 +128,6 @@ def diagnose_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
     batch = load_step(folder, step)
-    check_totals(folder, step, batch)
     diagnosis = diagnose(batch, kind=kind)
     bugs = [finding for finding in diagnosis if finding.is_bug]
     causes = [bug.cause for bug in bugs if bug.kind != "place"]

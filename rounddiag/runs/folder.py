@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from glob import has_magic
@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from weakref import finalize
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -148,11 +149,14 @@ class RunFolder:
         """Whether the files are those of a framework: none can be read as ours."""
         return all(self._own_footer(file) is None for file in self._list())
 
-    def metadata(self, file: RunFile) -> Mapping[bytes, bytes]:
-        """Return the entries in the footer of a Parquet file, without reading more."""
+    @contextmanager
+    def open_parquet(
+        self, file: RunFile
+    ) -> Iterator[tuple[pa.NativeFile, pq.FileMetaData]]:
+        """Open a Parquet file, and read its footer."""
         with self.files.open_input_file(self._checked(file)) as source:
             _check_size(file, source.size())
-            return pq.read_schema(source).metadata or {}
+            yield source, pq.read_metadata(source)
 
     def fetch(self, file: RunFile) -> Path:
         """Return the local path of a file; one from a URL is copied first."""
@@ -295,8 +299,8 @@ class RunFolder:
     def _own_footer(self, file: RunFile) -> Footer | None:
         if not file.name.endswith(".parquet"):
             return None
-        with suppress(*BROKEN):
-            return Footer.from_metadata(self.metadata(file))
+        with suppress(*BROKEN), self.open_parquet(file) as (_, footer):
+            return Footer.from_metadata(footer.metadata)
         return None
 
     def _check_ranks(self, step: int, files: Sequence[RunFile]) -> None:

@@ -24,7 +24,12 @@ from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN, SCORE_PREFIX
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.parquet.totals import read_totals, step_means, weight_version
+from rounddiag.loaders.parquet.totals import (
+    has_digest,
+    read_totals,
+    step_means,
+    weight_version,
+)
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Rows
 from rounddiag.schema import METRICS, STEPS, Pair
@@ -41,7 +46,7 @@ _ROUND_COLUMNS = frozenset(
 )
 _STEP_COLUMNS = frozenset({"reward", "entropy"})
 _BY_COLUMNS = frozenset({"sample_id", "reward"})
-_MEANS = ("num_samples", "reward", "entropy", "length")
+_MEANS = ("reward", "entropy", "length")
 
 
 def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # noqa: ANN401 as `load` has them
@@ -81,7 +86,8 @@ def measure_step(
     That row lacks the means over tokens, which the rows of rounds have.
     """
     if (metric, by) == ("abs_diff", None) and pair.is_standard:
-        return _stored_tables(folder, step) or _computed_tables(folder, step)
+        stored, is_odd = _stored_tables(folder, step)
+        return stored or _computed_tables(folder, step, _COUNTED if is_odd else {})
     more = frozenset({f"{SCORE_PREFIX}{pair.a}", f"{SCORE_PREFIX}{pair.b}"})
     # Metrics of rounds, such as their rewards, are columns too.
     has_columns = by is not None or METRICS[metric].of != "pair"
@@ -102,50 +108,44 @@ def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     return {"legs": rows}
 
 
-def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
-    """Compute both tables from the columns."""
+_COUNTED = {"totals": "of the columns, not the footer"}
+
+
+def _computed_tables(
+    folder: RunFolder, step: StepFiles, note: Mapping[str, str]
+) -> dict[str, Rows]:
+    """Compute both tables from the columns, with a note among the facts."""
     batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
     rounds = {str(name): of.to_numpy() for name, of in round_summary(batch).items()}
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
-        num_samples = int(capture.get("num_samples", num_samples))
+        of_step = capture.get("num_samples")
+        num_samples = of_step if isinstance(of_step, int) else num_samples
     means: dict[str, Any] = {"num_samples": num_samples, **step_means(batch)}
     means["weight_version"] = weight_version(batch)
-    return _tables(step, rounds, means, batch.meta)
+    return _tables(step, rounds, means, batch.meta, note)
 
 
-def _stored_tables(folder: RunFolder, step: StepFiles) -> dict[str, Rows] | None:
-    """Return both tables from the footer of the file, if it has its totals."""
-    if folder.is_raw or len(step.files) > 1:
-        return None
-    with suppress(RounddiagError, *BROKEN):
-        metadata = folder.metadata(step.files[0])
-        totals = read_totals(metadata)
-        if totals is not None:
-            rounds = summary_from_totals(totals.pop("rounds"))
-            meta = Footer.from_metadata(metadata).meta
-            return _tables(step, rounds, totals, meta)
-    return None  # reading the columns says what is wrong
+def _stored_tables(
+    folder: RunFolder, step: StepFiles
+) -> tuple[dict[str, Rows] | None, bool]:
+    """Return both tables from the footer of the file, if its totals are its columns'.
 
-
-def check_totals(folder: RunFolder, step: StepFiles, batch: Batch) -> None:
-    """Raise a LoadError if the totals in a footer are not those of the tokens."""
-    stored = _stored_tables(folder, step)
-    if stored is None:
-        return
-    names = ["num_samples", "num_tokens", "num_nonfinite", "mean"]
-    said, measured = pd.DataFrame(stored["rounds"])[names], round_summary(batch)[names]
-    is_same = said.shape == measured.shape
-    # Sums of float64 in another order differ by less.
-    if not (is_same and np.allclose(said, measured, rtol=1e-6, atol=0, equal_nan=True)):
-        raise LoadError.build(
-            file=step.files[0].path,
-            expected="totals in its footer that are those of its tokens",
-            found="others",
-            advice="The file is forged or damaged; write it again with `rounddiag.save`"
-            " from a batch that you trust.",
-        )
+    And whether it has totals that are not, or have odd values.
+    """
+    totals = None
+    if not folder.is_raw and len(step.files) == 1:
+        with (
+            suppress(RounddiagError, *BROKEN),  # reading the columns says what is wrong
+            folder.open_parquet(step.files[0]) as (file, footer),
+        ):
+            totals = read_totals(footer.metadata)
+            if totals is not None and has_digest(file, footer):
+                rounds = summary_from_totals(totals["rounds"])
+                meta = Footer.from_metadata(footer.metadata).meta
+                return _tables(step, rounds, totals, meta, {}), False
+    return None, totals is not None
 
 
 def _tables(
@@ -153,16 +153,18 @@ def _tables(
     rounds: Mapping[str, Array],
     means: Mapping[str, Any],
     meta: Mapping[str, Any],
+    note: Mapping[str, str],
 ) -> dict[str, Rows]:
     num_rounds = len(rounds["round"])
     names = ("facts", "sampling", "rounds")
-    facts = {name: meta[name] for name in names if meta.get(name)}
-    texts = [means.get("weight_version", ""), json.dumps(facts, sort_keys=True)]
+    facts = {**{name: meta[name] for name in names if meta.get(name)}, **note}
+    texts = [str(means.get("weight_version", "")), json.dumps(facts, sort_keys=True)]
     return {
         "rounds": {"step": np.full(num_rounds, step.step, np.int64), **rounds},
         "steps": {
             "step": np.array([step.step]),
-            **{name: np.array([means[name]]) for name in _MEANS},
+            "num_samples": np.array([int(means["num_samples"])], dtype=np.int64),
+            **{name: np.array([float(means[name])]) for name in _MEANS},
             "weight_version": np.array(texts[:1], dtype=object),
             "facts": np.array(texts[1:], dtype=object),
         },

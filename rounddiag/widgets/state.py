@@ -288,8 +288,9 @@ def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
 
 def _is_number(value: object) -> bool:
     """Return whether a value is a finite number that a float can hold."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def _check_entry(key: str, value: object, expected: str, *, is_valid: bool) -> None:

@@ -156,4 +156,4 @@ def test_the_negative_bit_of_torch_changes_no_number(tmp_path: Path) -> None:
         rd.diagnose(batch)
     whole = rd.Batch.from_padded(**fields)
     with pytest.raises(BatchError, match="a tensor with torch's negative bit"):
-        replace(whole, entropy=negative(whole.entropy))
+        replace(whole, entropy=negative(fields["entropy"].reshape(-1)))

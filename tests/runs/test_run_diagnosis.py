@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, FrameError, LoadError
 from rounddiag.findings.registry import Detector
+from rounddiag.loaders.parquet.totals import has_digest, reserve_digest, write_digest
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
@@ -241,16 +244,79 @@ def test_a_run_is_diagnosed_again_for_another_range_or_detector(
     assert judged_by() != before
 
 
-def test_totals_that_are_not_those_of_the_tokens_are_a_failure(tmp_path: Path) -> None:
-    """A step that differs, with the footer of one that does not."""
-    write_steps(tmp_path, {1: 1.0, 2: 8.0})
-    tables = [pq.read_table(tmp_path / f"step_{step}.parquet") for step in (1, 2)]
-    totals = tables[0].schema.metadata[b"rounddiag.totals"]
-    marks = {**tables[1].schema.metadata, b"rounddiag.totals": totals}
-    forged = tables[1].replace_schema_metadata(marks)
-    pq.write_table(forged, tmp_path / "step_2.parquet")
+def test_totals_that_are_not_those_of_the_columns_are_counted(tmp_path: Path) -> None:
+    """A program read a step, corrected a column and wrote it: it keeps the footer."""
+    write_steps(tmp_path, {1: 1.0, 2: 1.0, 3: 1.0})
+    table = pq.read_table(tmp_path / "step_2.parquet")
+    at = table.column_names.index("old_log_probs")
+    old = [[value - 2.0 for value in row] for row in table[at].to_pylist()]
+    field = table.schema.field(at)
+    corrected = table.set_column(at, field, pa.array(old, field.type))
+    pq.write_table(corrected, tmp_path / "step_2.parquet")
     run = rd.open_run(tmp_path)
-    with pytest.warns(UserWarning, match=r"1 step left out.*step_2\.parquet.*totals"):
-        found = run.diagnose()
-    assert found.frame["step"].tolist() == [1]
-    assert [*run.failed] == [2]
+    summary = run.summary()
+    batch = rd.load(tmp_path / "step_2.parquet")
+    expected = rd.round_summary(batch)
+    found = summary[summary["step"] == 2].drop(columns="step").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected)
+    words = "of the columns, not the footer"
+    facts = run.step_summary()["facts"].tolist()
+    assert [words in text for text in facts] == [False, True, False]
+    assert words in str(run.events()[0])
+    assert run.diagnose().frame["step"].tolist() == [1, 2, 3]
+    assert run.failed == {}
+    again = rd.open_run(tmp_path).step_summary()  # from the index
+    assert again["facts"].tolist() == facts
+
+
+@pytest.mark.parametrize("name", ["num_samples", "reward", "length", "rounds"])
+@pytest.mark.parametrize("odd", [None, "x", [], {}, -1, 1e308, 10**400, [{"round": 0}]])
+def test_one_odd_value_in_a_footer_leaves_the_run_as_it_is(
+    name: str, odd: object, tmp_path: Path
+) -> None:
+    """Whatever its digest says: a forger can compute it too."""
+    write_steps(tmp_path, {1: 1.0, 2: 2.0})
+    expected = rd.open_run(tmp_path).summary()
+    path = tmp_path / "step_1.parquet"
+    table = pq.read_table(path)
+    entry = json.loads(table.schema.metadata[b"rounddiag.totals"])
+    text = json.dumps({**entry, name: odd}).encode()
+    marks = {**table.schema.metadata, b"rounddiag.totals": text}
+    for is_forged in (False, True):
+        with pq.ParquetWriter(path, table.schema.with_metadata(marks)) as writer:
+            writer.write_table(table.replace_schema_metadata(marks))
+            if is_forged:
+                reserve_digest(writer)
+        write_digest(path)
+        run = rd.open_run(tmp_path)
+        if not is_forged:
+            pd.testing.assert_frame_equal(run.summary(), expected)
+        assert len(run.step_summary()) == 2
+        assert not run.failed
+
+
+def test_the_digest_is_of_the_totals_and_of_each_column_behind_them(
+    tmp_path: Path,
+) -> None:
+    path = write_steps(tmp_path, {1: 1.0}) / "step_1.parquet"
+
+    def is_known() -> bool:
+        with path.open("rb") as file:
+            return has_digest(file, pq.read_metadata(path))
+
+    assert is_known()
+    whole = bytearray(path.read_bytes())
+    metadata = pq.read_metadata(path)
+    chunks = [metadata.row_group(0).column(k) for k in range(metadata.num_columns)]
+    for chunk in chunks:
+        at = chunk.data_page_offset + chunk.total_compressed_size - 1
+        whole[at] ^= 1
+        path.write_bytes(whole)
+        is_behind = chunk.path_in_schema.split(".")[0] in {
+            *("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"),
+            *("group_id", "reward", "entropy"),
+        }
+        assert is_known() != is_behind, chunk.path_in_schema
+        whole[at] ^= 1
+    path.write_bytes(whole)
+    assert is_known()

@@ -1,17 +1,22 @@
 """The totals of a file, over all of its samples: an entry in its footer.
 
-`Run.summary` reads it instead of the columns. It is written with the file and is never
-part of a batch, so that it always describes the log-probs in the same file.
+`Run.summary` reads it instead of the columns, where the entry `rounddiag.digest` is
+that of the totals and of the stored bytes of the columns that they are computed from: a
+program that changes a column can keep the totals in the footer, not the digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
@@ -55,6 +60,64 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
     if version := weight_version(batch):
         totals["weight_version"] = version
     return {_KEY: json.dumps(totals).encode()}
+
+
+_DIGEST = b"rounddiag.digest"
+_NO_DIGEST = b"-" * (2 * hashlib.sha256().digest_size)  # its place, in hexadecimal
+_DIGESTED = frozenset(
+    {
+        *("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"),
+        *("group_id", "reward", "entropy"),
+    }
+)
+
+
+def digest_of(file: IO[bytes], metadata: pq.FileMetaData) -> bytes:
+    """Return the digest of the totals of a file, and of the columns behind them.
+
+    The columns are read as they are stored, and not decoded; b"" for a damaged footer.
+    """
+    digest = hashlib.sha256((metadata.metadata or {}).get(_KEY, b""))
+    room = file.seek(0, os.SEEK_END)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(metadata.num_columns)):
+            path = chunk.path_in_schema
+            last = path.rpartition(".")[2]
+            if path.split(".")[0] in _DIGESTED or _WEIGHT_VERSION.fullmatch(last):
+                start = chunk.dictionary_page_offset or chunk.data_page_offset
+                size = chunk.total_compressed_size
+                room -= size
+                if min(start, size, room) < 0:
+                    return b""
+                file.seek(start)
+                digest.update(f"{path} {chunk.num_values} {size} ".encode())
+                digest.update(file.read(size))
+    return digest.hexdigest().encode()
+
+
+def reserve_digest(writer: pq.ParquetWriter) -> None:
+    """Make room for the digest in the footer of a file that is being written."""
+    if hasattr(writer, "add_key_value_metadata"):  # since pyarrow 17
+        writer.add_key_value_metadata({_DIGEST: _NO_DIGEST})
+
+
+def write_digest(path: Path) -> None:
+    """Write the digest of a file into its footer, where there is room for it."""
+    with path.open("rb+") as file:
+        digest = digest_of(file, pq.read_metadata(file))
+        end = file.seek(-8, os.SEEK_END)
+        start = end - int.from_bytes(file.read(4), "little")
+        file.seek(start)
+        at = file.read(end - start).rfind(_NO_DIGEST)
+        if at >= 0:
+            file.seek(start + at)
+            file.write(digest)
+
+
+def has_digest(file: IO[bytes], metadata: pq.FileMetaData) -> bool:
+    """Return whether the totals in a file are those of its columns."""
+    known = (metadata.metadata or {}).get(_DIGEST)
+    return known is not None and known == digest_of(file, metadata)
 
 
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:

@@ -46,7 +46,11 @@ from rounddiag.loaders.parquet.screenshots import (
     HUGGINGFACE_FEATURES,
     screenshot_columns,
 )
-from rounddiag.loaders.parquet.totals import totals_entry
+from rounddiag.loaders.parquet.totals import (
+    reserve_digest,
+    totals_entry,
+    write_digest,
+)
 from rounddiag.loaders.paths import resolve_paths
 
 _Column = tuple[pa.Field, pa.Array]
@@ -241,14 +245,16 @@ def write_batch(
         )
     table = _make_table(batch).replace_schema_metadata(metadata)
     with write_atomically(file, kind, _source_files(batch)) as partial:
-        pq.write_table(
-            table,
+        with pq.ParquetWriter(
             partial,
-            row_group_size=_rows_per_group(batch),
+            table.schema,
             use_dictionary=False,
             write_statistics=False,
             **_storage(table.schema),
-        )
+        ) as writer:
+            writer.write_table(table, row_group_size=_rows_per_group(batch))
+            reserve_digest(writer)
+        write_digest(partial)
 
 
 _SEVERAL = re.compile(r"(.*) \(\d+ files\)", re.DOTALL)

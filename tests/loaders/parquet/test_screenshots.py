@@ -66,12 +66,6 @@ def test_loading_reads_no_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-def test_a_batch_is_saved_over_its_own_file(path: Path) -> None:
-    save(load_parquet(path), path)
-    images = load_parquet(path).images
-    assert images[0][0].size == (4, 3)
-
-
 def test_a_file_that_changed_is_an_error(path: Path) -> None:
     images = load_parquet(path).images
     os.utime(path, ns=(0, 0))
