@@ -130,8 +130,9 @@ class Spot:
     ) -> Spot:
         """Read where a place is, or all tokens where none was found."""
         conditions = place.conditions if isinstance(place, Place) else ()
-        is_of_kinds = isinstance(place, TwoKinds)
-        scopes = _scopes_of_kinds(place) if is_of_kinds else _scopes(conditions)
+        scopes = _scopes(conditions)
+        if isinstance(place, TwoKinds):
+            scopes = _scopes_of_kinds(place)
         others = ~np.logical_or.reduce([tokens, *(p.tokens for p in find_places(view))])
         inside = view.uncertain & (tokens if place else True)
         size = view.abs_diff[inside]
@@ -253,7 +254,7 @@ def _clues_of_columns(spot: Spot) -> Iterator[tuple[str, str]]:
 def _clues_of_start(spot: Spot) -> Iterator[tuple[str, str]]:
     """Yield what may differ in the first rounds only: what the prompt is, or was."""
     if not spot.is_part:
-        yield "weights", "later rounds agree, as after an update"
+        yield "weights", "later rounds differ less, as after an update"
     if spot.has_images:
         yield "context", "an image comes before it"
     yield "positions", "the first tokens after the prompt differ"

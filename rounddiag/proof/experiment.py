@@ -340,8 +340,8 @@ def prove_with(  # noqa: PLR0913 keywords only
 
 
 def _blame_older(
-    results: Sequence[EngineResult], base: Base, table: ScoreTable
-) -> Sequence[EngineResult]:
+    results: list[EngineResult], base: Base, table: ScoreTable
+) -> list[EngineResult]:
     """Return results in which the given model is right, if it is an engine.
 
     It is the model of this step. Where a checkpoint reproduces one engine and the given
