@@ -142,11 +142,11 @@ class _HostFields(Mapping[str, Any]):
             return _from_array(value)
         return [_row(row) for row in value]
 
-    def shape_of(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a tensor, which does not move for it."""
+    def size_of(self, name: str) -> tuple[int, int] | None:
+        """Return how many rows and values a tensor has, which does not move for it."""
         value = self._fields[name]
         is_padded = isinstance(value, torch.Tensor) and not value.is_nested
-        return (*value.shape,) if is_padded else None
+        return (len(value), value.numel()) if is_padded else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

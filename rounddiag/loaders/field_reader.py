@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -153,17 +152,15 @@ class FieldReader:
 
     def may_fit(self, name: str) -> bool:
         """Return whether a field may have one value per token; reads nothing."""
-        shape_of = getattr(self.fields, "shape_of", None)
-        shape = None if shape_of is None else shape_of(name)
-        size = self.tokens.values.numel()
-        return shape is None or (shape[0], prod(shape)) == (self.num_samples, size)
+        size_of = getattr(self.fields, "size_of", None)
+        size = None if size_of is None else size_of(name)
+        return size in (None, (self.num_samples, self.tokens.values.numel()))
 
     def per_token_if_it_fits(self, name: str) -> Tensor | None:
         """Return the values of a field, or None if it has another shape."""
-        value = self.fields[name]
         try:
-            rows = as_ragged(value)
-        except (ValueError, TypeError, RuntimeError):
+            rows = as_ragged(self.fields[name])
+        except (ValueError, TypeError, RuntimeError):  # LoadError, of Arrow, is one
             return None
         return rows.values if self._fits(rows) else None
 

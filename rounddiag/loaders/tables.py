@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 
 _Fields = Mapping[str, Sequence[Tensor]]
+SizeOf = Callable[[str], "tuple[int, int] | None"]
 
 
 class LazyFields(Mapping[str, Any]):
@@ -74,8 +76,8 @@ class LazyFields(Mapping[str, Any]):
     names : iterable of str
     read : callable
         Returns the value of a name.
-    shape_of : callable
-        Returns the shape of the value of a name where it is known without reading it.
+    size_of : callable
+        Returns how many rows and values a name has, where reading is not needed for it.
 
     Examples
     --------
@@ -88,15 +90,15 @@ class LazyFields(Mapping[str, Any]):
         self,
         names: Iterable[str],
         read: Callable[[str], Any],
-        shape_of: Callable[[str], tuple[int, ...] | None] = lambda _: None,
+        size_of: SizeOf = lambda _: None,
     ) -> None:
-        self._read, self.shape_of = read, shape_of
+        self._read, self.size_of = read, size_of
         self._is_read = dict.fromkeys(names, False)
 
     @classmethod
     def watch(cls, fields: Mapping[str, Any]) -> Self:
         """Return the same fields, with a `left_out` of their own."""
-        return cls(fields, fields.__getitem__, _shapes_of(fields))
+        return cls(fields, fields.__getitem__, _size_of(fields))
 
     @classmethod
     def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
@@ -110,9 +112,9 @@ class LazyFields(Mapping[str, Any]):
         old = tuple(fields)
         keys = {name: name for name in old if name not in {*names, *names.values()}}
         keys |= {new: name for new, name in names.items() if name in old}
-        shape_of = _shapes_of(fields)
+        size_of = _size_of(fields)
         return cls(
-            keys, lambda name: fields[keys[name]], lambda name: shape_of(keys[name])
+            keys, lambda name: fields[keys[name]], lambda name: size_of(keys[name])
         )
 
     @classmethod
@@ -143,8 +145,8 @@ class LazyFields(Mapping[str, Any]):
         return len(self._is_read)
 
 
-def _shapes_of(fields: Mapping[str, Any]) -> Callable[[str], tuple[int, ...] | None]:
-    return fields.shape_of if isinstance(fields, LazyFields) else lambda _: None
+def _size_of(fields: Mapping[str, Any]) -> SizeOf:
+    return fields.size_of if isinstance(fields, LazyFields) else lambda _: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,7 @@ class Table:
         cls,
         dims: Mapping[str, int],
         read: Callable[[str], Any],
-        shape_of: Callable[[str], tuple[int, ...] | None] = lambda _: None,
+        size_of: SizeOf = lambda _: None,
     ) -> Table:
         """Sort columns into fields, columns and info by their dimensions.
 
@@ -187,7 +189,7 @@ class Table:
             [name for name, num in dims.items() if num == kind] for kind in range(3)
         )
         return cls(
-            fields=LazyFields(fields, read, shape_of),
+            fields=LazyFields(fields, read, size_of),
             columns=LazyFields(columns, read),
             info={name: read(name) for name in info},
         )
@@ -244,7 +246,7 @@ def table_of(
     table = Table.classify(
         dims,
         lambda name: readers[dims[name]](cells[name]),
-        lambda name: _shape(cells[name]),
+        lambda name: _size(cells[name]),
     )
     facts = {str(key): scalar_value(value) for key, value in (info or {}).items()}
     return replace(
@@ -300,10 +302,17 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
     return 2 if rows and not any(map(_holds_others, rows)) else 1
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401 anything
-    """Return the shape of an array, also of one in a file; None for other values."""
-    is_array = isinstance(value, _ARRAYS) and not getattr(value, "is_nested", False)
-    return (*value.shape,) if is_array else None
+def _size(value: Any) -> tuple[int, int] | None:  # noqa: ANN401 anything
+    """Return how many rows and values there are, without reading them."""
+    if isinstance(value, list | tuple):
+        return len(value), sum(map(_num_values, value))
+    if not isinstance(value, _ARRAYS) or getattr(value, "is_nested", False):
+        return None
+    return value.shape[0], prod(value.shape)
+
+
+def _num_values(row: Any) -> int:  # noqa: ANN401 anything
+    return prod(row.shape) if isinstance(row, _ARRAYS) else len(row) if row else 0
 
 
 def _is_list(value: Any) -> bool:  # noqa: ANN401 anything
@@ -447,7 +456,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     used = {*batch.sample_columns, *batch.meta["sampling"], *_list_converted(batch)}
     others = [name for name in (*columns, *table.info) if name not in used]
     unread = [*table.left_out, *fields.left_out, *others]
-    entry = left_out_entry([*left_out_of(batch), *unread])
+    entry = left_out_entry({*left_out_of(batch), *unread})
     batch = replace(batch, meta={**batch.meta, **table.facts, **entry})
     batch = batch if inputs is None else with_screenshots(batch, inputs, source)
     for name, rows in pictures.items():

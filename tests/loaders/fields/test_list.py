@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -59,6 +63,28 @@ def test_a_name_that_frames_use_themselves_is_left_out_and_named() -> None:
     batch = rd.load({**COLUMNS, "diff": values, "prob_diff": values, "kl": values})
     assert [*batch.token_columns] == ["kl"]
     assert batch.meta["left_out"] == ["diff", "prob_diff"]
+
+
+def test_texts_and_nested_lists_per_token_are_left_out_and_named(
+    tmp_path: Path,
+) -> None:
+    texts = [["a", "b", "c"], ["d"]]
+    nested = [[[1], [2], [3]], [[4]]]
+    empty = [[[], [], []], [[]]]
+    others = {"texts": texts, "nested": nested, "empty": empty}
+    names = ["empty", "nested", "texts"]
+    assert rd.load({**COLUMNS, **others}).meta["left_out"] == names
+    pq.write_table(pa.table({**COLUMNS, **others}), tmp_path / "a.parquet")
+    assert rd.load(tmp_path / "a.parquet").meta["left_out"] == names
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({**COLUMNS, **others}))
+    assert rd.load(tmp_path / "a.pkl").meta["left_out"] == names
+
+
+def test_lists_that_share_their_rows_are_not_read() -> None:
+    shared = [0.5] * 1_000_000
+    columns = {name: rows * 1000 for name, rows in COLUMNS.items() if name != "turns"}
+    batch = rd.load({**columns, "notes": [shared] * len(columns["response_ids"])})
+    assert batch.meta["left_out"] == ["notes"]
 
 
 def test_two_values_per_token_are_left_out_by_name_and_not_read() -> None:
