@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -130,7 +130,27 @@ def _not_ours(found: object) -> LoadError:
 
 
 # Numbers under such names identify something of the user's, as a request or a prompt.
-_IDENTIFIER = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
+# In any spelling: `user_id`, `userId`, `userid`, `session-uuid`; not `valid`, `grid`.
+_IDENTIFIER = re.compile(
+    r"(^|_)([ug]?u?ids?|hash(es)?|digest)(_|$)"
+    r"|(user|session|request|task|trace|sample|group|prompt|episode|run|job|trial"
+    r"|rollout|trajectory|instance|worker|host|device|account|client|message|item"
+    r"|token|image)(u?u?ids?|hash(es)?)(_|$)",
+    re.IGNORECASE,
+)
+# Names of columns that say nothing of a task; the others are numbered.
+KNOWN_COLUMNS = frozenset(
+    {
+        *("sample", "round", "rank", "dp_rank", "micro_batch", "replica", "row"),
+        *("num_rows", "step_part", "num_turns", "__num_turns__", "turns", "version"),
+        *("weight_version", "min_weight_version", "max_weight_version", "won", "acc"),
+        *("min_global_steps", "max_global_steps", "num_tokens", "num_images"),
+        *("kl", "clipped", "weight", "value", "advantage", "entropy"),
+        *("prompt_length", "cached_tokens", "reward", "score", "round_reward"),
+    }
+)
+_Values = TypeVar("_Values")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _NUMBERS = "biuf"
 _PLAIN = (bool, int, float, type(None))
 # Values of `meta` that only this package writes.
@@ -159,12 +179,14 @@ def redact_batch(batch: Batch) -> Batch:
         group_ids=_number_names(batch.group_ids),
         sample_columns=_numbers(batch.sample_columns),
         round_columns=_numbers(batch.round_columns),
-        token_columns={
-            name: flat
-            for name, flat in batch.token_columns.items()
-            if not _IDENTIFIER.search(name)
-            and not _may_be_ids(real_values(flat, batch.offsets, batch.lengths))
-        },
+        token_columns=_number_columns(
+            {
+                name: flat
+                for name, flat in batch.token_columns.items()
+                if not _is_identifier(name)
+                and not _may_be_ids(real_values(flat, batch.offsets, batch.lengths))
+            }
+        ),
         meta={**_meta(batch.meta), **_pair(batch)},
     )
 
@@ -178,11 +200,34 @@ def _number_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _numbers(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return _number_columns(
+        {
+            name: values
+            for name, values in columns.items()
+            if not _is_identifier(name) and values.ndim == 1 and _holds_numbers(values)
+        }
+    )
+
+
+def _number_columns(columns: Mapping[str, _Values]) -> dict[str, _Values]:
+    """Replace names that are not known by numbers, in their order."""
     return {
-        name: values
-        for name, values in columns.items()
-        if not _IDENTIFIER.search(name) and values.ndim == 1 and _holds_numbers(values)
+        name if name in KNOWN_COLUMNS else f"column_{number}": values
+        for number, (name, values) in enumerate(columns.items())
     }
+
+
+def _is_identifier(name: str) -> bool:
+    """Return whether a name is that of ids or hashes.
+
+    Examples
+    --------
+    >>> [_is_identifier(name) for name in ("userId", "USER-ID", "userid", "uid")]
+    [True, True, True, True]
+    >>> [_is_identifier(name) for name in ("valid", "grid", "num_tokens")]
+    [False, False, False]
+    """
+    return _IDENTIFIER.search(_HUMP.sub("_", name)) is not None
 
 
 def _may_be_ids(values: Tensor) -> bool:

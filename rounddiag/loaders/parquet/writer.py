@@ -163,11 +163,12 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
                     and objects, columns named after an id or a hash, `meta`
         kept        masks, all log-probabilities with the names of the scores,
                     `entropy`, `advantages`, `rewards`, `round_ids`, `position_ids`,
-                    `step`, columns of one number or flag per row or token with their
-                    names (of tokens no whole numbers, which can be ids);
-                    of `meta` the counts (`num_*`), the numbers in `sampling`,
-                    `mask_source` and `rounds`
-        numbered    sample ids and group ids, so that groups remain
+                    `step`, columns of one number or flag per row or token (of
+                    tokens no whole numbers, which can be ids); of `meta` the counts
+                    (`num_*`), the numbers in `sampling`, `mask_source` and `rounds`
+        numbered    sample ids and group ids, so that groups remain; names of
+                    columns, except those in
+                    `rounddiag.loaders.parquet.metadata.KNOWN_COLUMNS`
         ==========  ================================================================
 
         When the file is loaded, `meta["redacted"]` is True.

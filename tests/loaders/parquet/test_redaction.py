@@ -113,7 +113,8 @@ def test_what_stays(path: Path) -> None:
     assert again.sample_ids == ("0", "1", "2")
     assert again.group_ids == ("0", "1", "0")
     assert [*again.sample_columns] == [
-        *("rank", "half", "swapped", "ratio", "turns", "big", "won", "nothing")
+        *("rank", "column_1", "column_2", "column_3", "turns", "column_5", "won"),
+        "column_7",
     ]
     assert [*again.round_columns] == ["sample", "round", "version"]
     assert [*again.scores] == ["ref", "a b.c"]
@@ -153,3 +154,23 @@ def test_which_scores_are_compared_stays(full: Batch, tmp_path: Path) -> None:
     odd = replace(full, meta={"pair": ["Jane Doe", "rollout"]})
     save(odd, tmp_path / "odd.parquet", redact=True)
     assert "pair" not in load_parquet(tmp_path / "odd.parquet").meta
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("userId", "user_id", "userid", "uid", "UID", "user-id", "user id", "User.ID"),
+        *("sessionUUID", "guid", "requestIds", "promptHash", "prompt_hash", "digest"),
+        *("traceid", "id", "ID", "task_ids", "X_id_2"),
+    ],
+)
+def test_ids_of_any_spelling_are_left_out(
+    name: str, full: Batch, tmp_path: Path
+) -> None:
+    secret = np.array([SECRET_ID] * 3)
+    batch = replace(
+        full, sample_columns={name: secret, "valid": np.ones(3), "grid": secret}
+    )
+    save(batch, tmp_path / "ids.parquet", redact=True)
+    columns = load_parquet(tmp_path / "ids.parquet").sample_columns
+    assert [*columns] == ["column_0", "column_1"]  # names that are not known
