@@ -89,12 +89,12 @@ def distinct(values: Array) -> tuple[Array, Array]:
     >>> distinct(np.array([7, 3, 7]))
     (array([3, 7]), array([1, 0, 1]))
     """
-    most = int(values.max(initial=0))
-    is_small = most < _MOST_CODES * len(values) + _BLOCK
+    highest = int(values.max(initial=0))
+    is_small = highest < _MOST_CODES * len(values) + _BLOCK
     if values.dtype.kind not in "iu" or not is_small or values.min(initial=0) < 0:
         known, codes = np.unique(values, return_inverse=True)
         return known, codes
     known = np.flatnonzero(np.bincount(values))
-    table = np.zeros(most + 1, dtype=np.int64)
+    table = np.zeros(highest + 1, dtype=np.int64)
     table[known] = np.arange(len(known))
     return known, table[values]

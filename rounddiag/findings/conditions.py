@@ -20,7 +20,7 @@ from rounddiag.text import pieces
 
 # A column with more distinct values names nobody, and numbers are cut into this many.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
-_FEWEST = 2  # values of a column that can tell tokens apart
+_MIN_VALUES = 2  # of a column that can tell tokens apart
 _STEPS = 32
 _ORDER: tuple[Relation, ...] = ("=", ">=", "<=")
 _ENDS = range(1, 17)  # first and last tokens of a round
@@ -80,7 +80,7 @@ class ColumnOfTokens:
 
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
     """Return every column of a view that can name a place, without the token ids."""
-    of_tokens = [one for one in _of_tokens(view) if len(one.values) > 1]
+    of_tokens = [column for column in _of_tokens(view) if len(column.values) > 1]
     return [*_of_samples(view), *_of_rounds(view), *of_tokens]
 
 
@@ -95,21 +95,23 @@ def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
 
 def _texts(view: View, ids: Array) -> list[object]:
     try:
-        found = pieces(ids, view.batch.tokenizer, visible_whitespace=True)
+        texts = pieces(ids, view.batch.tokenizer, visible_whitespace=True)
     except (RounddiagError, OSError):
-        found = pieces(ids, None)
-    return [Named(int(one), text) for one, text in zip(ids, found, strict=True)]
+        texts = pieces(ids, None)
+    return [
+        Named(int(token_id), text) for token_id, text in zip(ids, texts, strict=True)
+    ]
 
 
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
     columns = view.batch.columns
     made = {name: columns.made(name) for name in ("reward", "group_id", "num_rounds")}
-    found = {
+    named = {
         **columns.samples,
-        **{k: one for k, one in made.items() if one is not None},
+        **{k: column for k, column in made.items() if column is not None},
     }
-    found.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
-    for column in found.values():
+    named.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
+    for column in named.values():
         yield from _encode(column, view.sample)
     advantages = view.batch.advantages
     if advantages is not None:
@@ -223,20 +225,20 @@ def _encode(column: Column, rows: Array | None = None) -> Iterator[ColumnOfToken
         return
     if values.dtype.kind in "OU":
         num = len(values) + bool((codes < 0).any())
-        most = _MAX_GROUPS if column.name == "group_id" else _MAX_VALUES
-        if not 1 < num <= min(most, max(len(codes) / 2, 2)):
+        limit = _MAX_GROUPS if column.name == "group_id" else _MAX_VALUES
+        if not 1 < num <= min(limit, max(len(codes) / 2, 2)):
             return
     else:
         known = values[np.isfinite(values)]
         is_many = len(known) > _MAX_VALUES
-        if len(known) < _FEWEST or (is_many and column.kind == "name"):
+        if len(known) < _MIN_VALUES or (is_many and column.kind == "name"):
             return
         cuts = known
         if is_many:
             shares = np.linspace(0, 1, _EDGES + 1)[:-1]
             cuts = np.unique(np.quantile(known, shares, method="lower"))
             relations = (">=", "<=")
-        elif column.kind == "number" and len(known) > _FEWEST:
+        elif column.kind == "number" and len(known) > _MIN_VALUES:
             relations = _ORDER
         place = np.searchsorted(cuts, values, side="right") - 1
         place[~np.isfinite(values)] = -1

@@ -30,9 +30,9 @@ def fitting_half(view: View, tokens: Array) -> Array:
     It is judged on the others. They are of other clusters, from ten clusters on; else
     every second round, and of one round every second sample.
     """
-    for parts, least in ((view.cluster, _MIN_CLUSTERS), (view.round, 2)):
+    for parts, min_parts in ((view.cluster, _MIN_CLUSTERS), (view.round, 2)):
         known = np.unique(parts[tokens])
-        if len(known) >= least:
+        if len(known) >= min_parts:
             break
     else:
         parts, known = view.sample, np.unique(view.sample[tokens])
@@ -55,7 +55,7 @@ class Noise:
     @cached_property
     def sound(self) -> Array:
         """Tokens that are left as they are, without those of places: no noise."""
-        places = (one.tokens for one in find_places(self.view) if one.is_tested)
+        places = (place.tokens for place in find_places(self.view) if place.is_tested)
         sound: Array = ~np.logical_or.reduce([~self.unchanged, *places])
         return sound
 
@@ -94,15 +94,17 @@ class Noise:
         """
         if not self.is_reached(rest, log_probs):
             return False
-        places = [one.tokens[tokens] for one in find_places(self.view) if one.is_tested]
+        places = [
+            place.tokens[tokens] for place in find_places(self.view) if place.is_tested
+        ]
         every = np.ones(len(tokens), dtype=bool)
-        kept = [
+        keeps_excess = [
             self._kept_excess(
                 self.view.abs_diff[tokens[part]], rest[part], log_probs[part]
             )
             for part in (every, *filter(np.any, places))
         ]
-        return kept[0] is not None and not any(kept)
+        return keeps_excess[0] is not None and not any(keeps_excess)
 
     def _kept_excess(self, before: Array, rest: Array, log_probs: Array) -> bool | None:
         """Return whether half of the excess is left; None if there is no excess."""

@@ -80,8 +80,8 @@ def _by_owner(view: View, place: Place) -> tuple[Array, Array]:
     at = owner * shape[1] + view.round
     size, usual = usual_size(view, ~place.tokens)
     return tuple(  # type: ignore[return-value]
-        np.bincount(at, weights=one, minlength=shape[0] * shape[1]).reshape(shape)
-        for one in (size, usual)
+        np.bincount(at, weights=values, minlength=shape[0] * shape[1]).reshape(shape)
+        for values in (size, usual)
     )
 
 

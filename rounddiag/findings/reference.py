@@ -193,12 +193,12 @@ def relative_to(mean: float, sizes: Sequence[float]) -> tuple[float, float, floa
 _PUBLISHED = relative_to(float(np.dot(MIX, SHAPE)), SHAPE)
 REFERENCE |= {
     name: replace(
-        one,
+        levels,
         by_probability=_PUBLISHED,
         basis=", from a published mean, mix of probabilities assumed",
     )
-    for name, one in REFERENCE.items()
-    if not one.is_drift
+    for name, levels in REFERENCE.items()
+    if not levels.is_drift
 }
 
 # Kinds in which only rounding lies between two sound engines.
@@ -248,9 +248,9 @@ def guess_kind(batch: Batch) -> tuple[str, bool]:
     text = re.sub(r"[^\w.]+|_", " ", text)
     if re.search(r"(router|routing) replay", text):
         return "moe_replay", True
-    found = [kind for kind, words in _WORDS if re.search(rf"\b(?:{words})\b", text)]
-    if found:
-        return found[0], True
+    named = [kind for kind, words in _WORDS if re.search(rf"\b(?:{words})\b", text)]
+    if named:
+        return named[0], True
     says = re.search(r"\b(bfloat16|bf16)\b", text) is not None
     if batch.images is not None and any(batch.images):
         return "vlm", says

@@ -61,21 +61,24 @@ def columns_of_sets(
     """
     best: dict[str, _Candidate] = {}
     for over in excesses:
-        for one in _sets(view, over, bins_of_tokens, columns):
-            known = best.get(one.name)
-            if known is None or one.log_likelihood_ratio > known.log_likelihood_ratio:
-                best[one.name] = one
+        for candidate in _sets(view, over, bins_of_tokens, columns):
+            known = best.get(candidate.name)
+            if (
+                known is None
+                or candidate.log_likelihood_ratio > known.log_likelihood_ratio
+            ):
+                best[candidate.name] = candidate
     return [
         ColumnOfTokens(
-            one.name,
-            one.scope,
-            np.where(one.tokens, 0, -1).astype(np.int32),
-            [one.value],
-            (one.relation,),
-            one.selection_penalty,
+            candidate.name,
+            candidate.scope,
+            np.where(candidate.tokens, 0, -1).astype(np.int32),
+            [candidate.value],
+            (candidate.relation,),
+            candidate.selection_penalty,
         )
-        for one in best.values()
-        if one.log_likelihood_ratio > 0
+        for candidate in best.values()
+        if candidate.log_likelihood_ratio > 0
     ]
 
 
@@ -87,10 +90,10 @@ def _sets(
     size = view.batch.num_samples
     h = np.bincount(view.sample[over], minlength=size).astype(float)
     e = np.bincount(view.sample, weights=expected, minlength=size)
-    there = np.flatnonzero(e > 0)
-    if len(there) < _MIN_ROWS or not over.any():
+    present = np.flatnonzero(e > 0)
+    if len(present) < _MIN_ROWS or not over.any():
         return
-    counts = SampleCounts(there, h, e)
+    counts = SampleCounts(present, h, e)
     sets = _Sets(view, counts)
     yield from sets.periods()
     yield from sets.block()
@@ -106,10 +109,10 @@ class SampleCounts:
 
     Attributes
     ----------
-    there: int64 array. Samples with tokens.
+    present: int64 array. Samples with tokens.
     """
 
-    there: Array
+    present: Array
     hits: Array
     expected: Array
 
@@ -121,7 +124,7 @@ class SampleCounts:
     @cached_property
     def spread(self) -> float:
         """The variance between samples over that of independent tokens."""
-        return overdispersion(self.hits[self.there], self.expected[self.there])
+        return overdispersion(self.hits[self.present], self.expected[self.present])
 
 
 def has_unions(relations: Sequence[str], num_values: int) -> bool:
@@ -136,8 +139,8 @@ def best_union(hits: Array, expected: Array) -> tuple[Array, Array, Array]:
     """
     order = np.argsort(-hits / np.maximum(expected, 1e-300), axis=-1, kind="stable")
     h, e = (
-        np.take_along_axis(one, order, axis=-1).cumsum(axis=-1)[..., 1:-1]
-        for one in (hits, expected)
+        np.take_along_axis(values, order, axis=-1).cumsum(axis=-1)[..., 1:-1]
+        for values in (hits, expected)
     )
     return h, e, order
 
@@ -146,7 +149,7 @@ class _Sets:
     """The sets of samples at one level."""
 
     def __init__(self, view: View, counts: SampleCounts) -> None:
-        self.view, self.counts, self.there = view, counts, counts.there
+        self.view, self.counts, self.present = view, counts, counts.present
         self.hits, self.expected = counts.hits, counts.expected
         self.whole, self.spread = counts.whole, counts.spread
 
@@ -176,42 +179,42 @@ class _Sets:
             return
         penalty = float(np.log(longest * longest))
         rows = np.arange(num)
-        found = []
+        sets = []
         for period in range(2, longest + 1):
             for phase in range(period):
                 nth = rows % period == phase
                 text = f"every {_ordinal(period)} sample from sample {phase} on"
-                found.append((EVERY_NTH, period, nth, text))
+                sets.append((EVERY_NTH, period, nth, text))
             if period > 2:  # noqa: PLR2004 the first of two is every second
                 text = f"in all samples but every {_ordinal(period)}"
-                found.append((ALL_BUT_EVERY_NTH, period, rows % period != 0, text))
+                sets.append((ALL_BUT_EVERY_NTH, period, rows % period != 0, text))
         for name in (EVERY_NTH, ALL_BUT_EVERY_NTH):
-            mine = [one for one in found if one[0] == name]
-            h = np.array([self.hits[one[2]].sum() for one in mine])
-            e = np.array([self.expected[one[2]].sum() for one in mine])
-            if mine:
-                _, period, inside, text = mine[int(scan(h, e, *self.whole).argmax())]
+            own = [(period, *rest) for kind, period, *rest in sets if kind == name]
+            h = np.array([self.hits[inside].sum() for _, inside, _ in own])
+            e = np.array([self.expected[inside].sum() for _, inside, _ in own])
+            if own:
+                period, inside, text = own[int(scan(h, e, *self.whole).argmax())]
                 yield self._candidate(name, inside, text, period, penalty)
 
     def block(self) -> Iterator[_Candidate]:
         """Yield the best block of neighbours."""
-        num = len(self.there)
+        num = len(self.present)
         if num > _MAX_BLOCK_ROWS:
             return
-        h = np.r_[0.0, np.cumsum(self.hits[self.there])]
-        e = np.r_[0.0, np.cumsum(self.expected[self.there])]
+        h = np.r_[0.0, np.cumsum(self.hits[self.present])]
+        e = np.r_[0.0, np.cumsum(self.expected[self.present])]
         begin, stop = np.triu_indices(num + 1, 2)  # a single sample is no block
         gain = scan(h[stop] - h[begin], e[stop] - e[begin], *self.whole)
         at = int(gain.argmax())
-        rows = self.there[begin[at] : stop[at]]
+        rows = self.present[begin[at] : stop[at]]
         text = f"in samples {rows[0]} to {rows[-1]}"
         yield self._candidate(BLOCK, rows, text, int(rows[0]), 2 * float(np.log(num)))
 
     def any_set(self) -> Iterator[_Candidate]:
         """Yield the best set of samples."""
-        h, e = self.hits[self.there], self.expected[self.there]
+        h, e = self.hits[self.present], self.expected[self.present]
         chosen, penalty = _best_set(h, e, self.whole)
-        rows = np.sort(self.there[chosen])
+        rows = np.sort(self.present[chosen])
         names = join_names(rows.tolist(), len(rows))
         text = f"in sample{'s' * (len(rows) > 1)} {names}"
         yield self._candidate(SAMPLE_SET, rows, text, len(rows), penalty)
@@ -224,7 +227,7 @@ class _Sets:
         num = int(group.max()) + 1
         e = np.bincount(group, weights=self.expected, minlength=num)
         known = np.flatnonzero(e > 0)
-        if not _MIN_ROWS <= len(known) < len(self.there):
+        if not _MIN_ROWS <= len(known) < len(self.present):
             return
         h = np.bincount(group, weights=self.hits, minlength=num)
         chosen, penalty = _best_set(h[known], e[known], self.whole)
@@ -234,17 +237,17 @@ class _Sets:
 
     def unions(self, columns: Sequence[ColumnOfTokens]) -> Iterator[_Candidate]:
         """Yield the best set of several values of each column that names samples."""
-        begins = np.searchsorted(self.view.sample, self.there)
+        begins = np.searchsorted(self.view.sample, self.present)
         for column in columns:
             num = len(column.values)
             if column.scope != "sample" or not has_unions(column.relations, num):
                 continue
             codes = np.full(len(self.hits), -1)
-            codes[self.there] = column.codes[begins]
+            codes[self.present] = column.codes[begins]
             known = codes >= 0
             h, e = (
-                np.bincount(codes[known], weights=one[known], minlength=num)
-                for one in (self.hits, self.expected)
+                np.bincount(codes[known], weights=values[known], minlength=num)
+                for values in (self.hits, self.expected)
             )
             hits, expected, order = best_union(h, e)
             penalty = _log_binom(num, np.arange(2, num))
@@ -314,21 +317,21 @@ def find_turns(sample: Array, before: Array, counts: SampleCounts) -> _Turns | N
     is_rise = (h_after * e_before > h_before * e_after) & (h_after > e_after)
     is_rise &= h_before < h_all
     gain = np.where(is_rise & (e_before > 0), rate, 0.0) / counts.spread
-    present = counts.there[counts.hits[counts.there] > 0]
+    present = counts.present[counts.hits[counts.present] > 0]
     if not len(present):
         return None
-    most = np.zeros(len(counts.hits))
-    most[present] = np.maximum.reduceat(gain, begins[present])
-    penalty = np.log(np.maximum(counts.hits, 1)) + np.log(len(counts.there))
-    chosen = np.flatnonzero(most > penalty)
+    highest = np.zeros(len(counts.hits))
+    highest[present] = np.maximum.reduceat(gain, begins[present])
+    penalty = np.log(np.maximum(counts.hits, 1)) + np.log(len(counts.present))
+    chosen = np.flatnonzero(highest > penalty)
     if not len(chosen):
         return None
     starts = np.full(len(counts.hits), -1)
-    at = np.flatnonzero(gain == most[sample])
+    at = np.flatnonzero(gain == highest[sample])
     starts[sample[at][::-1]] = at[::-1]  # the first of equal ones
     starts = starts[chosen]
     cost = float(np.log(np.maximum(counts.hits[chosen], 1)).sum())
-    cost += float(_log_binom(len(counts.there), np.array(len(chosen))))
+    cost += float(_log_binom(len(counts.present), np.array(len(chosen))))
     inside = float(h_after[starts].sum()), float((e_after[starts] / scale).sum())
     whole = float(scan(*inside, *counts.whole))  # type: ignore[arg-type]
     return _Turns(chosen, starts, cost, whole / counts.spread - cost)
@@ -342,21 +345,21 @@ def _own_starts(
     sample = view.sample[hot]
     first = np.r_[0.0, np.cumsum(counts.expected)[:-1]]
     before = np.cumsum(expected)[hot] - expected[hot] - first[sample]
-    found = find_turns(sample, before, counts)
-    if found is None:
+    turns = find_turns(sample, before, counts)
+    if turns is None:
         return
-    steps = view.num_before[hot[found.starts]]
+    steps = view.num_before[hot[turns.starts]]
     middle = np.quantile(steps, (0.25, 0.75))
     if len(steps) > 1 and np.diff(middle) <= view.num_before.max() / _ONE_STEP:
         return  # one decoding step says it
     start = np.full(len(counts.hits), len(view))
-    start[found.chosen] = hot[found.starts]
+    start[turns.chosen] = hot[turns.starts]
     yield _Candidate(
         OWN_START,
         "round",
         np.arange(len(view)) >= start[view.sample],
         "=",
-        Named(len(found.chosen), "each from a token of its own on"),
-        found.selection_penalty,
-        found.log_likelihood_ratio,
+        Named(len(turns.chosen), "each from a token of its own on"),
+        turns.selection_penalty,
+        turns.log_likelihood_ratio,
     )

@@ -164,7 +164,7 @@ class Counts:
     def sums(self, index: Array) -> Counts:
         """Return the sums over cells of the same index."""
         hits, expected = (
-            np.bincount(index, weights=one) for one in (self.hits, self.expected)
+            np.bincount(index, weights=values) for values in (self.hits, self.expected)
         )
         return Counts(hits, expected, self.over)
 
@@ -230,30 +230,34 @@ def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
     for _ in range(_DEPTH):
         longer: dict[tuple[int, int], Slice] = {}
         for shorter in beam:
-            for one in _extend(cells, counts, shorter, whole, spread):
+            for candidate in _extend(cells, counts, shorter, whole, spread):
                 # Of slices of the same tokens, the plainest.
-                key = (round(one.hits), round(10 * one.expected))
-                if one.gain > shorter.gain and (
+                key = (round(candidate.hits), round(10 * candidate.expected))
+                if candidate.gain > shorter.gain and (
                     key not in longer
-                    or cells.rank(one.parts) < cells.rank(longer[key].parts)
+                    or cells.rank(candidate.parts) < cells.rank(longer[key].parts)
                 ):
-                    longer[key] = one
-        beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]
-        known |= {one.parts: one for one in beam}
-    found = sorted(known.values(), key=lambda one: -one.gain)
-    return [one for one in found if one.parts and _is_minimal(cells, counts, one)]
+                    longer[key] = candidate
+        beam = sorted(longer.values(), key=lambda candidate: -candidate.gain)[:_BEAM]
+        known |= {candidate.parts: candidate for candidate in beam}
+    best_first = sorted(known.values(), key=lambda candidate: -candidate.gain)
+    return [
+        candidate
+        for candidate in best_first
+        if candidate.parts and _is_minimal(cells, counts, candidate)
+    ]
 
 
-def _is_minimal(cells: Cells, counts: Counts, one: Slice) -> bool:
+def _is_minimal(cells: Cells, counts: Counts, conjunction: Slice) -> bool:
     """Return whether tokens that meet all but one of the conditions differ less."""
-    rate = one.hits / one.expected
-    inside = [select_cells(cells, (part,)) for part in one.parts]
-    for index in range(len(one.parts)):
+    rate = conjunction.hits / conjunction.expected
+    inside = [select_cells(cells, (part,)) for part in conjunction.parts]
+    for index in range(len(conjunction.parts)):
         near = ~inside[index]
         for other in (*inside[:index], *inside[index + 1 :]):
             near &= other
         hits, expected = counts.hits[near].sum(), counts.expected[near].sum()
-        if expected < _PART * one.expected or hits > rate * expected / _FEWER:
+        if expected < _PART * conjunction.expected or hits > rate * expected / _FEWER:
             return False
     return True
 
@@ -274,7 +278,9 @@ def _extend(
     ]
     hits = np.concatenate([condition.hits for condition in conditions])
     expected = np.concatenate([condition.expected for condition in conditions])
-    paid = [cells.columns[one.column].selection_penalty for one in conditions]
+    paid = [
+        cells.columns[condition.column].selection_penalty for condition in conditions
+    ]
     penalty = np.repeat(paid, [len(condition.hits) for condition in conditions])
     gain = scan(hits, expected, *whole)
     gain -= spread * (cells.selection_penalty(base.parts) + penalty)

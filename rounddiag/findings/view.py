@@ -133,9 +133,9 @@ class View:
         if tokens.all():
             return self
         parts: dict[str, Any] = {
-            one.name: value[tokens]
-            for one in fields(self)
-            if isinstance(value := getattr(self, one.name), np.ndarray)
+            entry.name: value[tokens]
+            for entry in fields(self)
+            if isinstance(value := getattr(self, entry.name), np.ndarray)
         }
         return replace(self, **parts, memo={})
 
@@ -270,7 +270,7 @@ def most_to_see(size: Array, sample: Array, batch: Batch) -> int:
 
 def lacks_engine(batch: Batch, a: str, b: str) -> str | None:
     """Return the sentence of a batch that lacks the log-probs of an engine."""
-    return batch.lacks(*(one for one in (a, b) if one in ("old", "rollout")))
+    return batch.lacks(*(score for score in (a, b) if score in ("old", "rollout")))
 
 
 def _array(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below

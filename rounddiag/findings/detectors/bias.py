@@ -47,7 +47,7 @@ def undo_bias(view: View, tokens: Array) -> Evidence | None:
     likely = np.minimum(np.maximum(view.log_prob_a, view.log_prob_b), 0.0)[judged]
     index, after = np.flatnonzero(judged), np.abs(view.diff[judged] - bias)
     code = code_probability(likely)
-    parts = [code == one for one in np.unique(code)]
+    parts = [code == likelihood for likelihood in np.unique(code)]
     if not all(noise.is_undone(index[i], after[i], likely[i]) for i in parts):
         return None
     is_whole = bool(tokens.all())

@@ -37,19 +37,19 @@ def mask_offset(view: View) -> Evidence | None:
     half = fitting_half(view, np.ones(len(view), dtype=bool))
     fit = np.zeros(len(rounds.start), dtype=bool)
     fit[view.segment[half]] = True
-    there = np.zeros(len(fit), dtype=bool)
-    there[view.segment] = True
-    if fit[there].all():
+    has_tokens = np.zeros(len(fit), dtype=bool)
+    has_tokens[view.segment] = True
+    if fit[has_tokens].all():
         return None
-    tried = [one for one in product(OFFSETS, GROWTHS) if any(one)]
+    tried = [pair for pair in product(OFFSETS, GROWTHS) if any(pair)]
     offset, growth = max(
-        tried, key=lambda one: rounds.num_right(one[0], one[1], fit & there)
+        tried, key=lambda pair: rounds.num_right(pair[0], pair[1], fit & has_tokens)
     )
-    lost, gained = rounds.moved(offset, growth, there & ~fit)
+    lost, gained = rounds.moved(offset, growth, has_tokens & ~fit)
     if not len(gained) or not rounds.is_right(lost, gained):
         return None
     away = np.abs(rounds.a[gained] - rounds.b[gained])
-    tokens = np.isin(view.flat, rounds.moved(offset, growth, there)[0])
+    tokens = np.isin(view.flat, rounds.moved(offset, growth, has_tokens)[0])
     noise = Noise(view=view, unchanged=~tokens)
     before = np.abs(rounds.a[lost] - rounds.b[lost])
     if not noise.is_reached(away, rounds.b[gained]):
@@ -89,7 +89,7 @@ class _Rounds:
         batch = select_scores(view.batch, view.a, view.b)
         rounds, offsets = batch.rounds, to_numpy(batch.offsets)
         sample, start = to_numpy(rounds.sample), to_numpy(rounds.start)
-        a, b = (to_numpy(one).astype(float) for one in batch.both_log_probs())
+        a, b = (to_numpy(values).astype(float) for values in batch.both_log_probs())
         return cls(
             a=a,
             b=b,

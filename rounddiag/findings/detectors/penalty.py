@@ -95,8 +95,8 @@ class SeenSplit:
             np.clip(self.view.diff, -LARGEST_DIFF, LARGEST_DIFF),
         )
         mine, others = (
-            (seen_in_context if self.is_context else seen_before)(one)
-            for one in (self.view, view)
+            (seen_in_context if self.is_context else seen_before)(each)
+            for each in (self.view, view)
         )
         for is_seen in (True, False):
             known = self.view.uncertain & (mine == is_seen)
@@ -110,11 +110,11 @@ def best_split(view: View) -> SeenSplit | None:
     if view.batch.response_ids is None or view.is_fitted:
         return None
     if "seen" not in view.memo:
-        found = [_split(view, seen_before(view), is_context=False)]
+        splits = [_split(view, seen_before(view), is_context=False)]
         if view.batch.num_positions <= _MAX_SEARCHED:
-            found.append(_split(view, seen_in_context(view), is_context=True))
-        known = [one for one in found if one is not None]
-        view.memo["seen"] = max(known, key=lambda one: one.partial, default=None)
+            splits.append(_split(view, seen_in_context(view), is_context=True))
+        known = [split for split in splits if split is not None]
+        view.memo["seen"] = max(known, key=lambda split: split.partial, default=None)
     result: SeenSplit | None = view.memo["seen"]
     return result
 

@@ -47,18 +47,20 @@ def swapped_rows(view: View) -> Evidence | None:
     noise = Noise(view=view, unchanged=sound)
     matches = {int(row): match for row in tried if (match := table.match(int(row)))}
     # Where a row is only better than its own, the values of both must have moved.
-    matches = {row: one for row, one in matches.items() if own[one.partner] > _MIN_DIFF}
+    matches = {
+        row: match for row, match in matches.items() if own[match.partner] > _MIN_DIFF
+    }
     if len(matches) < MIN_ROWS:
         return None
-    rest = np.concatenate([one.rest for one in matches.values()])
-    likely = np.concatenate([one.log_probs for one in matches.values()])
+    rest = np.concatenate([match.rest for match in matches.values()])
+    likely = np.concatenate([match.log_probs for match in matches.values()])
     if not noise.is_reached(rest, likely):
         return None
     # The swap is established: rows that lost their fit need fewer tokens.
     for row in [int(row) for row in tried if int(row) not in matches]:
-        one = table.match(row, MIN_FEW)
-        if one is not None and noise.is_reached(one.rest, one.log_probs):
-            matches[row] = one
+        match = table.match(row, MIN_FEW)
+        if match is not None and noise.is_reached(match.rest, match.log_probs):
+            matches[row] = match
     samples = np.union1d(sorted(matches), _short(view))
     here, left = float(own[list(matches)].mean()), float(rest.mean())
     first = min(matches)
@@ -66,7 +68,7 @@ def swapped_rows(view: View) -> Evidence | None:
         tokens=np.isin(view.sample, samples),
         where={
             "samples": samples,
-            "partners": {row: one.partner for row, one in sorted(matches.items())},
+            "partners": {row: match.partner for row, match in sorted(matches.items())},
         },
         measures=(
             Measure(name="rows", value=len(matches), unit="samples"),
@@ -90,12 +92,13 @@ def _short(view: View) -> Array:
 
     The row in their place was too short to be recognised.
     """
-    found = np.zeros(view.batch.num_samples, dtype=np.int64)
+    num_wrong = np.zeros(view.batch.num_samples, dtype=np.int64)
     far = (view.abs_diff > _MIN_DIFF) & ~not_written(view)
     for values in (view.log_prob_a, view.log_prob_b):
         wrong = (values == 0) & far
-        found = np.maximum(found, np.bincount(view.sample[wrong], minlength=len(found)))
-    rows: Array = np.flatnonzero(found >= _MIN_ZEROS)
+        of_engine = np.bincount(view.sample[wrong], minlength=len(num_wrong))
+        num_wrong = np.maximum(num_wrong, of_engine)
+    rows: Array = np.flatnonzero(num_wrong >= _MIN_ZEROS)
     return rows
 
 
@@ -135,37 +138,37 @@ class _Table:
             begins=np.searchsorted(view.sample, edges),
         )
 
-    def match(self, row: int, least: int = MIN_PROBES) -> _Match | None:
+    def match(self, row: int, min_probes: int = MIN_PROBES) -> _Match | None:
         """Return the row that fits clearly best, by place or by order."""
         view = self.view
         index = np.arange(self.begins[row], self.begins[row + 1])
         index = index[view.uncertain[index]][:PROBES]
-        if len(index) < 2 * least:
+        if len(index) < 2 * min_probes:
             return None
         for other, ids in (self._by_place(index), self._in_order(index, row)):
             away = np.minimum(np.abs(view.log_prob_a[index] - other), LARGEST_DIFF)
             # Equal texts prove nothing: the log-probs of the same ids may be alike.
             away[ids == view.token_id[index]] = np.nan
-            found = self._best(away, index, row, least)
-            if found is not None:
-                partner, rest = found
+            best = self._best(away, index, row, min_probes)
+            if best is not None:
+                partner, rest = best
                 likely = other[partner][1::2][np.isfinite(away[partner, 1::2])]
                 return _Match(partner, rest, likely)
         return None
 
     def _best(
-        self, away: Array, index: Array, row: int, least: int
+        self, away: Array, index: Array, row: int, min_probes: int
     ) -> tuple[int, Array] | None:
         fit, check = away[:, ::2], away[:, 1::2]
         known = np.isfinite(fit).sum(axis=1)
         mean = np.nansum(fit, axis=1) / np.maximum(known, 1)
-        mean[(known < least) | (np.arange(len(mean)) == row)] = np.inf
+        mean[(known < min_probes) | (np.arange(len(mean)) == row)] = np.inf
         first, *others = np.argsort(mean, kind="stable")[:2].tolist()
         own = np.minimum(self.view.abs_diff[index], LARGEST_DIFF)
         rest = check[first][np.isfinite(check[first])]
-        if not np.isfinite(mean[first]) or len(rest) < least:
+        if not np.isfinite(mean[first]) or len(rest) < min_probes:
             return None
-        bar = min([float(own.mean()), *(mean[one] for one in others)])
+        bar = min([float(own.mean()), *(mean[other] for other in others)])
         is_best = mean[first] < _REST * bar and rest.mean() < _REST * own.mean()
         return (int(first), rest) if is_best else None
 

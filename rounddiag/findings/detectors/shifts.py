@@ -98,7 +98,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
             for lag, rest in rests.items()
             for width in range(1, MAX_START + 1)
         ),
-        key=lambda one: one[0],
+        key=lambda trial: trial[0],
     )
     if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
@@ -222,18 +222,18 @@ def _stretches_of(
         num = np.bincount(row, weights=inside)
         sum_diff = np.bincount(row, weights=np.where(inside, view.abs_diff, 0.0))
         sum_rest = np.bincount(row, weights=np.where(inside, shifted, 0.0))
-        found = (
+        is_better = (
             (num >= min_tokens)
             & (sum_diff > _MIN_DIFF * num)
             & (sum_rest < _REST * sum_diff)
             & (sum_diff - sum_rest > min_gain)
             & (top > best)
         )
-        best = np.where(found, top, best)
-        starts = np.where(found, first - begins, starts)
-        part = found[row] & (index >= first[row])
-        tokens = np.where(found[row], part, tokens)
-        lags = np.where(part, lag, np.where(found[row], 0, lags))
+        best = np.where(is_better, top, best)
+        starts = np.where(is_better, first - begins, starts)
+        part = is_better[row] & (index >= first[row])
+        tokens = np.where(is_better[row], part, tokens)
+        lags = np.where(part, lag, np.where(is_better[row], 0, lags))
     return tokens, lags, starts
 
 
@@ -267,13 +267,13 @@ class _Shape:
         next_early = np.r_[starts[1:] <= SLACK, False]
         inside = shifted & begins_late
         healed = inside & has_next & ~next_shifted
-        kept = inside & has_next & next_shifted & next_early
-        late = inside & (view.round[segments] > 0) & ~healed & ~kept
+        goes_on = inside & has_next & next_shifted & next_early
+        late = inside & (view.round[segments] > 0) & ~healed & ~goes_on
         return cls(
             num_whole=int((shifted & ~begins_late).sum()),
             num_inside=int(inside.sum()),
             num_healed=int(healed.sum()),
-            num_kept=int(kept.sum()),
+            num_kept=int(goes_on.sum()),
             num_late=int(late.sum()),
         )
 
@@ -313,7 +313,7 @@ def _evidence(
     means: tuple[float, float],
 ) -> Evidence:
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
-    most, num = int(lag[num_lag.argmax()]), int(tokens.sum())
+    main_lag, num = int(lag[num_lag.argmax()]), int(tokens.sum())
     here, left = means
     names = ("shifted_log_probs", "retokenised")
     cause, other = reversed(names) if shape.is_retokenised else names
@@ -321,9 +321,9 @@ def _evidence(
     return Evidence(
         cause=cause,
         tokens=tokens,
-        measures=_measures(most, num, here, left),
+        measures=_measures(main_lag, num, here, left),
         shown=(
-            f"Undone with a lag of {with_minus(f'{most:+d}')} against `{view.b}`, "
+            f"Undone with a lag of {with_minus(f'{main_lag:+d}')} against `{view.b}`, "
             f"{here:.2g} nat become {left:.2g} at {num:,} tokens, {shape.scope}."
         ),
         candidates=(other,) if is_open else (),

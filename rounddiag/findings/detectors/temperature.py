@@ -126,15 +126,15 @@ class _Line:
         odds, others, log_n = odds[chosen], others[chosen], log_n[chosen]
         if view.entropy is not None:
             rate = _median((others - odds) / (odds + log_n), np.abs(odds + log_n))
-            ends, least, most = [rate], LEAST_REST, MOST_REST
+            ends, limits = [rate], (LEAST_REST, MOST_REST)
         else:
             apparent = _spread(others) / _spread(odds) - 1
             growths = (GROWTH, LEAST_GROWTH, MOST_GROWTH)
-            rate, *ends = (apparent / (1 + one) for one in growths)
-            least, most = 0.0, MAX_LOG_N
+            rate, *ends = (apparent / (1 + growth) for growth in growths)
+            limits = (0.0, MAX_LOG_N)
         error = 1.96 * abs(rate / z)
         values = [
-            1 / max(1 + one + sign * error, 0.05) for one in ends for sign in (-1, 1)
+            1 / max(1 + end + sign * error, 0.05) for end in ends for sign in (-1, 1)
         ]
         low, high = np.quantile((others - (1 + rate) * odds) / rate - log_n, BAND)
         return cls(
@@ -143,7 +143,7 @@ class _Line:
             high=max(values),
             explained=explained,
             agreement=agreement,
-            band=(max(float(low), least), min(float(high), most)),
+            band=(max(float(low), limits[0]), min(float(high), limits[1])),
         )
 
     def effect(self, view: View) -> Array:
@@ -155,7 +155,7 @@ class _Line:
         log_n, odds = _log_n(view), log_odds(view.log_prob_a)
         first, second = (
             view.log_prob_a + np.logaddexp(0, n - (odds + n) / self.value)
-            for n in (np.maximum(log_n + one, 0) for one in self.band)
+            for n in (np.maximum(log_n + edge, 0) for edge in self.band)
         )
         middle, half = (first + second) / 2, np.abs(second - first) / 2
         nearest = np.clip(view.diff, middle - half, middle + half)
@@ -212,21 +212,24 @@ def _select_agreeing(
     size = int(sample.max()) + 1
     num = np.bincount(sample, chosen, size)
     mean = [
-        np.bincount(sample, one * chosen, size) / np.maximum(num, 1) for one in (x, y)
+        np.bincount(sample, values * chosen, size) / np.maximum(num, 1)
+        for values in (x, y)
     ]
     x, y = (
-        np.where(chosen, one - centre[sample], 0.0)
-        for one, centre in zip((x, y), mean, strict=True)
+        np.where(chosen, values - centre[sample], 0.0)
+        for values, centre in zip((x, y), mean, strict=True)
     )
-    xy, xx, yy = (np.bincount(sample, one, size) for one in (x * y, x * x, y * y))
+    xy, xx, yy = (
+        np.bincount(sample, product, size) for product in (x * y, x * x, y * y)
+    )
     own = xy / np.maximum(np.sqrt(xx * yy), 1e-300)
-    there = num >= MIN_PER_SAMPLE
-    if there.sum() < _MIN_SAMPLES:
+    is_judged = num >= MIN_PER_SAMPLE
+    if is_judged.sum() < _MIN_SAMPLES:
         return np.ones(len(sample), dtype=bool), 1.0
-    usual = float(np.median(own[there]))
+    usual = float(np.median(own[is_judged]))
     agrees = own * np.sign(usual) > _PART * abs(usual)
-    share = float(num[agrees & there].sum() / num[there].sum())
-    return (agrees | ~there)[sample], share
+    share = float(num[agrees & is_judged].sum() / num[is_judged].sum())
+    return (agrees | ~is_judged)[sample], share
 
 
 def _z(x: Array, y: Array, sample: Array) -> float:

@@ -49,16 +49,16 @@ def truncated_sampling(view: View) -> Evidence | None:
     alone = int(((view.log_prob_b == 0) & chosen).sum())
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
-    kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
+    part_kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
     return Evidence(
         tokens=chosen,
         effect=_lost,
         measures=(
             Measure(
                 name="kept mass",
-                value=kept,
-                low=kept - 1.96 * error,
-                high=kept + 1.96 * error,
+                value=part_kept,
+                low=part_kept - 1.96 * error,
+                high=part_kept + 1.96 * error,
             ),
             Measure(name="part of |diff| that is missing mass", value=missing),
             Measure(name="smallest kept mass (1 %)", value=float(bound)),
@@ -67,8 +67,8 @@ def truncated_sampling(view: View) -> Evidence | None:
         shown=(
             f"`{view.a}` gives the tokens {lost:.2%} less mass than `{view.b}` does, "
             "where two whole distributions have the same on average: consistent with "
-            f"log-probs over {kept:.1%} of the mass, as top-p or top-k leave (99 % of "
-            f"tokens keep more than {bound:.2f})."
+            f"log-probs over {part_kept:.1%} of the mass, as top-p or top-k leave (99 % "
+            f"of tokens keep more than {bound:.2f})."
         ),
         next_step=(
             "Set top_p = 1 and top_k = -1, or replay the kept ids in the trainer; with "
@@ -88,7 +88,7 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
     if lost < _MIN_Z * error or not _is_missing(view):
         return None
     half = fitting_half(view, view.uncertain)
-    if not all(_is_missing(view.keep(one)) for one in (half, ~half)):
+    if not all(_is_missing(view.keep(part)) for part in (half, ~half)):
         return None
     return lost, error, missing
 
@@ -96,8 +96,8 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 def _is_missing(view: View) -> bool:
     """Return whether the diff of a part of a batch is missing mass."""
     size = view.abs_diff[view.uncertain]
-    most = float(-np.expm1(-size).sum() / max(size.sum(), _TINY))
-    return not size.any() or _mass(view)[2] > min(MIN_MISSING, NEARLY_ALL * most)
+    possible = float(-np.expm1(-size).sum() / max(size.sum(), _TINY))
+    return not size.any() or _mass(view)[2] > min(MIN_MISSING, NEARLY_ALL * possible)
 
 
 def _mass(view: View) -> tuple[float, float, float]:
@@ -126,6 +126,6 @@ def _may_lack_context(view: View, d: Array) -> bool:
         return True
     # It is of all tokens: those outside of a place lack mass as well.
     return any(
-        not one.is_of_content or not _is_missing(view.keep(~one.tokens))
-        for one in find_places(view)
+        not place.is_of_content or not _is_missing(view.keep(~place.tokens))
+        for place in find_places(view)
     )
