@@ -67,8 +67,8 @@ def truncated_sampling(view: View) -> Evidence | None:
         shown=(
             f"`{view.a}` gives the tokens {lost:.2%} less mass than `{view.b}` does, "
             "where two whole distributions have the same on average: consistent with "
-            f"log-probs over {part_kept:.1%} of the mass, as top-p or top-k leave (99 % "
-            f"of tokens keep more than {bound:.2f})."
+            f"log-probs over {part_kept:.1%} of the mass, as top-p or top-k leave (99 "
+            f"% of tokens keep more than {bound:.2f})."
         ),
         next_step=(
             "Set top_p = 1 and top_k = -1, or replay the kept ids in the trainer; with "
