@@ -18,12 +18,12 @@ FRAME = rd.token_frame(BATCH, ["position", "rollout_log_prob", "old_log_prob"]).
 )
 
 
-def current(sample: object) -> dict[str, int]:
+def current(sample: Any) -> dict[str, int]:
     """Open an explorer at a sample, go to another one and back."""
     with rd.explore(BATCH, current={"sample": sample}) as explorer:
         opened = explorer.current
         explorer.current = {"sample": 2}
-        explorer.current = {"sample": sample}  # type: ignore[dict-item]
+        explorer.current = {"sample": sample}
         assert explorer.current == opened
         return opened
 

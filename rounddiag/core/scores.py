@@ -21,18 +21,19 @@ _STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
 
 @runtime_checkable
 class ScoredAgain(Protocol):
-    """What was found by scoring a batch again: a `rounddiag.Proof`.
+    """What was found by scoring a batch again: a `rounddiag.Proof`."""
 
-    Attributes
-    ----------
-    batch: The samples that were scored, with one more score for each.
-    frame: A row per hypothesis and engine.
-    noise_limit: The largest residual that counts as noise, in multiples of the noise.
-    """
+    @property
+    def batch(self) -> Batch:
+        """The samples that were scored, with one more score for each."""
 
-    batch: Batch
-    frame: pd.DataFrame
-    noise_limit: float
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per hypothesis and engine."""
+
+    @property
+    def noise_limit(self) -> float:
+        """The largest residual that counts as noise, in multiples of the noise."""
 
     @property
     def pair(self) -> tuple[str, str]:

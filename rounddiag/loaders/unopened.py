@@ -235,8 +235,8 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     chats, others, writer = find_lists(rows)
     found = describe_content(lines) + f", as {writer} writes them" * bool(writer)
     if chats:
-        names = [f"`{place}`" for place in chats[:_MAX_PLACES]]
-        places = join_names(names, len(chats), most=_MAX_PLACES)
+        quoted = [f"`{place}`" for place in chats[:_MAX_PLACES]]
+        places = join_names(quoted, len(chats), most=_MAX_PLACES)
         found += f": messages without token ids or log-probs, in {places}"
     elif lines.first:
         found += f": {_TEXTS}"

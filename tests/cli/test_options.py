@@ -185,7 +185,7 @@ def test_all_labels_reach_the_proof(
 ) -> None:
     labels = ["--checkpoint", "a=/x", "--checkpoint", "b=/x=y"]
     done = run(["prove", *places["file"], "--model", "m", *labels], calls, capsys)
-    assert "('checkpoints', {'a': '/x', 'b': '/x=y'})" in done.calls[-1]
+    assert "('checkpoints', {'a': '/x', 'b': '/x=y'})" in str(done.calls[-1])
 
 
 def test_a_run_is_judged_without_a_model_for_several_steps(

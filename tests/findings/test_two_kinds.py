@@ -94,8 +94,9 @@ def test_all_tokens_are_affected_only_if_none_agrees() -> None:
 def test_what_is_equal_before_a_place_is_said(first: int) -> None:
     parts = arrays(64, noise=0)
     parts["mask"][:] = 1
-    parts["rollout"] = -np.random.default_rng(1).exponential(0.8, parts["mask"].shape)
-    parts["old"] = parts["rollout"].copy()
+    rollout = -np.random.default_rng(1).exponential(0.8, parts["mask"].shape)
+    parts["rollout"] = rollout
+    parts["old"] = rollout.copy()
     late = np.arange(LENGTH) >= first
     drawn = np.random.default_rng(2).uniform(-0.15, 0.15, parts["mask"].shape)
     hit = np.random.default_rng(4).random(parts["mask"].shape) < 0.6

@@ -21,7 +21,7 @@ import rounddiag as rd
 from rounddiag.errors import LoadError
 from rounddiag.loaders.unopened import find_lists
 
-SAID = [
+SAID: list[dict[str, Any]] = [
     {"role": "user", "content": "Open the menu."},
     {"role": "assistant", "content": "click(3, 4)"},
     {"role": "user", "content": [{"type": "text", "text": "It is open."}]},
@@ -102,7 +102,7 @@ def test_messages_are_found_and_the_lines_open_them(
     )
     batch = opened(code_in(message), data)
     assert (batch.num_samples, batch.num_rounds) == (num_samples, num_rounds)
-    shown = [turn.text for turn in batch.turns[0]]  # type: ignore[index]
+    shown = [turn.text for turn in batch.turns[0]]
     assert any("(" in text for text in shown)
 
 
@@ -222,7 +222,7 @@ def test_the_log_probs_of_one_engine_suffice_or_none(name: str, tmp_path: Path) 
     batch = rd.load(path)
 
     assert batch.num_rounds == 2
-    assert batch.response_ids.tolist() == [5, 6, 7]  # type: ignore[union-attr]
+    assert batch.response_ids.tolist() == [5, 6, 7]
     assert (batch.rollout_log_probs is None) == ("rollout_log_probs" in gone)
     assert (batch.old_log_probs is None) == ("old_log_probs" in gone)
 
@@ -303,7 +303,7 @@ def test_packed_files_open_as_what_is_in_them(pack: Any, tmp_path: Path) -> None
     else:
         packed.write_bytes(pack(data[:99]) + pack(data[99:]))  # two members
 
-    assert rd.load(packed).old_log_probs.tolist() == [-0.5, 0.0, -1.0]  # type: ignore[union-attr]
+    assert rd.load(packed).old_log_probs.tolist() == [-0.5, 0.0, -1.0]
 
     packed.write_bytes(packed.read_bytes()[:-9])
     assert "cannot unpack" in refused(packed)

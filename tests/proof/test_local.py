@@ -160,7 +160,7 @@ def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
 
     def tried(engine: str) -> dict[str, Any]:
         found = column_scores(scorer, table, engine, [0, 1])
-        return {one.name: scores for one, scores in found}
+        return {hypothesis.name: scores for hypothesis, scores, _ in found}
 
     scores = tried("old")["log_softmax_bfloat16"]
     left = np.abs(scores - table.engines["old"])

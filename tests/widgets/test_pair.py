@@ -309,7 +309,7 @@ def test_what_can_be_chosen_is_what_both_have() -> None:
     [("by", "reward", [None]), ("axis", "context", ["round"])],
 )
 def test_what_two_batches_cannot_be_divided_by_is_refused(
-    key: str, value: str, known: Any
+    key: str, value: Any, known: Any
 ) -> None:
     message = (
         f"`{key}`: expected one of {known}; found {value!r}."

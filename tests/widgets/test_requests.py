@@ -294,7 +294,8 @@ def test_a_function_that_waits_is_called_and_may_fail() -> None:
 def test_odd_counts_of_a_capture_are_shown_as_unknown(odd: object) -> None:
     for capture in ({"num_saved": odd}, {"num_saved": 2, "num_samples": odd}, odd):
         explorer = explore(hand_batch(meta={"capture": capture}))
-        head = explorer._requests("overview", {"theme": "light"})["head"]
+        overview: Any = explorer._requests("overview", {"theme": "light"})
+        head = overview["head"]
         texts = [chip["value"] for chip in head["chips"] if chip["label"] == "saved"]
         if capture == {"num_saved": 2, "num_samples": "x"}:
             assert texts == ["2 of ? samples"]

@@ -70,7 +70,7 @@ def test_texts_and_nested_lists_per_token_are_left_out_and_named(
 ) -> None:
     texts = [["a", "b", "c"], ["d"]]
     nested = [[[1], [2], [3]], [[4]]]
-    empty = [[[], [], []], [[]]]
+    empty: list[list[list[int]]] = [[[], [], []], [[]]]
     others = {"texts": texts, "nested": nested, "empty": empty}
     names = ["empty", "nested", "texts"]
     assert rd.load({**COLUMNS, **others}).meta["left_out"] == names
