@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag._typing import Array
 from rounddiag.findings.two_kinds import find_two_kinds, split_units
 from rounddiag.findings.view import View
 from tests.findings.small import LENGTH, arrays, literal, made, rounds_of
@@ -94,7 +95,8 @@ def test_all_tokens_are_affected_only_if_none_agrees() -> None:
 def test_what_is_equal_before_a_place_is_said(first: int) -> None:
     parts = arrays(64, noise=0)
     parts["mask"][:] = 1
-    rollout = -np.random.default_rng(1).exponential(0.8, parts["mask"].shape)
+    draws = np.random.default_rng(1).exponential(0.8, size=parts["mask"].shape)
+    rollout: Array = -np.asarray(draws)
     parts["rollout"] = rollout
     parts["old"] = rollout.copy()
     late = np.arange(LENGTH) >= first
