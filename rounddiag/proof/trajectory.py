@@ -29,7 +29,7 @@ class Picture:
     Attributes
     ----------
     sample, index: The sample of the batch that has it, and its number there.
-    look: `seen`, as it is; `grey`, of the same size; `coarse_2`,
+    look: `seen`, as it is; `grey`, `white` or `black`, of the same size; `coarse_2`,
         reduced to half its width and height and enlarged again, so that it has as many
         image tokens; `blurred_1`, by a Gaussian of 1 pixel; `pad`, no pixels, so that
         the embeddings of the image tokens stand in; `zeros`, features of zeros.

@@ -63,6 +63,7 @@ def positions(request: Any) -> list[int]:
     ("name", "ids"),
     [
         ("template_system_prompt", [OPEN, 50, *IDS[2:]]),
+        ("next_rows_first_message", [OPEN, 40, 41, *IDS[2:]]),
         ("first_message_removed", IDS[2:]),
         ("first_prompt_tokens_removed_1", IDS[1:]),
         ("prompt_cut_to_1", IDS[5:]),
@@ -81,6 +82,7 @@ def test_ids(name: str, ids: list[int]) -> None:
     ("name", "expected"),
     [
         ("positions_restart_at_observations", [*range(8), *range(6)]),
+        ("response_positions_after_padding", [*range(6), *range(9, 17)]),
         ("position_gap_5", [*range(6), *range(11, 19)]),
         ("position_gap_at_observations_-2", [*range(8), *range(6, 12)]),
         ("observation_masked_1", [*range(8), 12, 13]),
@@ -96,7 +98,7 @@ def test_positions(name: str, expected: list[int]) -> None:
     [
         ("images_exchanged_1", [[1, 0]]),
         ("image_removed_2", [[0]]),
-        ("images_reversed", [[1, 0]]),
+        ("images_reversed_in_each_request", [[0], [1, 0]]),
     ],
 )
 def test_pictures(name: str, expected: list[list[int]]) -> None:

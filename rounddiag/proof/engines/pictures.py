@@ -16,7 +16,7 @@ from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
 
-_GREY = (127, 127, 127)
+COLOURS = {"grey": 127, "white": 255, "black": 0}
 _LEAST = 4  # image tokens of one picture
 
 
@@ -34,8 +34,8 @@ def draw(shot: Screenshot, look: str) -> Image:
         return image.resize((width, height)).resize(image.size)
     if kind == "blurred":
         return image.filter(ImageFilter.GaussianBlur(int(number)))
-    if look == "grey":
-        return Pillow.new("RGB", image.size, _GREY)
+    if look in COLOURS:
+        return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
     return image
 
 

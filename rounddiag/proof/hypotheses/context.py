@@ -39,13 +39,13 @@ def drop_tokens(one: Trajectory, gone: Tensor, *, compact: bool) -> Request | No
     return replace(request, places=lambda _, sample: sample[..., index])
 
 
-def _observations(one: Trajectory) -> Tensor:
-    """Return the tokens between rounds, without what opens a round."""
-    inside = torch.zeros(len(one.ids), dtype=torch.bool)
-    opening = opening_length(one)
+def _observations(one: Trajectory, *, template: bool) -> Tensor:
+    """Return the tokens between rounds, with or without what opens a round."""
+    found = torch.zeros(len(one.ids), dtype=torch.bool)
+    opening = 0 if template else opening_length(one)
     for (_, end), (start, _) in pairwise(one.rounds):
-        inside[end : max(end, start - opening)] = True
-    return inside
+        found[end : max(end, start - opening)] = True
+    return found
 
 
 def opening_length(one: Trajectory) -> int:
@@ -64,13 +64,22 @@ def opening_length(one: Trajectory) -> int:
     return max(room - 1, 0)
 
 
+def _mask_observations(*, template: bool, compact: bool) -> Edit:
+    return lambda one, _: drop_tokens(
+        one, _observations(one, template=template), compact=compact
+    )
+
+
 _mask = partial(register_hypothesis, cause="context_masked", needs=("positions",))
 _remove = partial(register_hypothesis, cause="context_masked")
 _mask("observations_masked", "observations not attended to")(
-    lambda one, _: drop_tokens(one, _observations(one), compact=False)
+    _mask_observations(template=False, compact=False)
 )
 _remove("observations_removed", "observations removed")(
-    lambda one, _: drop_tokens(one, _observations(one), compact=True)
+    _mask_observations(template=False, compact=True)
+)
+_mask("responses_alone", "nothing between the rounds attended to")(
+    _mask_observations(template=True, compact=False)
 )
 
 
@@ -133,6 +142,18 @@ def _use_default(one: Trajectory, samples: Samples) -> Request | None:
     return _replace_first_message(one, torch.tensor(opening[:end]))
 
 
+@_prompt(
+    "next_rows_first_message",
+    "the first message of the next row, such as another system prompt",
+)
+def _use_other(one: Trajectory, samples: Samples) -> Request | None:
+    other = samples[(one.sample + 1) % len(samples)]
+    starts = _message_starts(other)
+    if len(starts) < 2 or starts[1] >= other.start:  # noqa: PLR2004 a first and a second
+        return None
+    return _replace_first_message(one, other.ids[: starts[1]])
+
+
 @_remove("rounds_alone", "each round with the prompt only")
 def _forget_rounds(one: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round without the earlier ones, and with its own observation."""
@@ -149,7 +170,7 @@ def _forget_rounds(one: Trajectory, samples: Samples) -> list[Request] | None:
     return requests
 
 
-def _pack(size: int = 0, *, step: int = -1) -> Edit:
+def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
     """Let a row attend to those before it in its pack, or to one that is near."""
 
     def edit(one: Trajectory, samples: Samples) -> Request | None:
@@ -162,7 +183,7 @@ def _pack(size: int = 0, *, step: int = -1) -> Edit:
             return None
         for other in reversed(before):
             request = request.prepend(other.ids, Request.of_sample(other).pictures)
-        if not before:  # the first of its pack
+        if not restart or not before:  # the first of its pack
             return request
         ends = torch.tensor([len(other.ids) for other in before]).cumsum(0)
         return replace(request, places=restart_at(ends.tolist()))
@@ -174,10 +195,15 @@ _packed = partial(register_hypothesis, cause="packing_leak", needs=("positions",
 _packed("previous_row_attended", "the previous row attended to, positions restarted")(
     _pack()
 )
+register_hypothesis(
+    "previous_row_in_front",
+    "the previous row in front of it, positions going on",
+    cause="packing_leak",
+)(_pack(restart=False))
 _packed("next_row_attended", "the next row attended to, positions restarted")(
     _pack(step=1)
 )
-for _size in (2, 4):
+for _size in (2, 4, 8):
     _packed(
         f"pack_of_{_size}_attended",
         f"the rows before it in packs of {_size} attended to",

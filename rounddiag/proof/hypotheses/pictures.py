@@ -13,7 +13,7 @@ from torch import Tensor
 from rounddiag.proof.hypotheses.hypothesis import Edit, Need, register_hypothesis
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 
-LARGEST_WINDOW = 5
+LARGEST_WINDOW = 8
 SHOWN: tuple[Need, ...] = ("pictures",)
 FEATURES: tuple[Need, ...] = ("pictures", "features")
 _lost = partial(register_hypothesis, cause="dropped_image", needs=SHOWN)
@@ -93,9 +93,14 @@ _lost(
 _lost("first_image_removed", "no first image")(remove(0, 1))
 _lost("last_image_removed", "no last image")(remove(-1))
 _lost("later_images_removed", "the first image only")(remove(1))
-_lost("grey_images", "grey pictures")(show(look="grey"))
-_lost("first_image_grey", "a grey picture in place of the first")(show(0, 1, "grey"))
-_lost("later_images_grey", "grey pictures after the first")(show(1, None, "grey"))
+for _look in ("grey", "white", "black"):
+    _lost(f"{_look}_images", f"{_look} pictures")(show(0, None, _look))
+    _lost(f"first_image_{_look}", f"a {_look} picture in place of the first")(
+        show(0, 1, _look)
+    )
+    _lost(f"later_images_{_look}", f"{_look} pictures after the first")(
+        show(1, None, _look)
+    )
 
 
 def _window(size: int, *, removed: bool) -> Edit:
@@ -165,6 +170,26 @@ def _of_row(step: int) -> Choice:
     return choose
 
 
+def _of_stream(step: int) -> Choice:
+    """Take the picture that is `step` further in the list of the whole batch."""
+
+    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
+        sample, index = one.sample, index + step
+        for _ in range(len(samples)):
+            count = len(samples[sample].spans)
+            if 0 <= index < count:
+                return Picture(sample, index)
+            if index >= count:
+                index -= count
+                sample = (sample + 1) % len(samples)
+            else:
+                sample = (sample - 1) % len(samples)
+                index += len(samples[sample].spans)
+        return None
+
+    return choose
+
+
 def _own(number: Callable[[int, int], int]) -> Choice:
     """Take another picture of the sample, by its number and that of the last one."""
     return lambda one, _, index: Picture(one.sample, number(index, len(one.spans) - 1))
@@ -172,15 +197,41 @@ def _own(number: Callable[[int, int], int]) -> Choice:
 
 _other("next_rows_images", "the images of the next row")(exchange(_of_row(1)))
 _other("previous_rows_images", "the images of the previous row")(exchange(_of_row(-1)))
+_other("images_shifted_forward", "each image replaced by the next one of the batch")(
+    exchange(_of_stream(1))
+)
+_other("images_shifted_back", "each image replaced by the one before it in the batch")(
+    exchange(_of_stream(-1))
+)
 _other("images_reversed", "the images in reverse order")(
     exchange(_own(lambda index, last: last - index))
 )
 _other("first_image_everywhere", "the first image in place of all")(
     exchange(_own(lambda *_: 0))
 )
+_other("newest_image_everywhere", "the last image in place of all")(
+    exchange(_own(lambda _, last: last))
+)
 _other("image_before", "in each round the image of the round before")(
     exchange(_own(lambda index, _: max(index - 1, 0)))
 )
+
+
+@_other(
+    "images_reversed_in_each_request",
+    "in each round the images so far in reverse order",
+)
+def _reverse_each_request(one: Trajectory, samples: Samples) -> list[Request] | None:
+    """Show the pictures so far in reverse order: a pass for each number of them."""
+    base = Request.of_sample(one)
+    if len({stop - start for start, stop in one.spans}) != 1 or len(one.spans) == 1:
+        return None
+    borders = [0, *(start for start, _ in one.spans[1:]), len(one.ids)]
+    requests = []
+    for begin, stop in pairwise(borders):
+        request = base.before(one, stop).score_only(begin, stop)
+        requests.append(replace(request, pictures=request.pictures[::-1]))
+    return requests
 
 
 def resize(change: Callable[[Picture, int], Picture]) -> Edit:

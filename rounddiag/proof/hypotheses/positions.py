@@ -76,21 +76,63 @@ def shift_from(starts: Sequence[int], gap: int) -> Places:
     return places
 
 
-@_seen(
-    "response_positions_count_prompt_tokens",
-    "positions of the response that go on from the number of prompt tokens",
+@_text(
+    "response_positions_after_padding",
+    "positions of the response that go on from the longest prompt",
 )
-def _count_prompt(one: Trajectory, samples: Samples) -> Request | None:
-    start = one.start
-    if not one.spans or not start:
-        return None
+def _after_padding(one: Trajectory, samples: Samples) -> Request:
+    """Let the response go on after the longest prompt, to which all are padded."""
+    gap = samples.longest_prompt - one.start
+    base = Request.of_sample(one)
+    return replace(base, places=shift_from([one.start], gap)) if gap else base
+
+
+def _shift_after(
+    spans: Sequence[tuple[int, int]], follow: Callable[[Tensor, int, int], Tensor]
+) -> Places:
+    """Let what is behind each picture go on from where `follow` says."""
 
     def places(positions: Tensor, sample: Tensor) -> Tensor:
-        counted = positions.clone()
-        counted[..., start:] += start - positions[..., [start]]
-        return counted
+        found = positions.clone()
+        for start, stop in spans:
+            if stop < positions.shape[-1]:
+                found[..., stop:] += follow(found, start, stop) - found[..., [stop]]
+        return found
 
-    return replace(Request.of_sample(one), places=places)
+    return places
+
+
+_seen(
+    "positions_count_image_tokens", "text positions that count every token of an image"
+)(
+    _in_images(
+        lambda one: _shift_after(
+            one.spans, lambda found, start, stop: found[:1, [start]] + stop - start
+        )
+    )
+)
+_seen(
+    "positions_per_axis",
+    "after an image each axis goes on from its own largest position",
+)(
+    _in_images(
+        lambda one: _shift_after(
+            one.spans,
+            lambda found, start, stop: found[..., start:stop].amax(-1)[..., None] + 1,
+        )
+    )
+)
+_seen(
+    "response_positions_count_prompt_tokens",
+    "positions of the response that go on from the number of prompt tokens",
+)(
+    _in_images(
+        lambda one: _shift_after(
+            [(0, one.start)] if one.start else [],
+            lambda found, start, stop: found[:1, [stop]] * 0 + stop,
+        )
+    )
+)
 
 
 @_text("saved_positions", "the position ids that the file has")
