@@ -316,7 +316,10 @@ def prove_with(  # noqa: PLR0913 keywords only
             with suppress(StoppedError):
                 gate = experiment.gate_with(found[0]) or gate
             results = found if gate.passes else results
-    results = _blame_older(results, base, search.table(results[0].samples))
+    if base.checkpoint is not None and len(results) == 2:  # noqa: PLR2004 two engines
+        results = _blame_older(
+            results, base.checkpoint, base.others[0], search.table(results[0].samples)
+        )
     if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
@@ -340,27 +343,28 @@ def prove_with(  # noqa: PLR0913 keywords only
 
 
 def _blame_older(
-    results: list[EngineResult], base: Base, table: ScoreTable
+    results: list[EngineResult],
+    checkpoint: Hypothesis,
+    model: Hypothesis,
+    table: ScoreTable,
 ) -> list[EngineResult]:
     """Return results in which the given model is right, if it is an engine.
 
     It is the model of this step. Where a checkpoint reproduces one engine and the given
-    model the other, the engine of the checkpoint has other weights.
+    model the other in every sample, the engine of the checkpoint has other weights.
     """
-    if base.checkpoint is None or len(results) != 2:  # noqa: PLR2004 two engines
-        return results
     for older, newer in (results, results[::-1]):
-        is_given = newer.chain and newer.chain[0][0] is base.others[0]
+        is_given = newer.chain and newer.chain[0][0] is model
         if not is_given or older.chain or not older.is_sound:
             continue
         opinion = newer.chain[0][1]
-        if opinion.where != "all":
-            continue
+        if opinion.where != "all" or opinion.num_nearer < opinion.num_samples:
+            continue  # an engine that has it in some samples has old weights there
         low = opinion.scores + table.rounding
         given = replace(table, base=opinion.scores, low_precision=low)
         floors = [noise_floor(given, result.engine) for result in (older, newer)]
-        name, engine = base.checkpoint.name, older.engine
-        proof = base.checkpoint, judge(given, engine, name, table.base, floors[0])
+        name, engine = checkpoint.name, older.engine
+        proof = checkpoint, judge(given, engine, name, table.base, floors[0])
         plain = [
             replace(result, base=base_opinion(given, result.engine, floor), chain=())
             for result, floor in zip((older, newer), floors, strict=True)

@@ -53,7 +53,7 @@ def test_the_lines_that_open_a_file_are_printed_as_lines(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"rounddiag: {file}: expected a saved batch; found")
     assert lines[-1] == ")"
-    assert "import json" in lines
+    assert "import rounddiag as rd" in lines
 
 
 def test_the_demo_judges_the_sample_that_the_wheel_contains(

@@ -231,8 +231,8 @@ def use_run(random: Random, run: rd.Run) -> None:
     repr(run)
 
 
-def index_tables(random: Random, folder: Path) -> None:
-    """An index, of which a table is damaged; the rows must be those of the files."""
+def indexes(random: Random, folder: Path) -> None:
+    """An index that is damaged; the rows must be those of the files."""
     home, cache = folder / "run", folder / "cache"
     home.mkdir()
     os.environ["ROUNDDIAG_CACHE"] = str(cache)
@@ -240,19 +240,19 @@ def index_tables(random: Random, folder: Path) -> None:
     for step in (1, 2, 3):
         (home / f"step_{step}.parquet").write_bytes(whole)
     true = rd.open_run(home).step_summary()
-    for table in random.sample(sorted(cache.glob("*/*")), random.choice((1, 2))):
-        data = table.read_bytes()
-        kind = random.randrange(4)
-        if kind == 0:
-            table.unlink()
-            put_odd_file(random, table.parent, table.name)
-        elif kind == 1:
-            table.write_bytes(data[: random.randrange(len(data))])
-        elif kind == 2:
-            odd = _damaged(random, parquet_changed, data[32:])
-            table.write_bytes(random.choice((data[:32], b"")) + odd)
-        else:
-            table.write_bytes(random.choice(DAMAGES)(random, data))
+    (index,) = cache.glob("*.index")
+    data = index.read_bytes()
+    kind = random.randrange(4)
+    if kind == 0:
+        index.unlink()
+        put_odd_file(random, index.parent, index.name)
+    elif kind == 1:
+        index.write_bytes(data[: random.randrange(len(data))])
+    elif kind == 2:
+        odd = _damaged(random, parquet_changed, data[32:])
+        index.write_bytes(random.choice((data[:32], b"")) + odd)
+    else:
+        index.write_bytes(random.choice(DAMAGES)(random, data))
     pd.testing.assert_frame_equal(rd.open_run(home).step_summary(), true)
 
 
@@ -260,7 +260,7 @@ KINDS: tuple[Callable[[Random, Path], None], ...] = (
     answers,
     run_folders,
     trajectories,
-    index_tables,
+    indexes,
 )
 
 

@@ -194,20 +194,20 @@ def test_ingestion_replaces_only_what_it_has_written(read: Path) -> None:
 def test_ingestion_replaces_nothing_in_a_storage_that_it_reads(read: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
-    memory.put(str(read), "/run", recursive=True)
+    memory.put(str(read), "/raw", recursive=True)
     memory.pipe_file("/other/step_1.parquet", b"mine")
     try:
-        before = memory.cat_file("/run/step_1.parquet")
-        for out in ("memory://run", "memory://other"):
-            assert len(rd.ingest("memory://run", out).failed) == 1
-        assert memory.cat_file("/run/step_1.parquet") == before
+        before = memory.cat_file("/raw/step_1.parquet")
+        for out in ("memory://raw", "memory://other"):
+            assert len(rd.ingest("memory://raw", out).failed) == 1
+        assert memory.cat_file("/raw/step_1.parquet") == before
         assert memory.cat_file("/other/step_1.parquet") == b"mine"
         with Recorder("memory://other", every=1) as recorder:
             recorder.step(1, fields())
         assert recorder.errors == 1
         assert memory.cat_file("/other/step_1.parquet") == b"mine"
     finally:
-        memory.rm("/run", recursive=True)
+        memory.rm("/raw", recursive=True)
         memory.rm("/other", recursive=True)
 
 
