@@ -169,6 +169,11 @@ class Finding:
         return str(Address.of(view.batch, *place))
 
     @property
+    def explanation(self) -> str:
+        """How it was shown, or where it is; a sentence."""
+        return self.shown or f"{self.location[:1].upper()}{self.location[1:]}."
+
+    @property
     def families(self) -> dict[str, str]:
         """The families of its candidates, in the order of a proof; each with its clue.
 
@@ -236,7 +241,7 @@ class Finding:
         call = self.prove_command or self.prove_call
         lines = (
             f"{self.kind}: {self.name} ({percent(self.share)} of the sum of |diff|)",
-            f"  {self.shown or self.location}",
+            f"  {self.explanation}",
             *([f"  possible: {possible}"] if possible else []),
             f"  evidence: {numbers}",
             f"  next: {self.next_step}",
