@@ -45,7 +45,7 @@ from rounddiag.findings.sentence import (
     describe_mass,
     describe_place,
     write_advice,
-    write_headline,
+    write_sentences,
 )
 from rounddiag.findings.verdict import find_verdict
 from rounddiag.findings.view import ROUNDING, View, lacks_engine
@@ -153,8 +153,7 @@ def _diagnose(
     batch: Batch, healthy: Batch | None, kind: str | None, a: str, b: str
 ) -> Diagnosis:
     found = _judge(batch, healthy, kind, a, b)
-    headline, advice = write_headline(found), write_advice(found)
-    return replace(found, headline=headline, advice=advice)
+    return replace(found, sentences=write_sentences(found), advice=write_advice(found))
 
 
 def _judge(

@@ -46,7 +46,8 @@ class Diagnosis(Sequence[Finding]):
     equal_start: Where samples are bitwise equal up to a token and then differ; empty if
         none.
     consequence: What the mismatch does to the update; empty without advantages.
-    headline: What differs and where, in one sentence or two.
+    sentences: What differs and where; then what else fails, and what is equal.
+    headline: The caveat and the sentences.
     advice: The cause and how it was shown, or what is possible and what tests it.
     """
 
@@ -64,7 +65,7 @@ class Diagnosis(Sequence[Finding]):
     equal_start: str = ""
     mass: str = ""
     consequence: str = ""
-    headline: str = ""
+    sentences: tuple[str, ...] = ()
     advice: str = ""
 
     @overload
@@ -84,6 +85,11 @@ class Diagnosis(Sequence[Finding]):
 
     def __len__(self) -> int:
         return len(self.findings)
+
+    @property
+    def headline(self) -> str:
+        """The caveat and the sentences."""
+        return self.caveat + " ".join(self.sentences)
 
     @property
     def text(self) -> str:

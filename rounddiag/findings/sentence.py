@@ -153,8 +153,8 @@ def _samples(num: int, total: int) -> str:
     return f"in {num:,} of {pluralize(total, 'sample')}" if 0 < num < total else ""
 
 
-def write_headline(diagnosis: Diagnosis) -> str:
-    """Return what differs and where, as one sentence or two."""
+def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return what differs and where, what else fails, and what is equal."""
     level = diagnosis.level
     bugs = [one for one in diagnosis if one.is_bug]
     if diagnosis.updates:  # equal columns are no bug beside it
@@ -181,7 +181,7 @@ def write_headline(diagnosis: Diagnosis) -> str:
         for check in diagnosis.checks.failed
         if check.name not in said and _is_news(check, diagnosis)
     ]
-    return diagnosis.caveat + " ".join(filter(None, [*text, diagnosis.equal_start]))
+    return tuple(filter(None, [*text, diagnosis.equal_start]))
 
 
 def _is_news(check: Check, diagnosis: Diagnosis) -> bool:

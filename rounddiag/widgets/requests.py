@@ -159,10 +159,14 @@ class RequestHandler:
         session = self._session
         found = session.diagnosis
         opens = None if session.is_placed else first_with_tokens(found)
+        lacks = session.batch.lacks("old", "rollout")
+        first, *others = [lacks] if lacks else found.sentences
         return {
             "verdict": found.verdict,
             "is_update": bool(found.updates),
-            "text": session.batch.lacks("old", "rollout") or found.text,
+            "text": lacks or found.text,
+            "first": first,
+            "others": "" if lacks else found.caveat + " ".join(others),
             "num_findings": len(found),
             **_what_tests(found),
             "usual": found.reference.usual,

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
-from rounddiag.wording import with_minus
+from rounddiag.wording import percent, with_minus
 from tests.browser.explored import Explored, at, traces, worst
 from tests.browser.explorers import waits_until
 
@@ -41,13 +41,11 @@ def beyond(tokens: pd.DataFrame, threshold: float = LN_2) -> str:
     """Say of some tokens what the explorer says of those that its filter keeps."""
     is_beyond = tokens["diff"].abs() > threshold
     num, size = int(is_beyond.sum()), len(tokens)
-    share, num_samples = (
-        format_number(100 * num / size),
-        tokens["sample"][is_beyond].nunique(),
-    )
+    share = percent(num / size).replace("%", " %")
+    num_samples = tokens["sample"][is_beyond].nunique()
     nouns = ["sample" if num_samples == 1 else "samples"]
     nouns.append("token" if size == 1 else "tokens")
-    parts = (f"{num:,} beyond", f"{share} %", f"{num_samples} {nouns[0]}")
+    parts = (f"{num:,} beyond", share, f"{num_samples} {nouns[0]}")
     return " · ".join([*parts, f"of {size:,} {nouns[1]}"])
 
 
@@ -109,12 +107,14 @@ def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
 ) -> None:
     found = rd.diagnose(seen)
     verdict = explored.node.get_by_label("Verdict", exact=True)
-    # On the page, each line is an element, and a name in backticks is code.
+    # The first sentence, the others, and the names of the families have a line each.
+    first, *others = found.sentences
+    possible = f"Cause not known; possible: {', '.join(found[0].families)}"
+    words = "".join([found.verdict, first, " ".join(others), possible])
+    expect(verdict).to_have_text(words)
     # The kernel runs beside the file, which its command names as it is seen from there.
     source = str(seen.meta["source"])
     text = found.text.replace(os.path.relpath(source), Path(source).name)
-    words = text.replace("\n", "").replace("`", "")
-    expect(verdict).to_have_text(found.verdict + words)
     expect(verdict).to_have_attribute("title", text)
     verdict.click()
     panel = explored.find(".rdx-verdict > .rdx-panel")

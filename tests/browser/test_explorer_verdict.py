@@ -12,10 +12,12 @@ from tests.browser.direct import DirectPage
 def test_the_verdict_has_its_headline_and_what_is_next(chromium: Browser) -> None:
     explorer = explore(ROOT / "sample_data" / "image_window.parquet")
     opened = DirectPage(chromium, explorer, size=(1280, 800))
-    headline, _, advice = explorer.diagnosis.text.replace("`", "").partition("\n")
-    assert advice
-    assert opened.text(".rdx-verdict > summary > p > span") == headline
-    assert opened.text(".rdx-verdict > summary > div") == advice
+    diagnosis = explorer.diagnosis
+    assert opened.text(".rdx-verdict > summary > p > span") == diagnosis.headline
+    families = f"Cause not known; possible: {', '.join(diagnosis[0].families)}"
+    assert opened.text(".rdx-verdict > summary > div") == families
+    panel = "".join(opened.texts(".rdx-verdict > .rdx-panel > p"))
+    assert diagnosis.advice.replace("`", "") in panel
     first, second = (
         opened.find(f".rdx-verdict > summary > {tag}").bounding_box()
         for tag in ("p > span", "div")

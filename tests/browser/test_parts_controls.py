@@ -84,7 +84,10 @@ def test_the_verdict_is_the_mean_until_there_is_a_diagnosis(page: PartsPage) -> 
     assert verdict.get_attribute("title") == "No <b>."
     assert page.find(".rdx-verdict button").count() == 0
     assert page.find(".rdx-verdict[data-bad]").count() == 0
-    page.run("controls.diagnose({verdict: 'broken', text: 'No.', num_findings: 2});")
+    lines = "text: 'Judged. No. Nor.', first: 'No.', others: 'Judged. Nor.'"
+    page.run(f"controls.diagnose({{verdict: 'broken', {lines}, num_findings: 2}});")
+    assert page.texts(".rdx-verdict > summary > *") == ["brokenNo.", "Judged. Nor."]
+    assert verdict.get_attribute("title") == "Judged. No. Nor."
     assert page.find(".rdx-verdict[data-bad]").count() == 1
     assert page.texts(".rdx-verdict button") == ["2 findings"]
     test = page.page.get_by_role("button", name="Copy the test")

@@ -94,7 +94,7 @@ function headLine(buttons, onFindings) {
 
   /** The diagnosis comes after the figures; until then, and if it fails, the mean.
    * @param {Record<string, any>} [found] */
-  function diagnose({ verdict: word, is_update: isUpdate, text, num_findings: num, families = [], prove = "" } = {}, why = "") {
+  function diagnose({ verdict: word, is_update: isUpdate, text, first, others, num_findings: num, families = [], prove = "" } = {}, why = "") {
     const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
     const isBad = word ? isUpdate || BAD_VERDICTS.includes(word) : overall.tone === "warn";
     const all = () => {
@@ -103,10 +103,16 @@ function headLine(buttons, onFindings) {
     };
     const label = num > 0 && pushButton({ class: "rdx-button" }, all, num === 1 ? "Finding" : `${num} findings`);
     const lines = linesOf(line);
-    // The popup has the sentence with its clues; beside it there is room for three words.
-    const short = families.length && !isUpdate ? [lines[0], `Cause not known; possible: ${families.join(", ")}`] : lines;
-    const [first, ...rest] = short.map((part) => element("span", {}, ...prose(part)));
-    fill(verdict.summary, element("p", {}, word && element("b", {}, word.replace("_", " ")), first), rest.map((part) => element("div", {}, part)));
+    // The popup has all of it. In the head line the first sentence is whole; what else
+    // fails and what to do have a line each, and the families have their names alone.
+    const next = families.length && !isUpdate ? `Cause not known; possible: ${families.join(", ")}` : lines[1];
+    const span = (part) => element("span", {}, ...prose(part));
+    fill(
+      verdict.summary,
+      element("p", {}, word && element("b", {}, word.replace("_", " ")), span(first ?? lines[0])),
+      others && element("div", { class: "rdx-others" }, span(others)),
+      next && element("div", {}, span(next)),
+    );
     [test.hidden, test.title, test.textContent] = [!prove, visible(prove), "Copy the test"];
     verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
