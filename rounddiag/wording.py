@@ -21,6 +21,17 @@ def pluralize(number: float, noun: str) -> str:
     return f"{int(number):,} {noun}" + ("" if number == 1 else "s")
 
 
+def capitalize(clause: str) -> str:
+    """Write the first letter of a clause as that of a sentence, and no other.
+
+    Examples
+    --------
+    >>> capitalize("all of <|im_end|> in NaN")
+    'All of <|im_end|> in NaN'
+    """
+    return clause[:1].upper() + clause[1:]
+
+
 def with_minus(text: str) -> str:
     """Write the hyphens of a formatted number as minus signs.
 

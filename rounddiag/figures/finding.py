@@ -34,6 +34,7 @@ from rounddiag.figures._parts.means import (
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
+from rounddiag.wording import capitalize
 
 _HEIGHT = 360
 # Width of a line of the caption, and of the title, in small letters.
@@ -109,7 +110,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
 def _title(finding: Finding) -> str:
     """Return what is seen, and where."""
-    return wrap(_safe(finding.location[:1].upper() + finding.location[1:]), _TITLE)
+    return wrap(_safe(capitalize(finding.location)), _TITLE)
 
 
 def _caption(finding: Finding, theme: Theme) -> list[str]:

@@ -14,7 +14,7 @@ from rounddiag.findings.view import View
 from rounddiag.wording import pluralize
 
 # Uncertain tokens that a sample needs on either side. A certain token is 0 in both.
-_MIN_TOKENS = 8
+MIN_UNSURE = 8
 _SURE = -1e-3  # nats: 99.9 % likely
 # Share of uncertain tokens that may be equal after the first that is not.
 _MAX_AGAIN = 0.02
@@ -78,7 +78,7 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
         return np.bincount(sample[tokens], minlength=num)
 
     later = count(unsure & after)
-    found = (count(unsure & ~after) >= _MIN_TOKENS) & (later >= _MIN_TOKENS)
+    found = (count(unsure & ~after) >= MIN_UNSURE) & (later >= MIN_UNSURE)
     found &= count(unsure & after & equal) <= _MAX_AGAIN * later
     if found.sum() < max(1, _MIN_SHARE * np.isfinite(first).sum()):
         return ""

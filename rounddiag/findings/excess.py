@@ -12,7 +12,7 @@ from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
 
 # A token exceeds its usual |diff| by one of these factors: many small excesses and few
 # large ones are different places.
-_LEVELS = (3.0, 10.0, 40.0)
+EXCESS_FACTORS = (3.0, 10.0, 40.0)
 _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
 # Ids that can name a place: how many, with so many tokens, and so many spreads away.
@@ -32,11 +32,11 @@ def find_excesses(view: View) -> list[Array]:
     low, middle = np.array(
         [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
     ).T
-    excesses = [size > level * _bound_units(middle)[code] for level in _LEVELS]
+    excesses = [size > level * _bound_units(middle)[code] for level in EXCESS_FACTORS]
     quiet = _NORMAL * low
-    if np.median(quiet) < np.median(middle) / _LEVELS[0]:
+    if np.median(quiet) < np.median(middle) / EXCESS_FACTORS[0]:
         unit = _bound_units(quiet)[code]
-        excesses += [size > level * unit for level in _LEVELS[:2]]
+        excesses += [size > level * unit for level in EXCESS_FACTORS[:2]]
     return excesses
 
 

@@ -21,6 +21,7 @@ from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass
+from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.sample_sets import (
@@ -43,8 +44,6 @@ _LATER = frozenset({"image_window", "context_masked"})
 _FROM_START = frozenset({"prompt_mismatch", "packing_leak"})
 _OF_ALL = frozenset({"stale_weights", "sync_broken", "lora_mismatch"})
 _OF_SOME = frozenset({"mixed_weights", "packing_leak"})
-# Uncertain tokens before a place that must be equal, as in `equal_start`.
-_MIN_EQUAL = 8
 
 # What conditions on columns are about, by the names of the columns.
 _SCOPES = {
@@ -368,7 +367,7 @@ def _is_equal_before(view: View, tokens: Array) -> bool:
     at = np.flatnonzero(tokens)[::-1]
     first[view.sample[at]] = view.num_before[at]
     before = view.num_before < first[view.sample]
-    is_enough = int((before & view.uncertain).sum()) >= _MIN_EQUAL
+    is_enough = int((before & view.uncertain).sum()) >= MIN_UNSURE
     return is_enough and not view.abs_diff[before].any()
 
 

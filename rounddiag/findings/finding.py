@@ -24,7 +24,7 @@ from rounddiag.findings.causes import (
 )
 from rounddiag.findings.view import View
 from rounddiag.stats.cells import cell_means
-from rounddiag.wording import percent, printable, with_minus
+from rounddiag.wording import capitalize, percent, printable, with_minus
 
 FindingKind: TypeAlias = Literal["fact", "reversal", "place", "level"]
 Severity: TypeAlias = Literal["bug", "update", "note"]
@@ -171,7 +171,7 @@ class Finding:
     @property
     def explanation(self) -> str:
         """How it was shown, or where it is; a sentence."""
-        return self.shown or f"{self.location[:1].upper()}{self.location[1:]}."
+        return self.shown or f"{capitalize(self.location)}."
 
     @property
     def families(self) -> dict[str, str]:

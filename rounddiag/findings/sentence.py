@@ -21,7 +21,7 @@ from rounddiag.findings.place import FACTOR_2, Place
 from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
-from rounddiag.wording import join_names, pluralize
+from rounddiag.wording import capitalize, join_names, pluralize
 
 # Fewer large diffs are no headline: the ratio is.
 _MIN_LARGE = 5
@@ -176,8 +176,7 @@ def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     text = [*updates, first] if is_sound else [first, *updates]
     said = {one.where.get("check") for one in (*bugs[:1], *diagnosis.updates)}
     text += [
-        f"{describe_failed(check)[:1].upper()}{describe_failed(check)[1:]}"
-        f" (failed check: {check.name})."
+        _write_sentence(describe_failed(check), check.name)
         for check in diagnosis.checks.failed
         if check.name not in said and _is_news(check, diagnosis)
     ]
@@ -196,9 +195,13 @@ def _is_news(check: Check, diagnosis: Diagnosis) -> bool:
 
 
 def _sentence(finding: Finding) -> str:
-    check = finding.where.get("check")
+    return _write_sentence(finding.location, finding.where.get("check"))
+
+
+def _write_sentence(clause: str, check: str | None) -> str:
+    """Write a clause as a sentence, with the name of the check that says it."""
     end = f" (failed check: {check})." if check else "."
-    return f"{finding.location[:1].upper()}{finding.location[1:]}{end}"
+    return f"{capitalize(clause)}{end}"
 
 
 def _describe_level(diagnosis: Diagnosis) -> str:
@@ -307,7 +310,7 @@ def _name(finding: Finding) -> str:
     """Return the cause and how it was shown, or the families and what tests them."""
     if finding.kind in ("fact", "reversal"):
         name = "cause not known" if finding.cause == "unknown" else _meaning(finding)
-        return f"{name[:1].upper()}{name[1:]}. {finding.shown}"
+        return f"{capitalize(name)}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"
     possible = ", ".join(describe_families(finding.candidates))

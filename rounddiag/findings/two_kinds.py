@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.findings.excess import EXCESS_FACTORS
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.view import ROUNDING, View
 from rounddiag.wording import join_names, pluralize
 
-_LEAST_GAP = float(np.log(3))  # the lowest excess of `place._LEVELS`
+_LEAST_GAP = float(
+    np.log(EXCESS_FACTORS[0])
+)  # the lowest excess that counts in a place
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,6 +67,13 @@ class TwoKinds:
 
 def find_two_kinds(view: View) -> TwoKinds | None:
     """Return the units that differ if the others agree: groups, samples or rounds."""
+    if "two_kinds" not in view.memo:
+        view.memo["two_kinds"] = _search(view)
+    kinds: TwoKinds | None = view.memo["two_kinds"]
+    return kinds
+
+
+def _search(view: View) -> TwoKinds | None:
     samples, group = split_units(view, "sample", view.sample), view.facts.group
     if group is not None and len(np.unique(group)) < len(group):
         groups = split_units(view, "group", group[view.sample])

@@ -15,7 +15,6 @@ from rounddiag.proof.scores import ScoreTable, log_density
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
 _EQUAL = 8.0  # nats before tempering: one after it
 _STEPS = 12  # of the golden section
-REFINED = _STEPS + 6  # tries: two before, the middle, and three that are short
 _GOLDEN = 0.6180339887
 _SHORT = 16  # numbers that are tried on more tokens
 _FAR = 50.0  # nats: in place of a token that is impossible

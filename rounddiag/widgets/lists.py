@@ -21,7 +21,7 @@ from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
 from rounddiag.widgets.session import Session, evidence_place, worst_of
-from rounddiag.wording import pluralize
+from rounddiag.wording import capitalize, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
 PAGE = 200
@@ -91,7 +91,7 @@ def _explain(one: Finding) -> str:
     names = describe_families(one.candidates)
     call = one.prove_command or one.prove_call
     parts = [
-        f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
+        f"{capitalize(meaning)}." if meaning else "",
         one.shown,
         f"Possible: {'; '.join(names)}." if names else "",
         f"By chance: p = {one.p:.2g}." if one.p is not None else "",
