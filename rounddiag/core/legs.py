@@ -10,6 +10,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.divergence import clamp_log_ratio, k3
 from rounddiag.core.measured import Measured, number_values
+from rounddiag.core.versions import LAG_COLUMNS, Versions
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -20,15 +21,10 @@ ENGINE_GAP, STALENESS, UPDATE = "engine gap", "staleness", "update"
 # the weights before the update either, as in verl's bypass mode.
 GAP_AND_STALENESS = "engine gap and staleness"
 GAP_TO_UPDATE = "engine gap, staleness and update"
+# Of a sampler whose weights are newer than the trainer's.
+GAP_AND_LEAD = "engine gap and newer weights"
 STALENESS_AND_UPDATE = "staleness and update"
 WHOLE = "whole"
-# Lowest and highest version of the weights that sampled, and columns by their lag.
-_VERSIONS = (
-    ("weight_version", "weight_version"),
-    ("min_weight_version", "max_weight_version"),
-    ("min_global_steps", "max_global_steps"),
-)
-_LAGS = ("lag", "oldest_lag", "newest_lag")
 
 
 def legs(
@@ -46,14 +42,16 @@ def legs(
     batch : Batch
     by : str, optional
         A column of tokens, rounds or samples, such as `weight_version` or a rank; None
-        for the step as a whole. Or `lag`, steps between the newest weights of the batch
-        and those that sampled, per round where versions are; `oldest_lag` and
-        `newest_lag` are those of the sample, which can have several.
+        for the step as a whole. Or `lag`: how many versions the weights that sampled
+        are behind the trainer's, per token or round where versions are, negative where
+        they are ahead; `oldest_lag` and `newest_lag` are those of the sample, which can
+        have several. The trainer's version is the newest of the batch, unless the file
+        has `trainer_version` or the step lies among the versions.
     behaviour : str, optional
         The score that the training engine gives with the sampler's weights, such as one
         of `rescore` with their checkpoint. Without it, engine gap and staleness are one
-        leg, unless all weights are of the batch's own step. Where `old` is absent or
-        the rollout itself (bypass), the update is in that leg too.
+        leg, but at lag 0, or if all weights are of the batch's own step. Where `old` is
+        absent or the rollout itself (bypass), the update is in that leg too.
 
     Returns
     -------
@@ -75,6 +73,9 @@ def legs(
     >>> rows = rd.legs(rd.load("sample_data/stale.parquet"))
     >>> rows["leg"].unique().tolist()
     ['engine gap and staleness', 'whole']
+    >>> rows = rd.legs(rd.load("sample_data/stale.parquet"), by="lag")
+    >>> rows[rows["lag"] == 0]["leg"].tolist()
+    ['engine gap', 'whole']
     """
     import pandas as pd
 
@@ -96,6 +97,10 @@ def legs(
     if by is not None:
         frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
     frame = frame.iloc[place].reset_index(drop=True)
+    if by in ("lag", "oldest_lag"):
+        is_joint = frame["leg"] == GAP_AND_STALENESS
+        frame.loc[is_joint & (frame[by] == 0), "leg"] = ENGINE_GAP
+        frame.loc[is_joint & (frame[by] < 0), "leg"] = GAP_AND_LEAD
     frame.attrs["num_nonfinite"] = int((~finite).sum())
     return frame
 
@@ -127,54 +132,18 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
 
 def _column(batch: Batch, by: str) -> Array:
     """Return a column with one value per generated token."""
-    if by in _LAGS:
-        version = _versions(batch)
-        if version is None:
+    if by in LAG_COLUMNS:
+        versions = Versions.of(batch)
+        if versions is None:
             raise BatchError.build(
                 key="by",
-                expected="`weight_version` in `round_columns` or `sample_columns`",
+                expected="`weight_version` as a column of tokens, rounds or samples",
                 found="a batch without it, or with versions that are no numbers",
                 advice="Save it with the Recorder, or choose another column.",
             )
-        used, newest = _of_samples(batch, *version, by), np.nanmax(version[1])
-        lag: Array = newest - used
-        return lag
+        return versions.lag(by)
     column: Array = Measured.of(batch).tokens(by)[by].to_numpy()
     return column
-
-
-def _versions(batch: Batch) -> tuple[Array, Array] | None:
-    """Return the lowest and highest version of the weights behind each token."""
-    known = {*batch.round_columns, *batch.sample_columns}
-    names = next((pair for pair in _VERSIONS if pair[0] in known), None)
-    if names is None:
-        return None
-    import pandas as pd
-
-    chosen = [names[0], names[1] if names[1] in known else names[0]]
-    frame = Measured.of(batch).tokens(*dict.fromkeys(chosen))
-    low, high = (
-        pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
-        for name in chosen
-    )
-    return None if np.isnan(high).all() else (low, high)
-
-
-def _of_samples(batch: Batch, low: Array, high: Array, by: str) -> Array:
-    """Return the version of each round, or the oldest or newest of its sample.
-
-    Unknown where one of them is.
-    """
-    if by == "lag":
-        return low
-    is_oldest = by == "oldest_lag"
-    num = batch.rounds.num_tokens.cpu().numpy()
-    sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
-    of_samples = np.full(batch.num_samples, np.inf if is_oldest else -np.inf)
-    reduce = np.minimum if is_oldest else np.maximum
-    reduce.at(of_samples, sample, low if is_oldest else high)
-    values: Array = of_samples[sample]
-    return values
 
 
 def _is_of_own_step(batch: Batch) -> bool:
@@ -182,11 +151,11 @@ def _is_of_own_step(batch: Batch) -> bool:
 
     The newest version of a batch can be stale itself: without a step, nothing tells.
     """
-    version = _versions(batch)
+    versions = Versions.of(batch)
     return (
-        version is not None
+        versions is not None
         and batch.step is not None
-        and bool((version[0] >= batch.step).all())
+        and bool((versions.low >= batch.step).all())
     )
 
 

@@ -10,6 +10,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from rounddiag.core.legs import (
     ENGINE_GAP,
+    GAP_AND_LEAD,
     GAP_AND_STALENESS,
     GAP_TO_UPDATE,
     STALENESS,
@@ -43,7 +44,7 @@ _HEIGHT, _BOTTOM = 360, 52
 _BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
 _LONGEST, _MOST_NAMES = 12, 24  # characters of a name under the axis; how many
 _ORDER = (
-    *(ENGINE_GAP, GAP_AND_STALENESS, GAP_TO_UPDATE),
+    *(ENGINE_GAP, GAP_AND_STALENESS, GAP_AND_LEAD, GAP_TO_UPDATE),
     *(STALENESS, STALENESS_AND_UPDATE, UPDATE),
 )
 
