@@ -4,7 +4,8 @@
 `writer`         `save`
 `reader`         `load_parquet`; `load_columns` and `load_sample` read a part of it
 `columns`        tensors, arrays and texts as columns, and back
-`metadata`       values for the whole batch; what `redact=True` removes
+`metadata`       values for the whole batch
+`redaction`      what `redact=True` keeps
 `totals`         totals of all samples, in the footer, for `Run.summary`
 `screenshots`    pictures, each read from the file on request
 ===============  ===========================================================

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from torch import Tensor
-
-from rounddiag._typing import Array
 from rounddiag._version import __version__
 from rounddiag.batch import Batch
-from rounddiag.core.scores import pair_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.json_text import JsonError, parse_json
-from rounddiag.loaders.parquet.columns import real_values, to_json
+from rounddiag.loaders.parquet.columns import to_json
 from rounddiag.loaders.source import inside
 
 KEY = b"rounddiag"
@@ -127,138 +122,3 @@ def _not_ours(found: object) -> LoadError:
         found=str(found)[:200],
         advice="Save the batch with `rounddiag.save` again.",
     )
-
-
-# Numbers under such names identify something of the user's, as a request or a prompt.
-# In any spelling: `user_id`, `userId`, `userid`, `session-uuid`; not `valid`, `grid`.
-_IDENTIFIER = re.compile(
-    r"(^|_)([ug]?u?ids?|hash(es)?|digest)(_|$)"
-    r"|(user|session|request|task|trace|sample|group|prompt|episode|run|job|trial"
-    r"|rollout|trajectory|instance|worker|host|device|account|client|message|item"
-    r"|token|image)(u?u?ids?|hash(es)?)(_|$)",
-    re.IGNORECASE,
-)
-# Names of columns that say nothing of a task; the others are numbered.
-KNOWN_COLUMNS = frozenset(
-    {
-        *("sample", "round", "rank", "dp_rank", "micro_batch", "replica", "row"),
-        *("num_rows", "step_part", "num_turns", "__num_turns__", "turns", "version"),
-        *("weight_version", "min_weight_version", "max_weight_version", "won", "acc"),
-        *("min_global_steps", "max_global_steps", "num_tokens", "num_images"),
-        *("kl", "clipped", "weight", "value", "advantage", "entropy"),
-        *("prompt_length", "cached_tokens", "reward", "score", "round_reward"),
-    }
-)
-_Values = TypeVar("_Values")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
-_NUMBERS = "biuf"
-_PLAIN = (bool, int, float, type(None))
-# Values of `meta` that only this package writes.
-_WORDS = {
-    "mask_source": (
-        *("response_mask", "loss_mask", "attention_mask", "the chat template"),
-        "attention_mask without image tokens",
-    ),
-    "rounds": ("unknown", "from the chat template"),
-}
-
-
-def redact_batch(batch: Batch) -> Batch:
-    """Return the batch as `save(..., redact=True)` writes it; see `save`."""
-    return replace(
-        batch,
-        response_ids=None,
-        turns=None,
-        pieces=None,
-        prompt_ids=None,
-        prompt_offsets=None,
-        rollout_ids=None,
-        images=None,
-        tokenizer=None,
-        sample_ids=_number_names(batch.sample_ids),
-        group_ids=_number_names(batch.group_ids),
-        sample_columns=_numbers(batch.sample_columns),
-        round_columns=_numbers(batch.round_columns),
-        token_columns=_number_columns(
-            {
-                name: flat
-                for name, flat in batch.token_columns.items()
-                if not _is_identifier(name)
-                and not _may_be_ids(real_values(flat, batch.offsets, batch.lengths))
-            }
-        ),
-        meta={**_meta(batch.meta), **_pair(batch)},
-    )
-
-
-def _number_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Replace names by numbers, in order of first occurrence."""
-    if names is None:
-        return None
-    numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(names))}
-    return tuple(numbers[name] for name in names)
-
-
-def _numbers(columns: Mapping[str, Array]) -> dict[str, Array]:
-    return _number_columns(
-        {
-            name: values
-            for name, values in columns.items()
-            if not _is_identifier(name) and values.ndim == 1 and _holds_numbers(values)
-        }
-    )
-
-
-def _number_columns(columns: Mapping[str, _Values]) -> dict[str, _Values]:
-    """Replace names that are not known by numbers, in their order."""
-    return {
-        name if name in KNOWN_COLUMNS else f"column_{number}": values
-        for number, (name, values) in enumerate(columns.items())
-    }
-
-
-def _is_identifier(name: str) -> bool:
-    """Return whether a name is that of ids or hashes.
-
-    Examples
-    --------
-    >>> [_is_identifier(name) for name in ("userId", "USER-ID", "userid", "uid")]
-    [True, True, True, True]
-    >>> [_is_identifier(name) for name in ("valid", "grid", "num_tokens")]
-    [False, False, False]
-    """
-    return _IDENTIFIER.search(_HUMP.sub("_", name)) is not None
-
-
-def _may_be_ids(values: Tensor) -> bool:
-    """Return whether all finite values are whole numbers, and not only 0 and 1."""
-    known = values[values.isfinite()]
-    is_flag = (known == 0) | (known == 1)
-    return not bool(is_flag.all()) and bool((known == known.trunc()).all())
-
-
-def _holds_numbers(values: Array) -> bool:
-    if values.dtype == object:
-        return all(isinstance(value, _PLAIN) for value in values)
-    return values.dtype.kind in _NUMBERS
-
-
-def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep counts, numbers of the sampler, and values that only this package writes."""
-    counts = {k: v for k, v in meta.items() if k.startswith("num_") and _is_number(v)}
-    words = {k: meta.get(k) for k, known in _WORDS.items() if meta.get(k) in known}
-    sampling = meta.get("sampling")
-    settings = sampling if isinstance(sampling, dict) else {}
-    numbers = {k: v for k, v in settings.items() if _is_number(v)}
-    return {**words, **counts, "sampling": numbers, "redacted": True}
-
-
-def _pair(batch: Batch) -> dict[str, Any]:
-    """Keep the pair that is compared: names of scores are not redacted."""
-    pair = pair_of(batch)
-    is_known = {pair.a, pair.b} <= {"old", "rollout", *batch.scores}
-    return {"pair": [pair.a, pair.b]} if is_known and not pair.is_standard else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)

@@ -41,7 +41,8 @@ from rounddiag.loaders.parquet.columns import (
     stored_array,
     tensor_mark,
 )
-from rounddiag.loaders.parquet.metadata import KEY, Footer, redact_batch, tokenizer_name
+from rounddiag.loaders.parquet.metadata import KEY, Footer, tokenizer_name
+from rounddiag.loaders.parquet.redaction import redact as redact_batch
 from rounddiag.loaders.parquet.screenshots import (
     HUGGINGFACE_FEATURES,
     screenshot_columns,
@@ -155,23 +156,26 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     path : path-like
         The file to write. Its folder is created if it does not exist.
     redact : bool
-        Leave out everything that could reveal the task.
+        Leave out everything that could reveal the task, and print what the file has.
 
-        ==========  ================================================================
-        left out    token ids (those of responses become 0), prompts, the sampler's
-                    ids, screenshots, the tokenizer, columns of texts, times, lists
-                    and objects, columns named after an id or a hash, `meta`
-        kept        masks, all log-probabilities with the names of the scores,
-                    `entropy`, `advantages`, `rewards`, `round_ids`, `position_ids`,
-                    `step`, columns of one number or flag per row or token (of
-                    tokens no whole numbers, which can be ids); of `meta` the counts
-                    (`num_*`), the numbers in `sampling`, `mask_source` and `rounds`
-        numbered    sample ids and group ids, so that groups remain; names of
-                    columns, except those in
-                    `rounddiag.loaders.parquet.metadata.KNOWN_COLUMNS`
-        ==========  ================================================================
+        =========  =================================================================
+        kept       masks, both log-probabilities, `entropy`, `advantages`, `rewards`,
+                   `position_ids`, `step`; columns of one number or flag per row or
+                   token, and `scores`
+        numbered   sample ids, group ids and `round_ids`; the values of columns named
+                   after an id or a hash, in any spelling; whole numbers in columns
+                   whose name is not known (of tokens they are left out: they can be
+                   ids); the names of such columns and scores
+        of `meta`  `num_dropped_rows`, `num_dropped_copies`,
+                   `num_records_without_tokens`, the sampler's numbers and
+                   `logprobs_mode` in `sampling`, `mask_source` and `rounds`
+        left out   everything else: token ids, prompts, texts, screenshots, the
+                   tokenizer, columns of texts, times, lists and objects
+        =========  =================================================================
 
-        When the file is loaded, `meta["redacted"]` is True.
+        Names that are known are those in
+        `rounddiag.loaders.parquet.redaction.KNOWN_COLUMNS` and `KNOWN_SCORES`. When the
+        file is loaded, `meta["redacted"]` is True.
 
     Notes
     -----
@@ -208,13 +212,16 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     >>> batch = rd.load("sample_data/healthy.parquet")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     rd.save(batch[:2], f"{folder}/two.parquet", redact=True)
-    ...     rd.load(f"{folder}/two.parquet").group_ids
-    ('0', '0')
     """
     require_batch(batch)
     # A redacted batch does not say what it was loaded from.
     check_target(Path(path), BATCH_FILE, _source_files(batch))
-    write_batch(redact_batch(batch) if redact else batch, path)
+    if not redact:
+        write_batch(batch, path)
+        return
+    redacted = redact_batch(batch)
+    write_batch(redacted.batch, path)
+    print(redacted)  # noqa: T201 what the user is about to hand on
 
 
 def has_entry(stream: IO[bytes], *keys: str) -> bool:

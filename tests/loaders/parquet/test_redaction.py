@@ -14,6 +14,7 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.core.scores import select_scores
 from rounddiag.loaders.parquet import load_parquet, save
+from rounddiag.loaders.parquet.redaction import redact
 from tests.loaders.parquet.conftest import objects, png
 
 SECRET_ID = 151655
@@ -97,12 +98,12 @@ def test_frames_and_metrics_are_equal(secret: Batch, path: Path) -> None:
     pd.testing.assert_frame_equal(
         rd.token_frame(again, columns), rd.token_frame(secret, columns)
     )
-    numbers = [*rd.round_frame(again).columns]
+    numbers = [n for n in rd.round_frame(again).columns if not n.startswith("column_")]
     assert [*rd.round_frame(secret).columns.difference(numbers)] == [
         *("action", "hashes", "request", "request_id")
     ]
     pd.testing.assert_frame_equal(
-        rd.round_frame(again), rd.round_frame(secret)[numbers]
+        rd.round_frame(again)[numbers], rd.round_frame(secret)[numbers]
     )
     np.testing.assert_equal(rd.metrics(again), rd.metrics(secret))
 
@@ -114,10 +115,13 @@ def test_what_stays(path: Path) -> None:
     assert again.group_ids == ("0", "1", "0")
     assert [*again.sample_columns] == [
         *("rank", "column_1", "column_2", "column_3", "turns", "column_5", "won"),
-        "column_7",
+        *("column_7", "column_8", "column_9"),
     ]
-    assert [*again.round_columns] == ["sample", "round", "version"]
-    assert [*again.scores] == ["ref", "a b.c"]
+    assert again.sample_columns["column_2"].tolist() == [0, 1, 2]  # ranks of 1, 2, 3
+    assert again.sample_columns["column_5"].tolist() == [0, 1, 2]  # of 1, 2, 1 << 70
+    names = ["sample", "round", "version", "column_3", "column_4"]
+    assert [*again.round_columns] == names
+    assert [*again.scores] == ["ref", "score_1"]
     assert again.position_ids is not None
     assert again.step == 40
     assert again.meta == {
@@ -144,16 +148,21 @@ def test_a_bare_batch_is_redacted_too(full: Batch, tmp_path: Path) -> None:
 
 
 def test_which_scores_are_compared_stays(full: Batch, tmp_path: Path) -> None:
-    scored = replace(full, scores={"current": full.log_probs("old") + 0.5})
-    for a, meta in (("current", ["current", "rollout"]), ("old", None)):
+    log_probs = full.log_probs("old") + 0.5
+    scored = replace(full, scores={"current": log_probs, "Jane Doe": log_probs})
+    for name, pair in (
+        *(("current", ["current", "rollout"]), ("Jane Doe", ["score_1", "rollout"])),
+        ("old", None),
+    ):
         save(
-            select_scores(scored, a, "rollout"), tmp_path / f"{a}.parquet", redact=True
+            select_scores(scored, name, "rollout"), tmp_path / "a.parquet", redact=True
         )
-        assert load_parquet(tmp_path / f"{a}.parquet").meta.get("pair") == meta
+        again = load_parquet(tmp_path / "a.parquet")
+        assert again.meta.get("pair") == pair
+        assert [*again.scores] == ["current", "score_1"]
     # What is not the name of a score could be anything.
     odd = replace(full, meta={"pair": ["Jane Doe", "rollout"]})
-    save(odd, tmp_path / "odd.parquet", redact=True)
-    assert "pair" not in load_parquet(tmp_path / "odd.parquet").meta
+    assert "pair" not in redact(odd).batch.meta
 
 
 @pytest.mark.parametrize(
@@ -161,16 +170,39 @@ def test_which_scores_are_compared_stays(full: Batch, tmp_path: Path) -> None:
     [
         *("userId", "user_id", "userid", "uid", "UID", "user-id", "user id", "User.ID"),
         *("sessionUUID", "guid", "requestIds", "promptHash", "prompt_hash", "digest"),
-        *("traceid", "id", "ID", "task_ids", "X_id_2"),
+        *("traceid", "id", "ID", "task_ids", "X_id_2", "session-id"),
     ],
 )
-def test_ids_of_any_spelling_are_left_out(
-    name: str, full: Batch, tmp_path: Path
+def test_ids_of_any_spelling_are_numbered(name: str, full: Batch) -> None:
+    ids = {name: np.array([9, 7, 9]), f"{name} ": objects("b", None, "a")}
+    batch = replace(full, sample_columns={**ids, "valid": np.ones(3)})
+    columns = redact(batch).batch.sample_columns
+    assert [*columns] == ["column_0", "column_1", "column_2"]
+    assert columns["column_0"].tolist() == [0, 1, 0]
+    np.testing.assert_equal(columns["column_1"], [0, np.nan, 1])
+    assert columns["column_2"] is batch.sample_columns["valid"]
+
+
+def test_the_list_of_what_is_kept_is_printed(
+    full: Batch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secret = np.array([SECRET_ID] * 3)
     batch = replace(
-        full, sample_columns={name: secret, "valid": np.ones(3), "grid": secret}
+        full,
+        images=None,
+        round_columns={},
+        sample_columns={
+            "rank": np.arange(3),
+            "latency\n": np.array([0.5, 2.25, 1.0]),
+            "grid": np.array([70, 50, 70]),
+            "user_id": np.array([7, 7, 9]),
+            "note": objects("a", "b", "c"),
+        },
+        meta={"num_dropped_rows": 2, "num_Jane": 3, "sampling": {"top_p": 0.5}},
     )
-    save(batch, tmp_path / "ids.parquet", redact=True)
-    columns = load_parquet(tmp_path / "ids.parquet").sample_columns
-    assert [*columns] == ["column_0", "column_1"]  # names that are not known
+    save(batch, tmp_path / "a.parquet", redact=True)
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "  scores: ref, score_1 (was 'a b.c')",
+        r"  sample_columns: rank, column_1 (was 'latency\n'), column_2 (was 'grid';"
+        " ranks of its whole numbers), column_3 (was 'user_id'; values numbered)",
+        "  meta: num_dropped_rows, sampling, redacted, top_p",
+    ]
