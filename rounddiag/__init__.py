@@ -16,7 +16,7 @@ Public names, in the order of work:
 
 ====================  ==============================================================
 `load`                open a saved batch; the format is detected from the content
-`demo`                open the sample batch that is installed with rounddiag
+`demo`                open a sample batch that is installed with rounddiag
 `save`                write a batch as Parquet, without loss
 `formats`             list what `load` opens
 `Batch`               what one training step saved

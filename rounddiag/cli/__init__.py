@@ -151,13 +151,24 @@ def _has_no_pair(run: Run) -> bool:
         return False
 
 
-def _demo(_: argparse.Namespace) -> int:
+def _demo(options: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe
-    from rounddiag.loaders.open import demo, sample_path
+    from rounddiag.loaders.sample_batches import DEMOS, demo, sample_path
 
-    file = sample_path()
-    print_text(f"{describe(demo())}\n\nNext: `rounddiag lab {file}`, or in Python:")
-    print_text("    import rounddiag as rd\n    rd.explore(rd.demo())")
+    name = options.situation or next(iter(DEMOS))
+    batch, situation = demo(name), DEMOS[name]
+    print_text(f"{situation.sentence}\n\n{describe(batch)}\n")
+    if situation.edit is None:
+        print_text(
+            f"Next: `rounddiag lab {sample_path(situation.file)}`, or in Python:"
+        )
+    else:
+        print_text("Next, in Python:")
+    view = f", {situation.view}" if situation.view else ""
+    print_text("    import rounddiag as rd")
+    print_text(f'    rd.explore(rd.demo("{name}"){view})')
+    others = ", ".join(other for other in DEMOS if other != name)
+    print_text(f"\nOther sample batches, as `rounddiag demo NAME`: {others}")
     return 0
 
 

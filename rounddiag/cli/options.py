@@ -95,6 +95,7 @@ _OPTIONS = {
     "address": {"metavar": "ADDRESS"},
     "paths": {"metavar": "PATH", "nargs": "+"},
     "name?": _option("none lists the names", metavar="NAME", nargs="?"),
+    "situation?": _option("default: image_window", metavar="NAME", nargs="?"),
     "--untrusted": _flag("read FILE in a child process; a FOLDER must hold one step"),
     "--tokenizer": _option("a file, folder or model: text for ids", metavar="PATH"),
     "--json": _flag("print a JSON object; of several steps, one each"),
@@ -154,7 +155,9 @@ class _Command(NamedTuple):
 
 _FILE = "file --untrusted --tokenizer"
 _COMMANDS = {
-    "demo": _Command("print the verdict on the sample batch that is installed"),
+    "demo": _Command(
+        "print the verdict on a sample batch that is installed", "situation?"
+    ),
     "summary": _Command(
         "print the verdict on a saved batch or a run, and the mismatch of each round",
         _FILE,

@@ -1,7 +1,8 @@
 """Files become batches: `load` detects the format, `save` writes rounddiag's own.
 
 ==================  =================================================================
-`open`              `load`: files, or a table in memory, as one batch; `demo`
+`open`              `load`: files, or a table in memory, as one batch
+`sample_batches`    `demo`: the batches that are installed
 `paths`             the files of a path, folder or glob; a file inside a folder
 `json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
@@ -38,16 +39,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rounddiag.loaders.detection import formats
-    from rounddiag.loaders.open import demo, load
+    from rounddiag.loaders.open import load
     from rounddiag.loaders.parquet import save
     from rounddiag.loaders.rescoring import attach, export_rescore
+    from rounddiag.loaders.sample_batches import demo
 
 __all__ = ["attach", "demo", "export_rescore", "formats", "load", "save"]
 
 # Imported on first use, because they import torch, pyarrow or pandas.
 _LAZY = {
     "attach": "rescoring",
-    "demo": "open",
+    "demo": "sample_batches",
     "export_rescore": "rescoring",
     "formats": "detection",
     "load": "open",

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import torch
 import rounddiag
 from rounddiag.batch import Batch
 from rounddiag.cli import main
-from rounddiag.loaders.open import sample_path
+from rounddiag.loaders.sample_batches import DEMOS, DemoName, sample_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,18 +57,55 @@ def test_the_lines_that_open_a_file_are_printed_as_lines(
     assert "import rounddiag as rd" in lines
 
 
-def test_the_demo_judges_the_sample_that_the_wheel_contains(
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("image_window", "broken"),
+        ("healthy", "healthy"),
+        ("stale", "stale"),
+        ("truncated_sampling", "suspicious"),
+        ("one_engine", "not_measurable"),
+    ],
+)
+def test_a_demo_has_its_verdict_and_a_call_that_shows_it(
+    name: str, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", name]) == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith(DEMOS[name].sentence)
+    assert f"\n{verdict}: " in out
+    code = [line.strip() for line in out.splitlines() if line.startswith("    ")]
+    shown: list[tuple[rounddiag.Batch, dict[str, object]]] = []
+    call = code[-1].replace("rd.explore", "explore")
+    exec(call, {"rd": rounddiag, "explore": lambda b, **view: shown.append((b, view))})  # noqa: S102
+    batch, view = shown[0]
+    assert batch.num_samples == 64
+    assert set(view.values()) <= {*batch.round_columns, *batch.sample_columns}
+
+
+def test_the_demo_without_a_name_is_the_one_of_the_first_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["demo"]) == 0
     out, _ = capsys.readouterr()
-    assert out.startswith("broken: 74 tokens differ by more than a factor of 2, ")
-    assert out.endswith(" rd.explore(rd.demo())\n")
+    assert "\nbroken: 74 tokens differ by more than a factor of 2, " in out
+    assert tuple(DEMOS) == get_args(DemoName)
+
+
+def test_the_wheel_contains_the_file_of_each_demo() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    for file in (sample_path(), ROOT / str(rounddiag.demo().tokenizer)):
+    files = {sample_path(situation.file) for situation in DEMOS.values()}
+    for file in (*files, ROOT / str(rounddiag.demo().tokenizer)):
         name = file.relative_to(ROOT).as_posix()
         assert f'"{name}" = "rounddiag/{name}"' in project
         assert f'"/{name}",' in project
+
+
+def test_a_demo_that_does_not_exist_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "health"]) > 0
+    assert capsys.readouterr().err.endswith("found 'health'. Did you mean 'healthy'?\n")
 
 
 @pytest.mark.parametrize("command", ["summary", "check", "report", "lab"])

@@ -1,0 +1,146 @@
+"""`demo`: batches that are installed with rounddiag, one for each common situation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.errors import LoadError, nearest
+from rounddiag.loaders.open import load
+
+DemoName = Literal[
+    "image_window", "healthy", "stale", "truncated_sampling", "one_engine"
+]
+_TOP_P = 0.9
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Demo(NamedTuple):
+    """A situation: what it shows, its file, and what is changed after loading."""
+
+    sentence: str
+    file: str
+    view: str = ""  # keyword arguments of the explorer call that shows it
+    edit: Callable[[Batch], Batch] | None = None
+
+
+def demo(name: DemoName = "image_window") -> Batch:
+    """Open a sample batch that is installed with rounddiag.
+
+    64 trajectories of a small vision-language agent, sampled by vLLM and scored by
+    transformers, with text and screenshots.
+
+    Parameters
+    ----------
+    name : str
+        - "image_window": the training engine sees the last two screenshots only.
+        - "healthy": the engines differ by floating-point noise only.
+        - "stale": older weights sampled half of the trajectories.
+        - "truncated_sampling": "healthy" with the sampler's log-probs renormalised as
+          top-p 0.9 does. The mass that top-p keeps is computed, not recorded: each
+          token's distribution is taken as geometric.
+        - "one_engine": "healthy" without the training engine's log-probs.
+
+    Returns
+    -------
+    Batch
+        As `load` returns it.
+
+    Raises
+    ------
+    LoadError
+        If no sample batch has this name.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.demo()
+    >>> (batch.num_samples, rd.diagnose(batch).verdict)
+    (64, 'broken')
+    >>> rd.diagnose(rd.demo("healthy")).verdict
+    'healthy'
+    """
+    situation = DEMOS.get(name)
+    if situation is None:
+        raise LoadError.build(
+            key="name",
+            expected=f"one of {', '.join(DEMOS)}",
+            found=repr(name),
+            advice=nearest(name, DEMOS, "`rounddiag demo` lists them."),
+        )
+    batch = load(sample_path(situation.file))
+    if situation.edit is None:
+        return batch
+    edited = situation.edit(batch)
+    # It is not in the file, so nothing may say that it can be opened there.
+    meta = {name: fact for name, fact in edited.meta.items() if name != "source"}
+    return replace(edited, meta=meta)
+
+
+def sample_path(file: str) -> Path:
+    """Return the path of a sample file; its tokenizer lies beside it.
+
+    The wheel has it inside the package, a checkout beside the package.
+    """
+    installed = _PACKAGE / "sample_data" / file
+    return installed if installed.exists() else _PACKAGE.parent / "sample_data" / file
+
+
+def _with_truncated_sampling(batch: Batch) -> Batch:
+    """Renormalise the sampler's log-probs over the tokens that top-p keeps.
+
+    In a geometric distribution whose most likely token has probability p, the n most
+    likely have the mass 1 - (1 - p)^n. Top-p keeps the smallest n that reaches it.
+    """
+    log_prob = batch.log_probs("rollout").double()
+    log_rest = torch.log1p(-log_prob.exp())
+    number = torch.log1p(torch.tensor(-_TOP_P, dtype=torch.float64)) / log_rest
+    mass = -torch.expm1(number.ceil().clamp(min=1) * log_rest)
+    sampling = {**batch.meta["sampling"], "top_p": _TOP_P}
+    return replace(
+        batch,
+        rollout_log_probs=(log_prob - mass.log()).clamp(max=0).float(),
+        meta={
+            **batch.meta,
+            "sampling": sampling,
+            "facts": {**batch.meta["facts"], "sampling": sampling},
+        },
+    )
+
+
+def _with_one_engine(batch: Batch) -> Batch:
+    return replace(batch, old_log_probs=None)
+
+
+DEMOS: dict[str, Demo] = {
+    "image_window": Demo(
+        "The training engine drops all screenshots but the last two: the engines"
+        " disagree from round 2 on.",
+        "image_window.parquet",
+    ),
+    "healthy": Demo(
+        "The engines differ by floating-point noise: nothing stands out.",
+        "healthy.parquet",
+    ),
+    "stale": Demo(
+        "Older weights sampled half of the trajectories, as in asynchronous training.",
+        "stale.parquet",
+        'by="weight_version"',
+    ),
+    "truncated_sampling": Demo(
+        "The sampler's log-probs are of the tokens that top-p 0.9 keeps, the trainer's"
+        " of the whole vocabulary.",
+        "healthy.parquet",
+        edit=_with_truncated_sampling,
+    ),
+    "one_engine": Demo(
+        "The file has the sampler's log-probs only: no mismatch, but every token.",
+        "healthy.parquet",
+        edit=_with_one_engine,
+    ),
+}
