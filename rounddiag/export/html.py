@@ -182,16 +182,22 @@ def _caption(plot: Callable[..., go.Figure]) -> str:
 
 
 def _differences(
-    one: Any,  # noqa: ANN401 any JSON
+    first: Any,  # noqa: ANN401 any JSON
     other: Any,  # noqa: ANN401 any JSON
     path: tuple[str | int, ...] = (),
 ) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Yield the paths at which two JSON values differ, with the other's values."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        for key, value in one.items():
+    if (
+        isinstance(first, dict)
+        and isinstance(other, dict)
+        and first.keys() == other.keys()
+    ):
+        for key, value in first.items():
             yield from _differences(value, other[key], (*path, key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, value in enumerate(one):
+    elif (
+        isinstance(first, list) and isinstance(other, list) and len(first) == len(other)
+    ):
+        for index, value in enumerate(first):
             yield from _differences(value, other[index], (*path, index))
-    elif one != other:
+    elif first != other:
         yield path, other

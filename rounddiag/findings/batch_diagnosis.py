@@ -139,10 +139,10 @@ def known_diagnosis(
     >>> known_diagnosis(batch) is found
     True
     """
-    found: Diagnosis | None = find_kept(
+    diagnosis: Diagnosis | None = find_kept(
         batch, (_kind_of_pair(a, b), a, b), healthy=None
     )
-    return found
+    return diagnosis
 
 
 def _kind_of_pair(a: str, b: str) -> str | None:
@@ -152,8 +152,10 @@ def _kind_of_pair(a: str, b: str) -> str | None:
 def _diagnose(
     batch: Batch, healthy: Batch | None, kind: str | None, a: str, b: str
 ) -> Diagnosis:
-    found = _judge(batch, healthy, kind, a, b)
-    return replace(found, sentences=write_sentences(found), advice=write_advice(found))
+    result = _judge(batch, healthy, kind, a, b)
+    return replace(
+        result, sentences=write_sentences(result), advice=write_advice(result)
+    )
 
 
 def _judge(
@@ -182,16 +184,16 @@ def _judge(
     view.facts.memo["checks"] = checks
     view.facts.memo["stated_kind"] = kind if is_known else ""
     if result.reason:
-        updates = tuple(_finding(one, view) for one in explain_updates(view))
+        updates = tuple(_finding(cause, view) for cause in explain_updates(view))
         return replace(result, findings=updates)
     start = describe_equal_start(batch, a, b)
     result = replace(result, equal_start=start, mass=describe_mass(view))
-    explained, left = explain(view, checks.refuted)
-    findings = tuple(_finding(one, view) for one in explained)
+    causes, left = explain(view, checks.refuted)
+    findings = tuple(_finding(cause, view) for cause in causes)
     if not view.abs_diff.any():
         return _judge_equal(replace(result, findings=findings), view)
     verdict = find_verdict(level, view.usual, findings)
-    if level.num_samples == 1 and not any(one.is_bug for one in findings):
+    if level.num_samples == 1 and not any(finding.is_bug for finding in findings):
         mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
         reason = f"one sample cannot be compared with others; {mean}"
         return replace(result, reason=reason, findings=findings)
@@ -212,9 +214,13 @@ def _judge_equal(result: Diagnosis, view: View) -> Diagnosis:
     It is `identical` if all others agree too, and if no check says that it is wrong.
     """
     findings = result.findings
-    others = tuple(one for one in findings if one.cause != "identical_log_probs")
+    others = tuple(
+        finding for finding in findings if finding.cause != "identical_log_probs"
+    )
     if are_identical(view.batch, view.a, view.b):
-        is_wrong = any(one.is_bug or one.severity == "update" for one in others)
+        is_wrong = any(
+            finding.is_bug or finding.severity == "update" for finding in others
+        )
         verdict = find_verdict(result.level, view.usual, others)
         return replace(result, verdict=verdict if is_wrong else "identical")
     if view.num_nonfinite and not view.is_thinned:
@@ -246,13 +252,13 @@ def _caveat(view: View) -> str:
     return f"{caveat} (failed check: {KNOWN.name}). "
 
 
-def _finding(one: Explained, view: View) -> Finding:
-    evidence, cause = one.evidence, one.evidence.cause
-    large = one.indices[view.abs_diff[one.indices] > FACTOR_2]
-    differing = one.indices[view.abs_diff[one.indices] > 0]
+def _finding(explained: Explained, view: View) -> Finding:
+    evidence, cause = explained.evidence, explained.evidence.cause
+    large = explained.indices[view.abs_diff[explained.indices] > FACTOR_2]
+    differing = explained.indices[view.abs_diff[explained.indices] > 0]
     is_seen = evidence.adds_mismatch and len(differing) > 0
     where = {
-        "samples": np.unique(view.sample[differing if is_seen else one.indices]),
+        "samples": np.unique(view.sample[differing if is_seen else explained.indices]),
         "num_large": len(large),
         **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
         **evidence.where,
@@ -260,22 +266,22 @@ def _finding(one: Explained, view: View) -> Finding:
     source = view.batch.meta.get("source")
     step = CAUSES[cause].test if cause in CAUSES else NEXT_STEP
     return Finding(
-        kind=one.kind,
+        kind=explained.kind,
         cause=cause,
-        share=one.share,
+        share=explained.share,
         evidence=evidence.measures,
         where=where,
-        location=describe_place(where, one.indices, view),
+        location=describe_place(where, explained.indices, view),
         shown=evidence.shown,
-        candidates=one.candidates,
-        p=one.p,
+        candidates=explained.candidates,
+        p=explained.p,
         next_step=evidence.next_step or step,
         severity=evidence.severity,
-        num_tokens=len(one.indices),
+        num_tokens=len(explained.indices),
         checkpoint=checkpoint_of(view.batch),
         source=source if isinstance(source, str) else "",
         view=view,
-        indices=one.indices,
+        indices=explained.indices,
     )
 
 

@@ -35,9 +35,9 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
     if not (np.isfinite(total) and total > 0):
         return ""
     touched = np.zeros(len(view), dtype=bool)
-    for one in findings:
-        if one.is_bug:
-            touched[one.indices] = True
+    for finding in findings:
+        if finding.is_bug:
+            touched[finding.indices] = True
     if not touched.any():
         return _describe_collapse(view, size)
     share = float(size[touched].sum()) / total
@@ -49,8 +49,8 @@ def _weights(view: View, name: str) -> Array:
     """Return the weight of each token of the view."""
     num = to_numpy(view.batch.rounds.num_tokens)
     place = (np.cumsum(num) - num)[view.segment] + view.token
-    found: Array = token_weights(view.batch, name, view.a, view.b)[place]
-    return found
+    weights: Array = token_weights(view.batch, name, view.a, view.b)[place]
+    return weights
 
 
 def _describe_hiding(view: View, touched: Array) -> str:
@@ -71,14 +71,14 @@ def _describe_hiding(view: View, touched: Array) -> str:
 
 def _describe_collapse(view: View, size: Array) -> str:
     """Say that products over samples weigh the step down though tokens agree."""
-    kept = float(np.nansum(_weights(view, _PRODUCT.name) * size) / size.sum())
-    if not kept < _COLLAPSED:
+    share = float(np.nansum(_weights(view, _PRODUCT.name) * size) / size.sum())
+    if not share < _COLLAPSED:
         return ""
     num_samples = int((view.num_per_sample > 0).sum())
     num_rounds = len(np.unique(view.segment)) / num_samples
     tokens, mean = len(view) / num_samples, float(view.diff.mean())
     return (
-        f"Weights per sequence would leave {kept:.2g} of the step's gradient weight,"
+        f"Weights per sequence would leave {share:.2g} of the step's gradient weight,"
         f" although tokens differ by {mean:.2g} nat on average: the ratios of"
         f" {num_rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
     )

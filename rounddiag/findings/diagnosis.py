@@ -112,21 +112,22 @@ class Diagnosis(Sequence[Finding]):
     @property
     def updates(self) -> tuple[Finding, ...]:
         """The facts that make an update wrong, whatever the mismatch is."""
-        return tuple(one for one in self if one.severity == "update")
+        return tuple(finding for finding in self if finding.severity == "update")
 
     @property
     def onset(self) -> Onset | None:
         """The round from which on the batch differs, if a place has one."""
-        places = [one for one in self if one.is_bug]
+        places = [finding for finding in self if finding.is_bug]
         return next(
-            (one.where["onset"] for one in places if "onset" in one.where), None
+            (finding.where["onset"] for finding in places if "onset" in finding.where),
+            None,
         )
 
     @property
     def address(self) -> str:
         """The token to look at first, as `rounddiag show` takes it; empty without."""
-        found = (one.address for one in self if one.kind != "level")
-        return next(filter(None, found), "")
+        addresses = (finding.address for finding in self if finding.kind != "level")
+        return next(filter(None, addresses), "")
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -135,17 +136,17 @@ class Diagnosis(Sequence[Finding]):
 
         rows: list[dict[str, Any]] = [
             {
-                "kind": one.kind,
-                "cause": one.cause,
-                "share": one.share,
-                "where": one.location,
-                "num_tokens": one.num_tokens,
-                "p": one.p,
-                "shown": one.shown,
-                "candidates": ", ".join(map(str, one.candidates)),
-                "next_step": one.next_step,
+                "kind": finding.kind,
+                "cause": finding.cause,
+                "share": finding.share,
+                "where": finding.location,
+                "num_tokens": finding.num_tokens,
+                "p": finding.p,
+                "shown": finding.shown,
+                "candidates": ", ".join(map(str, finding.candidates)),
+                "next_step": finding.next_step,
             }
-            for one in self
+            for finding in self
         ]
         names = ["kind", "cause", "share", "where", "num_tokens"]
         names += ["p", "shown", "candidates", "next_step"]
@@ -154,8 +155,9 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {percent(one.share):>4}  {one.kind:<8}  {one.name}: {one.location}"
-            for one in self
+            f"  {percent(finding.share):>4}  {finding.kind:<8}  {finding.name}:"
+            f" {finding.location}"
+            for finding in self
         ]
         if self.address:
             lines.append(f"Look at: {self.address}")
@@ -171,17 +173,17 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def _first_provable(self) -> Finding | None:
-        return next((one for one in self if one.prove_call), None)
+        return next((finding for finding in self if finding.prove_call), None)
 
     def _repr_html_(self) -> str:
         heads = ("kind", "cause", "share of sum |diff|", "where", "next")
         head = "".join(f"<th>{name}</th>" for name in heads)
         rows = "".join(
             "<tr>"
-            f"<td>{one.kind}</td><td>{_cell(one.name)}</td>"
-            f"<td>{_cell(percent(one.share))}</td><td>{_cell(one.location)}</td>"
-            f"<td>{_cell(one.next_step)}</td></tr>"
-            for one in self
+            f"<td>{finding.kind}</td><td>{_cell(finding.name)}</td>"
+            f"<td>{_cell(percent(finding.share))}</td><td>{_cell(finding.location)}</td>"
+            f"<td>{_cell(finding.next_step)}</td></tr>"
+            for finding in self
         )
         table = f"<table><tr>{head}</tr>{rows}</table>" if self.findings else ""
         # JupyterLab would typeset `$...$` in names of the file.

@@ -78,18 +78,18 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
         return np.bincount(sample[tokens], minlength=num)
 
     later = count(unsure & after)
-    found = (count(unsure & ~after) >= MIN_UNSURE) & (later >= MIN_UNSURE)
-    found &= count(unsure & after & equal) <= _MAX_AGAIN * later
-    if found.sum() < max(1, _MIN_SHARE * np.isfinite(first).sum()):
+    differing = (count(unsure & ~after) >= MIN_UNSURE) & (later >= MIN_UNSURE)
+    differing &= count(unsure & after & equal) <= _MAX_AGAIN * later
+    if differing.sum() < max(1, _MIN_SHARE * np.isfinite(first).sum()):
         return ""
-    numbers, again = np.flatnonzero(found), count(after & equal)[found]
-    rest = f"equal at {again[0]:,} of {count(after)[found][0]:,} from there on"
+    numbers, again = np.flatnonzero(differing), count(after & equal)[differing]
+    rest = f"equal at {again[0]:,} of {count(after)[differing][0]:,} from there on"
     text = (
-        f"Log-probs are bitwise equal before token {first[found][0]:,.0f} of sample"
+        f"Log-probs are bitwise equal before token {first[differing][0]:,.0f} of sample"
         f" {numbers[0]}, and {rest if again[0] else 'not once from there on'}"
     )
     if len(numbers) > 1:
-        others = first[found][1:]
+        others = first[differing][1:]
         low, high = f"{others.min():,.0f}", f"{others.max():,.0f}"
         where = f"token {low}" if low == high else f"tokens {low} to {high}"
         text += f"; likewise {pluralize(len(others), 'more sample')}, at {where}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -76,12 +76,12 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     total = max(float(view.abs_diff.sum()), 1e-300)
     is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
     left, indices = view, np.arange(len(view))
-    found: list[Explained] = []
+    explained: list[Explained] = []
 
     def take(kind: Shown, evidence: Evidence) -> None:
         nonlocal left, indices
-        one, rest = _undo(left, kind, evidence, total)
-        found.append(replace(one, indices=indices[one.indices]))
+        taken, rest = _undo(left, kind, evidence, total)
+        explained.append(replace(taken, indices=indices[taken.indices]))
         if len(rest) < len(left):
             indices = indices[~evidence.tokens]
         left = rest
@@ -89,32 +89,34 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     for failed in failed_checks(view):
         take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
-        num = len(found)
-        while len(found) < MAX_FINDINGS and (not formulas or _is_most(left, view)):
-            known = {one.evidence.cause for one in found}
+        num = len(explained)
+        while len(explained) < MAX_FINDINGS and (not formulas or _is_most(left, view)):
+            known = {part.evidence.cause for part in explained}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
                 break
             take(*best)
-        if formulas and len(found) == num:
+        if formulas and len(explained) == num:
             break  # nothing was taken out of the other tokens
     if not is_few:
-        places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(found)]
-        found += [replace(one, indices=indices[one.indices]) for one in places]
-        inside = [np.empty(0, dtype=int), *(one.indices for one in places)]
+        places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(explained)]
+        explained += [
+            replace(place, indices=indices[place.indices]) for place in places
+        ]
+        inside = [np.empty(0, dtype=int), *(place.indices for place in places)]
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
     rest = np.flatnonzero(np.isin(view.flat, left.flat))
-    found += _confident(left, rest, total, refuted)
-    if not any(one.share > 0 for one in found) and view.abs_diff.any():
-        found += _level(view, refuted)
-    return sorted(found, key=_order), left
+    explained += _confident(left, rest, total, refuted)
+    if not any(part.share > 0 for part in explained) and view.abs_diff.any():
+        explained += _level(view, refuted)
+    return sorted(explained, key=_order), left
 
 
 def _is_most(part: View, whole: View) -> bool:
     """Return whether most samples are left: a formula holds in all of them."""
-    num, total = (int((one.num_per_sample > 0).sum()) for one in (part, whole))
+    num, total = (int((view.num_per_sample > 0).sum()) for view in (part, whole))
     return 2 * num > total
 
 
@@ -147,15 +149,15 @@ def _confident(
         else "Rounding in a dense model makes none; a router of experts can.",
         next_step=NEXT_STEP,
     )
-    one = _undo(view, "fact", evidence, total)[0]
+    level = _undo(view, "fact", evidence, total)[0]
     possible = list_candidates(view, tokens, None, refuted)
-    return [replace(one, indices=indices[one.indices], candidates=possible)]
+    return [replace(level, indices=indices[level.indices], candidates=possible)]
 
 
 def explain_updates(view: View) -> list[Explained]:
     """Return the facts that make an update wrong, of log-probs that compare nothing."""
-    updates = (one for one in failed_checks(view) if one.severity == "update")
-    return [_undo(view, "fact", one, 1.0)[0] for one in updates]
+    updates = (update for update in failed_checks(view) if update.severity == "update")
+    return [_undo(view, "fact", update, 1.0)[0] for update in updates]
 
 
 def _undo(
@@ -169,19 +171,19 @@ def _undo(
     else:
         left = view.keep(~chosen) if evidence.severity == "bug" else view
         part = float(view.abs_diff[chosen].sum()) * evidence.adds_mismatch
-    one = Explained(
+    explained = Explained(
         kind=kind,
         evidence=evidence,
         indices=np.flatnonzero(chosen),
         share=min(max(part / total, 0.0), 1.0),
         candidates=tuple(map(Candidate.of, evidence.candidates)),
     )
-    return one, left
+    return explained, left
 
 
-def _order(one: Explained) -> tuple[bool, float]:
+def _order(explained: Explained) -> tuple[bool, float]:
     """Sort by share; notes last."""
-    return one.evidence.severity == "note", -one.share
+    return explained.evidence.severity == "note", -explained.share
 
 
 def _best(
@@ -193,48 +195,55 @@ def _best(
     """
     if len(view) == 0:
         return None
-    found = [
-        (detector.kind, one if one.cause else replace(one, cause=detector.name))
+    shown = [
+        (
+            detector.kind,
+            evidence if evidence.cause else replace(evidence, cause=detector.name),
+        )
         for detector in DETECTORS.values()
         if (detector.name in FORMULAS) == formulas
         and not (only_facts and detector.kind != "fact")
-        for one in detector.evidence(view)
+        for evidence in detector.evidence(view)
     ]
 
-    def size(one: tuple[Shown, Evidence]) -> tuple[bool, float]:
-        return not one[1].adds_mismatch, float(view.abs_diff[one[1].tokens].sum())
+    def size(pair: tuple[Shown, Evidence]) -> tuple[bool, float]:
+        return not pair[1].adds_mismatch, float(view.abs_diff[pair[1].tokens].sum())
 
     done = known.union(*(_LEFT_OF.get(name, ()) for name in known))
-    found = [
-        one
-        for one in found
-        if one[1].cause not in done
-        and not any(_is_left_of(view, one[1], other) for _, other in found)
-        and _is_everywhere(view, one[1])
+    shown = [
+        pair
+        for pair in shown
+        if pair[1].cause not in done
+        and not any(_is_left_of(view, pair[1], other) for _, other in shown)
+        and _is_everywhere(view, pair[1])
     ]
-    return max(found, key=size, default=None)
+    return max(shown, key=size, default=None)
 
 
-def _is_left_of(view: View, one: Evidence, other: Evidence) -> bool:
+def _is_left_of(view: View, evidence: Evidence, other: Evidence) -> bool:
     """Return whether another fault brings what looks like one, the larger or not.
 
     Zeros beside a mask that covers more than the model wrote are those of observations.
     """
-    if one.cause not in _LEFT_OF.get(other.cause, ()):
+    if evidence.cause not in _LEFT_OF.get(other.cause, ()):
         return False
-    if not (one.tokens & ~other.tokens).any():
+    if not (evidence.tokens & ~other.tokens).any():
         return True
     is_zero = (view.log_prob_a == 0) | (view.log_prob_b == 0)
-    return other.cause != "swapped_rows" and bool(is_zero[one.tokens].all())
+    return other.cause != "swapped_rows" and bool(is_zero[evidence.tokens].all())
 
 
-def _is_everywhere(view: View, one: Evidence) -> bool:
+def _is_everywhere(view: View, evidence: Evidence) -> bool:
     """Return whether a fitted effect shows outside of the first place."""
     place = next(iter(find_places(view)), None)
-    if one.effect is None or place is None or not (one.tokens & ~place.tokens).any():
+    if (
+        evidence.effect is None
+        or place is None
+        or not (evidence.tokens & ~place.tokens).any()
+    ):
         return True
-    outside = one.tokens & ~place.tokens
-    effect = one.effect(view)[outside]
+    outside = evidence.tokens & ~place.tokens
+    effect = evidence.effect(view)[outside]
     d = np.clip(view.diff[outside], -_LARGE, _LARGE)
     return bool((effect * d).sum() > MIN_SLOPE * (effect**2).sum())
 
@@ -242,77 +251,79 @@ def _is_everywhere(view: View, one: Evidence) -> bool:
 def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Explained]:
     """Yield the places of a view; one of older versions is a fact."""
     for place in find_places(view):
-        tokens, where = place.tokens, cast("dict[str, object]", {"found": place})
-        if place.common_values:
-            where["common_values"] = place.common_values
-        onset = find_onset(view, place)
         kinds = _kinds_of(view, place)
-        if kinds is not None:
-            is_named = place.common_values or kinds.unit != "group"
-            where |= (
-                {"elsewhere": f"the others {kinds.elsewhere}"}
-                if is_named
-                else {"fact": kinds.text}
-            )
-        rounds = split_units(view, "round", view.round) if onset is not None else None
-        if rounds is not None and rounds.has_gaps:
-            tokens, onset = rounds.tokens, None
-            where["fact"] = rounds.text
-        elif onset is not None:
-            tokens = view.round >= onset.round
-            where |= {"rounds_from": onset.round, "onset": onset}
-        outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
-        evidence = Evidence(
-            cause="unknown",
-            tokens=tokens,
-            shown="",
-            where=where,
-            measures=(
-                Measure(name="tokens", value=place.num_tokens, unit="tokens"),
-                Measure(
-                    name="ratio for equally likely tokens",
-                    value=place.ratio,
-                    low=place.low,
-                    high=place.high,
-                ),
-                Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
-            ),
-        )
-        cause = _older_weights(view, place)
-        share = float(view.abs_diff[tokens].sum()) / total
-        constant = undo_bias(view, tokens)
-        if constant is not None:
-            yield Explained(
-                kind="reversal",
-                evidence=replace(constant, where=where),
-                indices=np.flatnonzero(tokens),
-                share=share,
-            )
-            continue
-        if cause:
-            evidence = replace(evidence, cause=cause, shown=_say_versions(place))
-            yield Explained(
-                kind="fact",
-                evidence=evidence,
-                indices=np.flatnonzero(tokens),
-                share=share,
-            )
-            continue
-        possible = list_candidates(view, tokens, place, refuted)
-        step = possible[0].test if possible else NEXT_STEP
-        yield Explained(
+        tokens, where = _describe_where(view, place, kinds)
+        explained = Explained(
             kind="place",
-            evidence=replace(evidence, next_step=step),
+            evidence=Evidence(
+                cause="unknown",
+                tokens=tokens,
+                shown="",
+                where=where,
+                measures=_measures(view, place, tokens),
+            ),
             indices=np.flatnonzero(tokens),
-            share=share,
-            candidates=possible,
-            p=kinds.p if kinds is not None and place.p is None else place.p,
+            share=float(view.abs_diff[tokens].sum()) / total,
         )
+        evidence = explained.evidence
+        if (constant := undo_bias(view, tokens)) is not None:
+            constant = replace(constant, where=where)
+            yield replace(explained, kind="reversal", evidence=constant)
+        elif cause := _older_weights(view, place):
+            versions = replace(evidence, cause=cause, shown=_say_versions(place))
+            yield replace(explained, kind="fact", evidence=versions)
+        else:
+            possible = list_candidates(view, tokens, place, refuted)
+            step = possible[0].test if possible else NEXT_STEP
+            yield replace(
+                explained,
+                evidence=replace(evidence, next_step=step),
+                candidates=possible,
+                p=kinds.p if kinds is not None and place.p is None else place.p,
+            )
+
+
+def _describe_where(
+    view: View, place: Place, kinds: TwoKinds | None
+) -> tuple[Array, dict[str, object]]:
+    """Return the tokens of a place, or of all rounds from its onset on, and its words.
+
+    Rounds that are of two kinds, with sound ones in between, are a fact instead.
+    """
+    where: dict[str, object] = {"found": place}
+    if place.common_values:
+        where["common_values"] = place.common_values
+    if kinds is not None and (place.common_values or kinds.unit != "group"):
+        where["elsewhere"] = f"the others {kinds.elsewhere}"
+    elif kinds is not None:
+        where["fact"] = kinds.text
+    onset = find_onset(view, place)
+    if onset is None:
+        return place.tokens, where
+    rounds = split_units(view, "round", view.round)
+    if rounds is not None and rounds.has_gaps:
+        return rounds.tokens, {**where, "fact": rounds.text}
+    where |= {"rounds_from": onset.round, "onset": onset}
+    return view.round >= onset.round, where
+
+
+def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:
+    outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
+    return (
+        Measure(name="tokens", value=place.num_tokens, unit="tokens"),
+        Measure(
+            name="ratio for equally likely tokens",
+            value=place.ratio,
+            low=place.low,
+            high=place.high,
+        ),
+        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
+    )
 
 
 def _kinds_of(view: View, place: Place) -> TwoKinds | None:
     """Return the two kinds of groups or samples of which one is a chosen set."""
-    if not {one.column for one in place.conditions} <= LISTS | {GROUPS}:
+    if not {condition.column for condition in place.conditions} <= LISTS | {GROUPS}:
         return None
     kinds = find_two_kinds(view)
     is_place = kinds is not None and (kinds.tokens == place.tokens).all()
@@ -359,17 +370,17 @@ def _is_described_otherwise(view: View, place: Place, name: str) -> bool:
     """Return whether another column has a value of exactly these samples."""
     inside = np.zeros(view.batch.num_samples, dtype=bool)
     inside[view.sample[place.tokens]] = True
-    there = view.num_per_sample > 0
+    has_tokens = view.num_per_sample > 0
     columns = view.batch.columns
     for other in {**columns.samples, **columns.available(["group_id"])}.values():
         if other.name == name or VERSIONS.search(other.name):
             continue
         codes = other.codes()[0]
-        if len(np.unique(codes[there])) > there.sum() / 2:
+        if len(np.unique(codes[has_tokens])) > has_tokens.sum() / 2:
             continue
-        mine = np.unique(codes[inside & there])
+        mine = np.unique(codes[inside & has_tokens])
         is_one = len(mine) == 1 and mine[0] >= 0
-        if is_one and ((codes == mine[0]) == inside)[there].all():
+        if is_one and ((codes == mine[0]) == inside)[has_tokens].all():
             return True
     return False
 

@@ -165,7 +165,9 @@ class Finding:
             return ""
         view = self.view
         worst = view.worst(self.indices)
-        place = (int(one[worst]) for one in (view.sample, view.round, view.token))
+        place = (
+            int(numbers[worst]) for numbers in (view.sample, view.round, view.token)
+        )
         return str(Address.of(view.batch, *place))
 
     @property
@@ -302,7 +304,7 @@ def exhibit(finding: Finding) -> Exhibit:
     inside[finding.indices] = True
     onset = finding.where.get("rounds_from")
     place = finding.where.get("found")
-    columns = {one.column for one in place.conditions} if place else set()
+    columns = {condition.column for condition in place.conditions} if place else set()
     if onset is not None or columns & _BY_ROUND:
         return Exhibit("round", _by_round(view, inside), onset)
     if columns & _BY_STEP:

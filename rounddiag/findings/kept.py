@@ -33,31 +33,35 @@ def keep_on(
         return known
     key = _key(batch, others, healthy)
     diagnosis = make()
-    kept = batch.__dict__.setdefault(_NAME, [])
-    kept.append((key, healthy, diagnosis))
-    del kept[:-_MOST]
+    entries = batch.__dict__.setdefault(_NAME, [])
+    entries.append((key, healthy, diagnosis))
+    del entries[:-_MOST]
     return diagnosis
 
 
 def find_kept(batch: Batch, others: Key, healthy: Batch | None) -> Any:  # noqa: ANN401 what `make` returned
     """Return the diagnosis that a batch has for a key, if it has one."""
-    kept: list[tuple[Key, Batch | None, Any]]
-    kept = batch.__dict__.get(_NAME, [])
-    if not kept:
+    entries: list[tuple[Key, Batch | None, Any]]
+    entries = batch.__dict__.get(_NAME, [])
+    if not entries:
         return None
     key = _key(batch, others, healthy)
-    found = (one for known, other, one in kept if other is healthy and known == key)
-    return next(found, None)
+    matches = (
+        diagnosis
+        for known, other, diagnosis in entries
+        if other is healthy and known == key
+    )
+    return next(matches, None)
 
 
 def _key(batch: Batch, others: Key, healthy: Batch | None) -> Key:
-    tables = tuple(tuple(one.items()) for one in (REFERENCE, DETECTORS, CAUSES))
+    tables = tuple(tuple(table.items()) for table in (REFERENCE, DETECTORS, CAUSES))
     return (others, tables, _state(batch), healthy is not None and _state(healthy))
 
 
 def _state(batch: Batch) -> Key:
     """Return what changes with each edit of a batch."""
-    return tuple(_fingerprint(getattr(batch, one.name)) for one in fields(batch))
+    return tuple(_fingerprint(getattr(batch, field.name)) for field in fields(batch))
 
 
 def _fingerprint(value: object) -> object:
@@ -72,9 +76,10 @@ def _fingerprint(value: object) -> object:
         data = repr(value.tolist()).encode() if is_object else value.tobytes()
         return value.dtype.str, hashlib.blake2b(data, digest_size=16).digest()
     if isinstance(value, Mapping):
-        return tuple((str(name), _fingerprint(one)) for name, one in value.items())
+        return tuple((str(name), _fingerprint(item)) for name, item in value.items())
     if isinstance(value, list | tuple) and any(
-        _is_tensor(one) or isinstance(one, Mapping | list | np.ndarray) for one in value
+        _is_tensor(item) or isinstance(item, Mapping | list | np.ndarray)
+        for item in value
     ):
         return tuple(map(_fingerprint, value))
     if isinstance(value, list):

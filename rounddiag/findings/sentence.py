@@ -120,17 +120,17 @@ def _describe_all(view: View, mean: float) -> str:
 
 def _conditions(where: Mapping[str, Any]) -> list[str]:
     """Return the conditions that a detector knows, in words."""
-    onset, found = where.get("onset"), []
+    onset, conditions = where.get("onset"), []
     if onset is not None:
-        found.append(f"from round {onset.round} on")
+        conditions.append(f"from round {onset.round} on")
         if onset.low != onset.high:
-            found[-1] += f" ({onset.interval})"
+            conditions[-1] += f" ({onset.interval})"
     elif where.get("images_from") is not None:
-        found.append("after the first image")
+        conditions.append("after the first image")
     if "column" in where and "value" in where:
         name = str(where["column"]).replace("_", " ")
-        found.append(f"{name} {where['value']}")
-    return found
+        conditions.append(f"{name} {where['value']}")
+    return conditions
 
 
 def _scope(samples: Array, view: View) -> str:
@@ -156,9 +156,9 @@ def _samples(num: int, total: int) -> str:
 def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return what differs and where, what else fails, and what is equal."""
     level = diagnosis.level
-    bugs = [one for one in diagnosis if one.is_bug]
+    bugs = [finding for finding in diagnosis if finding.is_bug]
     if diagnosis.updates:  # equal columns are no bug beside it
-        bugs = [one for one in bugs if one.cause != "identical_log_probs"]
+        bugs = [finding for finding in bugs if finding.cause != "identical_log_probs"]
     if diagnosis.verdict == "not_measurable":
         first = f"The mismatch cannot be measured: {diagnosis.reason}."
     elif diagnosis.verdict == "identical":
@@ -174,7 +174,7 @@ def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     # A wrong update comes first where log-probs are sound.
     is_sound = not bugs and diagnosis.verdict != "not_measurable"
     text = [*updates, first] if is_sound else [first, *updates]
-    said = {one.where.get("check") for one in (*bugs[:1], *diagnosis.updates)}
+    said = {finding.where.get("check") for finding in (*bugs[:1], *diagnosis.updates)}
     text += [
         _write_sentence(describe_failed(check), check.name)
         for check in diagnosis.checks.failed
@@ -190,7 +190,7 @@ def _is_news(check: Check, diagnosis: Diagnosis) -> bool:
     """
     if check.name in (KNOWN.name, MEASURABLE.name):
         return False
-    causes = {one.cause for one in diagnosis}
+    causes = {finding.cause for finding in diagnosis}
     return check.cause not in SUPERSEDED or check.cause in causes
 
 
@@ -219,8 +219,8 @@ def _describe_level(diagnosis: Diagnosis) -> str:
             level.num_samples, f"{level.num_samples} samples"
         )
         return f"{opening}: {mean}, and {number} cannot be compared with others."
-    if level.kl > (most := diagnosis.reference.limit_kl):
-        mean += f", and the k3 estimate of KL {level.kl:.3g}, above {most:.3g}"
+    if level.kl > (limit := diagnosis.reference.limit_kl):
+        mean += f", and the k3 estimate of KL {level.kl:.3g}, above {limit:.3g}"
     if verdict == "healthy":
         return f"{opening}: {mean}, and no place stands out."
     return f"{opening}: {mean}; no place stands out."
@@ -228,15 +228,16 @@ def _describe_level(diagnosis: Diagnosis) -> str:
 
 def _verdict_on_level(diagnosis: Diagnosis) -> Verdict:
     """Return the verdict on the mismatch alone, whatever the update is."""
-    others = [one for one in diagnosis if one.severity != "update"]
+    others = [finding for finding in diagnosis if finding.severity != "update"]
     return find_verdict(diagnosis.level, diagnosis.reference, others)
 
 
 def write_advice(diagnosis: Diagnosis) -> str:
     """Return the cause and how it was shown, or what is possible and what tests it."""
     updates = [
-        f"The update is wrong: {CAUSES[one.cause].meaning}. Next: {one.next_step}"
-        for one in diagnosis.updates
+        f"The update is wrong: {CAUSES[finding.cause].meaning}."
+        f" Next: {finding.next_step}"
+        for finding in diagnosis.updates
     ]
     text = [*updates, diagnosis.mass, _advise(diagnosis), diagnosis.consequence]
     return " ".join(filter(None, text))
@@ -284,22 +285,25 @@ def _advise(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "not_measurable":
         return ""
     if diagnosis.verdict == "identical":
-        equal = [one for one in diagnosis if one.cause == "identical_log_probs"]
+        equal = [
+            finding for finding in diagnosis if finding.cause == "identical_log_probs"
+        ]
         return f"Next: {equal[0].next_step}" if equal else ""
-    bugs = [one for one in diagnosis if one.is_bug]
+    bugs = [finding for finding in diagnosis if finding.is_bug]
     if not bugs:
         return _advise_on_level(diagnosis)
     first, *others = bugs
     parts = [_name(first)]
     by_location = (first.cause, "unknown", "identical_log_probs")
     names = dict.fromkeys(
-        one.location if one.cause in by_location else _meaning(one)
-        for one in others
-        if one.kind != "place" and "check" not in one.where  # the headline has those
+        finding.location if finding.cause in by_location else _meaning(finding)
+        for finding in others
+        if finding.kind != "place"
+        and "check" not in finding.where  # the headline has those
     )
     if names:
         parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
-    if places := sum(one.kind == "place" for one in others):
+    if places := sum(finding.kind == "place" for finding in others):
         parts.append(f"{pluralize(places, 'more place')} beside it.")
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
@@ -330,9 +334,9 @@ def _describe_checks(diagnosis: Diagnosis) -> str:
     text = f"{pluralize(len(checks.passed), 'check')} passed"
     fields = [
         name.strip("` ").replace("_", " ")
-        for one in checks.not_testable
-        if one.kind != "note"
-        for name in one.field.split(",")
+        for check in checks.not_testable
+        if check.kind != "note"
+        for name in check.field.split(",")
     ]
     names = [*dict.fromkeys(fields)]
     if names:
@@ -357,7 +361,9 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
             ' (`metric="clip_share"`), and the learning rate and the number of updates'
             " of a step."
         )
-    named = next((one for one in diagnosis if one.kind in ("level", "place")), None)
+    named = next(
+        (finding for finding in diagnosis if finding.kind in ("level", "place")), None
+    )
     if named is not None:
         text += f" {_name(named)}"
     return (

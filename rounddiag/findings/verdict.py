@@ -88,22 +88,26 @@ def find_verdict(
     is_large = level.mean_abs_diff > factor * usual.limit
     is_far = is_large or level.kl > factor * usual.limit_kl
     bugs = [
-        one
-        for one in findings
-        if one.is_bug and not (usual.is_drift and one.cause in STALE)
+        finding
+        for finding in findings
+        if finding.is_bug and not (usual.is_drift and finding.cause in STALE)
     ]
-    is_update_wrong = any(one.severity == "update" for one in findings)
+    is_update_wrong = any(finding.severity == "update" for finding in findings)
     if bugs:
-        is_stale = all(one.kind == "fact" and one.cause in STALE for one in bugs)
+        is_stale = all(
+            finding.kind == "fact" and finding.cause in STALE for finding in bugs
+        )
         if is_stale and not is_update_wrong:
             return "stale"
-        if any(one.part_impossible > _BROKEN_SHARE for one in bugs):
+        if any(finding.part_impossible > _BROKEN_SHARE for finding in bugs):
             return "broken"
-        if is_far and sum(one.share for one in bugs) > _BROKEN_SHARE:
+        if is_far and sum(finding.share for finding in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
     if is_far or is_update_wrong:
         return "suspicious"
     is_raised = level.mean_abs_diff > factor * usual.usual
-    is_noisy = any(one.kind == "place" or one.cause in NOISE for one in findings)
+    is_noisy = any(
+        finding.kind == "place" or finding.cause in NOISE for finding in findings
+    )
     return "noisy" if is_raised or is_noisy else "healthy"

@@ -266,8 +266,8 @@ def _find_fact_events(steps: pd.DataFrame) -> list[Event]:
         was, now = _flat(json.loads(old)), _flat(json.loads(new))
         for name in sorted(was.keys() | now.keys()):
             if was.get(name) != now.get(name):
-                one, other = (_value(facts.get(name)) for facts in (was, now))
-                text = f"{printable(name)} changes from {one} to {other}"
+                earlier, later = (_value(facts.get(name)) for facts in (was, now))
+                text = f"{printable(name)} changes from {earlier} to {later}"
                 events.append(Event(before, after, text))
     return events
 

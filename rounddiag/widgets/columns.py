@@ -85,7 +85,11 @@ class BatchColumns:
         self._made = self._catalogue.available(offered)
         self._samples = {
             **self._catalogue.samples,
-            **{n: one for n, one in self._made.items() if one.scope == "sample"},
+            **{
+                n: column
+                for n, column in self._made.items()
+                if column.scope == "sample"
+            },
         }
         roles = [name for name in self._made if name == "role"]
         self.names = [
@@ -95,7 +99,7 @@ class BatchColumns:
 
     def facts(self, sample: int) -> list[dict[str, Any]]:
         """Describe a sample by its columns, each with the condition that keeps it."""
-        found = []
+        described = []
         for name in self.names_of_samples():
             column = self._samples[name]
             if name in _NO_FACTS or not column.is_known()[sample]:
@@ -105,14 +109,14 @@ class BatchColumns:
             if plain == "":
                 continue
             is_range = is_ranged(name, values)
-            found.append(
+            described.append(
                 {
                     "name": name,
                     "text": value_text(plain),
                     "condition": {"from": plain, "to": plain} if is_range else [plain],
                 }
             )
-        return found
+        return described
 
     def names_of_samples(self) -> list[str]:
         """Return the columns of samples, what is asked first in front.
@@ -189,13 +193,13 @@ class BatchColumns:
     def round_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all rounds rows with `sample` and `round` are."""
         first = np.searchsorted(self._catalogue.owner, rows["sample"].to_numpy())
-        found: Array = first + rows["round"].to_numpy()
-        return found
+        index: Array = first + rows["round"].to_numpy()
+        return index
 
     def flat_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all generated tokens rows with the three keys are."""
-        found: Array = self._begins[self.round_index(rows)] + rows["token"].to_numpy()
-        return found
+        index: Array = self._begins[self.round_index(rows)] + rows["token"].to_numpy()
+        return index
 
     def codes(self, name: str) -> tuple[Array, Array]:
         """Return the code of each token's value, and the values by their codes."""
@@ -213,8 +217,8 @@ class BatchColumns:
 
     def use_roles(self, roles: pd.Categorical[str]) -> None:
         """Take the role of each token as the diagnosis has found it: it takes long."""
-        found = roles.codes.astype(np.int64), np.asarray(roles.categories, object)
-        self._codes.setdefault("role", found)
+        coded = roles.codes.astype(np.int64), np.asarray(roles.categories, object)
+        self._codes.setdefault("role", coded)
 
     def _column(self, name: str) -> Column:
         """Return a column with one row per round, or per token."""
@@ -232,8 +236,8 @@ class BatchColumns:
         if name == "role" and name not in self._codes:
             return self._roles_at(rows)
         codes, values = self.codes(name)
-        found: list[Any] = values[codes[self.flat_index(rows)]].tolist()
-        return found
+        chosen: list[Any] = values[codes[self.flat_index(rows)]].tolist()
+        return chosen
 
     def _roles_at(self, rows: pd.DataFrame) -> list[str]:
         """Tag the rounds of these rows alone."""
@@ -244,8 +248,8 @@ class BatchColumns:
         first = batch.rounds.start.cpu().numpy()[places]
         texts = [*chain.from_iterable(span_texts(batch, first, sizes))]
         special = {*special_tokens(batch.tokenizer).values()}
-        found = roles(texts, starts=starts, special=special)
-        return [found[i] for i in starts[own] + rows["token"].to_numpy()]
+        tagged = roles(texts, starts=starts, special=special)
+        return [tagged[i] for i in starts[own] + rows["token"].to_numpy()]
 
     def keep(self, name: str, condition: object) -> Array:
         """Mark the tokens whose value meets a condition of a filter."""
@@ -259,18 +263,20 @@ class BatchColumns:
         wanted = condition if isinstance(condition, list | tuple) else [condition]
         known = self._names_of(name, values)
         unknown = [
-            one for one in wanted if not isinstance(one, Hashable) or one not in known
+            value
+            for value in wanted
+            if not isinstance(value, Hashable) or value not in known
         ]
         if unknown or not wanted:
             raise _unknown_value(name, unknown, values)
-        return np.isin(codes, [known[one] for one in wanted])
+        return np.isin(codes, [known[value] for value in wanted])
 
     def _names_of(self, name: str, values: Array) -> Mapping[Any, int]:
         """Return the code of each value by the value; None is an unknown number."""
-        known: dict[Any, int] = {one: i for i, one in enumerate(in_json(values))}
+        known: dict[Any, int] = {value: i for i, value in enumerate(in_json(values))}
         if name == "sample" and self.batch.sample_ids is not None:
             ids = [self.batch.sample_ids[i] for i in values]
-            known = {**{one: i for i, one in enumerate(ids)}, **known}
+            known = {**{value: i for i, value in enumerate(ids)}, **known}
         return known
 
     def offers(self) -> list[dict[str, Any]]:
@@ -311,7 +317,7 @@ class BatchColumns:
             texts = [value_text(value) for value in values.tolist()]
         elif is_ranged(name, values):
             bins, ends = bins_of(codes, values, MAX_GROUPS - 1)
-            codes, texts = bins[codes], [range_text(*one) for one in ends]
+            codes, texts = bins[codes], [range_text(*end) for end in ends]
         else:
             codes, texts = _largest(codes, values, size)
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
@@ -349,8 +355,8 @@ def is_ranged(name: str, values: Array) -> bool:
     [False, True]
     """
     is_name = values.dtype.kind in "iu" and not name.startswith("num_")
-    most = _MAX_NAMES if is_name else MAX_GROUPS
-    return values.dtype.kind in "iuf" and len(values) > most
+    num_names = _MAX_NAMES if is_name else MAX_GROUPS
+    return values.dtype.kind in "iuf" and len(values) > num_names
 
 
 def in_json(values: Array) -> list[Any]:
@@ -361,11 +367,11 @@ def in_json(values: Array) -> list[Any]:
     >>> in_json(np.array([0.5, np.nan]))
     [0.5, None]
     """
-    return [one if one == one else None for one in values.tolist()]  # noqa: PLR0124 NaN
+    return [value if value == value else None for value in values.tolist()]  # noqa: PLR0124 NaN
 
 
 def bins_of(
-    codes: Array, values: Array, most: int
+    codes: Array, values: Array, num_bins: int
 ) -> tuple[Array, list[tuple[Any, Any]]]:
     """Put numbers into bins that have about as many tokens each; unknown ones apart.
 
@@ -377,12 +383,12 @@ def bins_of(
     (array([0, 0, 1, 2]), [(1.0, 2.0), (3.0, 3.0), (nan, nan)])
     """
     numbers = values.astype(np.float64)
-    shares = np.linspace(0, 1, most + 1)[1:-1]
+    shares = np.linspace(0, 1, num_bins + 1)[1:-1]
     edges = np.unique(np.nanquantile(numbers[codes], shares, method="inverted_cdf"))
     at = np.searchsorted(edges, numbers, side="left")
     at[np.isnan(numbers)] = len(edges) + 1
     used, at = np.unique(at, return_inverse=True)
-    parts = [values[at == one] for one in range(len(used))]
+    parts = [values[at == number] for number in range(len(used))]
     return at, [(part[0].item(), part[-1].item()) for part in parts]
 
 
@@ -395,7 +401,10 @@ def _largest(codes: Array, values: Array, size: Array) -> tuple[Array, list[str]
     first = np.argsort(-mean, kind="stable")[: MAX_GROUPS - 1]
     group = np.full(len(values), len(first))
     group[first] = np.arange(len(first))
-    return group[codes], [*(value_text(one) for one in values[first].tolist()), OTHERS]
+    return group[codes], [
+        *(value_text(value) for value in values[first].tolist()),
+        OTHERS,
+    ]
 
 
 def value_text(value: object) -> str:

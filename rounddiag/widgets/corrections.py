@@ -29,15 +29,15 @@ def offered(batch: Batch) -> list[dict[str, object]]:
         return []
     return [
         {
-            "name": one.name,
-            "meaning": one.meaning,
-            "low": one.bounds[0],
-            "limit": one.limit,
-            "is_ratio": one.is_ratio,
+            "name": correction.name,
+            "meaning": correction.meaning,
+            "low": correction.bounds[0],
+            "limit": correction.limit,
+            "is_ratio": correction.is_ratio,
         }
-        for one in CORRECTIONS.values()
-        if one.limit is not None
-        and (one.weight != "update" or "current" in batch.scores)
+        for correction in CORRECTIONS.values()
+        if correction.limit is not None
+        and (correction.weight != "update" or "current" in batch.scores)
     ]
 
 
@@ -52,10 +52,10 @@ def chosen_correction(name: str | None, limit: float | None) -> Correction | Non
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:
     """Return what a correction does to each generated token."""
     ratios = Ratios.of(batch, a, b, None)
-    weight, found = ratios.weights(correction), np.full(len(ratios.kept), _UNKNOWN)
+    weight, fates = ratios.weights(correction), np.full(len(ratios.kept), _UNKNOWN)
     fate = np.where(weight >= correction.clip[1], CAPPED, _KEPT)
-    found[ratios.kept] = np.where(weight == 0, DROPPED, fate)
-    return found.astype(np.uint8)
+    fates[ratios.kept] = np.where(weight == 0, DROPPED, fate)
+    return fates.astype(np.uint8)
 
 
 def describe_correction(
@@ -63,7 +63,7 @@ def describe_correction(
 ) -> dict[str, Any]:
     """Return the limit of a correction, and what it does to the step in words."""
     (row,) = corrections(batch, [correction], a=pair.a, b=pair.b).to_dict("records")
-    dropped, capped = (int((fates == one).sum()) for one in (DROPPED, CAPPED))
+    dropped, capped = (int((fates == fate).sum()) for fate in (DROPPED, CAPPED))
     share = format_number(100 * dropped / max(len(fates), 1))
     parts = [f"drops {pluralize(dropped, 'token')} ({share} %)"]
     if capped:
@@ -85,7 +85,7 @@ def mark_dropped(
     """Strike the cells of a heatmap that have dropped tokens, longer where more are."""
     rows, pool = figure.layout.meta["samples"], figure.layout.meta["pool"]
     place = np.full(int(tokens["sample"].max()) + 1, -1)
-    known = [one for one in rows if one < len(place)]
+    known = [sample for sample in rows if sample < len(place)]
     place[known] = np.flatnonzero(np.isin(rows, known)) // pool
     row, round_ = place[tokens["sample"]], tokens["round"].to_numpy()
     width = int(round_.max()) + 1

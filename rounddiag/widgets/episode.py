@@ -40,20 +40,20 @@ _EXACT = 1 << 53  # up to here float64 has every integer
 _MAX_TEXT = 4000  # characters of a text that are sent
 
 
-def describe_episode(one: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
+def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
-    found = [
+    facts = [
         {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
-        for name, column in one.columns.samples.items()
+        for name, column in sample.columns.samples.items()
         if _ENDS.fullmatch(name) and (text := _text_of(column, 0, _MAX_TEXT))
     ]
     is_known = last is not None and last["kind"] != "unknown"
-    return {"facts": found, "last": last["label"] if last and is_known else ""}
+    return {"facts": facts, "last": last["label"] if last and is_known else ""}
 
 
-def task_of(one: Batch, parts: Sequence[dict[str, Any]]) -> str:
+def task_of(sample: Batch, parts: Sequence[dict[str, Any]]) -> str:
     """Return the task of a sample: of a column, else the user's words in the prompt."""
-    columns = one.columns.samples
+    columns = sample.columns.samples
     texts = [
         _text_of(columns[name], 0, _MAX_TEXT) for name in _TASKS if name in columns
     ]
@@ -62,11 +62,11 @@ def task_of(one: Batch, parts: Sequence[dict[str, Any]]) -> str:
     return next(iter([*sentences, *said[-1:], *filter(None, texts)]), "")
 
 
-def round_facts(one: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
+def round_facts(sample: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
     """Return what the file has of each round of a sample: names, texts, which first."""
     columns = {
         name: column
-        for name, column in one.columns.rounds.items()
+        for name, column in sample.columns.rounds.items()
         if name not in _INNER and len(column.filled) == num_rounds
     }
     names = sorted(columns, key=lambda name: not _MAIN.search(name))
@@ -85,9 +85,9 @@ def round_facts(one: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
     ]
 
 
-def recorded_actions(one: Batch, num_rounds: int) -> list[str]:
+def recorded_actions(sample: Batch, num_rounds: int) -> list[str]:
     """Return the action that the file has of each round, empty where it has none."""
-    column = one.columns.rounds.get("action")
+    column = sample.columns.rounds.get("action")
     if column is None or len(column.filled) != num_rounds:
         return [""] * num_rounds
     return [_text_of(column, index, _MAX_TEXT) for index in range(num_rounds)]
@@ -100,7 +100,7 @@ def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _text_of(column: Column, row: int, most: int) -> str:
+def _text_of(column: Column, row: int, max_length: int) -> str:
     """Return a value as text with its unit; empty where it is unknown."""
     if not column.is_known()[row]:
         return ""
@@ -109,7 +109,7 @@ def _text_of(column: Column, row: int, most: int) -> str:
     if column.kind in ("number", "name"):
         is_whole = float(value).is_integer() and abs(value) < _EXACT
         return with_minus(str(int(value)) if is_whole else f"{value:.6g}") + unit
-    return encodable(str(value))[:most]
+    return encodable(str(value))[:max_length]
 
 
 # The words of observations, without the marks of a chat template.
@@ -155,13 +155,13 @@ def said_between(
     """
     if batch.turns is None:
         return None
-    found: list[list[dict[str, Any]]] = [[]]
+    gaps: list[list[dict[str, Any]]] = [[]]
     for turn in batch.turns[sample]:
         if turn.role == GENERATED:
-            found.append([])
+            gaps.append([])
         else:
-            found[-1] += _turn(turn.role, [_shortened(turn.text)], turn.num_images)
-    return found if len(found) == num_rounds + 1 else None
+            gaps[-1] += _turn(turn.role, [_shortened(turn.text)], turn.num_images)
+    return gaps if len(gaps) == num_rounds + 1 else None
 
 
 def _shortened(text: str) -> str:

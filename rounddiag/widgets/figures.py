@@ -198,7 +198,7 @@ def fit_pane(
     }
     top = _TOP + _LINE * (num_lines - 1)
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
-    layout.shapes = [one for one in layout.shapes if not one.showlegend]
+    layout.shapes = [shape for shape in layout.shapes if not shape.showlegend]
     figure.update_layout(title=None, showlegend=False, meta=meta, margin=margin)
     figure.update_xaxes(title=None, **_FITS)
     figure.update_yaxes(**_FITS)
@@ -209,8 +209,10 @@ def fit_pane(
 
 def _space_panels(axes: Sequence[go.layout.YAxis]) -> None:
     """Leave room for a label between panels, which are low in a pane."""
-    placed = sorted((one for one in axes if one.domain), key=lambda one: -one.domain[1])
-    heights = [one.domain[1] - one.domain[0] for one in placed]
+    placed = sorted(
+        (axis for axis in axes if axis.domain), key=lambda axis: -axis.domain[1]
+    )
+    heights = [axis.domain[1] - axis.domain[0] for axis in placed]
     scale = (1 - _PANEL_GAP * (len(placed) - 1)) / max(sum(heights), _PANEL_GAP)
     top = 1.0
     for axis, height in zip(placed, heights, strict=True):
@@ -264,12 +266,13 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return plot_positions(
             filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
-    by, found = filtered.by, session.known_diagnosis
+    by, diagnosis = filtered.by, session.known_diagnosis
     figure = plot_rounds(
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
-        onset=(found and filtered.is_all and by is None and found.onset) or False,
+        onset=(diagnosis and filtered.is_all and by is None and diagnosis.onset)
+        or False,
         layers=layers,
         theme=theme,
     )
@@ -280,7 +283,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
 
 def _set_log_axis(figure: go.Figure) -> None:
     """Give means of groups the axis of their bars: a few are far above all others."""
-    lines = [np.asarray(one.y, float) for one in figure.data if one.y is not None]
+    lines = [np.asarray(trace.y, float) for trace in figure.data if trace.y is not None]
     sizes = np.concatenate([np.empty(0), *lines])
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     is_wide = len(sizes) > 0 and sizes.max() >= _DECADE * sizes.min()
@@ -296,12 +299,12 @@ def _set_log_axis(figure: go.Figure) -> None:
 
 def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
     """Draw every sample in every round that the filter keeps."""
-    figure, kept = _heatmap(session, theme), session.state.filter.get("round")
+    figure, rounds = _heatmap(session, theme), session.state.filter.get("round")
     tokens, fates = session.filtered_batch.tokens, session.fates
     if fates is not None and figure.data and session.difference is None:
         is_dropped = fates[session.own_columns.flat_index(tokens)] == DROPPED
         mark_dropped(figure, tokens, is_dropped, theme_of(theme))
-    first = kept.get("from") if isinstance(kept, dict) else None
+    first = rounds.get("from") if isinstance(rounds, dict) else None
     if first:
         cover_rounds_before(figure, first, theme)
     return figure
@@ -338,8 +341,8 @@ def _rows(session: Session, metric: str) -> list[int]:
     if not filtered.is_all:
         samples = samples[samples["num_rounds"] > 0]
     if order in get_args(Order):
-        kept = order_rows(samples, order, metric)
-        return [int(sample) for sample in kept["sample"]]
+        ordered = order_rows(samples, order, metric)
+        return [int(sample) for sample in ordered["sample"]]
     worst = order_rows(samples, "worst", metric)["sample"]
     rank = session.own_columns.rank_samples(order)
     return sorted(map(int, worst), key=lambda sample: int(rank[sample]))
@@ -380,7 +383,9 @@ def _heatmap_of_pair(
 
 def align_rounds(figure: go.Figure, session: Session) -> None:
     """Give the x axis of a figure of rounds the range of all rounds, at full width."""
-    last = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
+    last = [
+        int(batch.rounds.round.max()) for batch in session.batches if batch.num_rounds
+    ]
     if session.state.axis == "round" and last:
         rounds = [-0.5, max(last) + 0.5]
         figure.update_layout(xaxis={"range": rounds, "domain": (0, 1)})

@@ -63,12 +63,14 @@ class FilteredBatch:
 
     def summary_by_group(self, metric: str) -> pd.DataFrame:
         """Return the round summary of each group, under the name of the column."""
-        found = []
-        for name, rows in sorted(self.tokens.groupby(self.by), key=lambda one: one[0]):
+        summaries = []
+        for name, rows in sorted(
+            self.tokens.groupby(self.by), key=lambda group: group[0]
+        ):
             summary = round_summary(rows, metric=metric)
             summary[self.by] = np.full(len(summary), name, object)
-            found.append(summary)
-        return pd.concat(found, ignore_index=True)
+            summaries.append(summary)
+        return pd.concat(summaries, ignore_index=True)
 
     @property
     def samples(self) -> Batch:
@@ -147,8 +149,8 @@ def filter_of_place(
 ) -> dict[str, Any] | str:
     """Return the filter of a place; the text of a condition that no filter has."""
     keep: dict[str, Any] = {}
-    for one in place.conditions:
-        name, value = one.column, one.value
+    for condition in place.conditions:
+        name, value = condition.column, condition.value
         if name in _SETS_OF_SAMPLES:  # those of its tokens: the other conditions stay
             keep["sample"] = np.unique(view.sample[place.tokens]).tolist()
             continue
@@ -157,11 +159,11 @@ def filter_of_place(
         elif name == "images_seen":
             name = "num_images"
         if name not in columns.names:
-            return one.text
-        if one.relation in ("=", "in"):
+            return condition.text
+        if condition.relation in ("=", "in"):
             keep[name] = [*value] if isinstance(value, tuple) else [value]
         else:
-            end = "from" if one.relation == ">=" else "to"
+            end = "from" if condition.relation == ">=" else "to"
             keep[name] = {**keep.get(name, {}), end: value}
     return keep
 
@@ -250,7 +252,7 @@ def match_spans(pattern: str, texts: Sequence[str]) -> Array:
         raise _invalid_pattern(pattern, error) from error
     joined = "".join(marked.to_pylist()).encode("utf-32-le")
     characters = np.frombuffer(joined, np.uint32)
-    begins, ends = (np.flatnonzero(characters == ord(one)) for one in (begin, end))
+    begins, ends = (np.flatnonzero(characters == ord(mark)) for mark in (begin, end))
     num_before = 2 * np.arange(len(begins))  # marks before each match
     spans: Array = np.stack([begins - num_before, ends - num_before - 1], axis=1)
     return spans[spans[:, 0] < spans[:, 1]]

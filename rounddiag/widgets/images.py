@@ -173,7 +173,9 @@ def _describe(
     }
 
 
-def action_label(action: Action, most: int = _MAX_LABEL, recorded: str = "") -> str:
+def action_label(
+    action: Action, max_length: int = _MAX_LABEL, recorded: str = ""
+) -> str:
     """Return a label of an action, on one line; as `recorded` if no grammar has it."""
     if action.kind == "unknown" and not recorded:
         return "no action"
@@ -187,8 +189,8 @@ def action_label(action: Action, most: int = _MAX_LABEL, recorded: str = "") -> 
         words.append(f"{action.amount:g} s")
     if action.text:
         words.append(f'"{action.text}"')
-    label = printable(" ".join(filter(None, words))[: most + 1])
-    return label if len(label) <= most else f"{label[: most - 1]}…"
+    label = printable(" ".join(filter(None, words))[: max_length + 1])
+    return label if len(label) <= max_length else f"{label[: max_length - 1]}…"
 
 
 def _where(action: Action) -> str:

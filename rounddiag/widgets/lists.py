@@ -60,42 +60,42 @@ def _payload(
 
 
 def _findings(session: Session, start: int) -> dict[str, Any]:
-    found = session.diagnosis
-    rows = list(found)[start:]
-    places = [evidence_place(one) for one in rows]
+    diagnosis = session.diagnosis
+    rows = list(diagnosis)[start:]
+    places = [evidence_place(finding) for finding in rows]
     columns = [
-        ("cause", "text", [one.name for one in rows]),
-        ("where", "wide", [one.location for one in rows]),
-        ("of sum |diff|", "share", [one.share for one in rows]),
-        ("kind", "text", [_kind(one) for one in rows]),
+        ("cause", "text", [finding.name for finding in rows]),
+        ("where", "wide", [finding.location for finding in rows]),
+        ("of sum |diff|", "share", [finding.share for finding in rows]),
+        ("kind", "text", [_kind(finding) for finding in rows]),
     ]
     return _payload(
-        len(found),
+        len(diagnosis),
         columns,
         caption="largest share first; a row goes to its evidence",
-        empty=found.headline,
-        notes=[_explain(one) for one in rows],
+        empty=diagnosis.headline,
+        notes=[_explain(finding) for finding in rows],
         places=[place and vars(place) for place in places],
         findings=[*range(start, start + len(rows))],
     )
 
 
-def _kind(one: Finding) -> str:
-    return "wrong update" if one.severity == "update" else one.kind
+def _kind(finding: Finding) -> str:
+    return "wrong update" if finding.severity == "update" else finding.kind
 
 
-def _explain(one: Finding) -> str:
+def _explain(finding: Finding) -> str:
     """Return how a cause was shown, or what is possible, and what to do."""
-    row = CAUSES.get(one.cause)
+    row = CAUSES.get(finding.cause)
     meaning = row.meaning if row else ""
-    names = describe_families(one.candidates)
-    call = one.prove_command or one.prove_call
+    names = describe_families(finding.candidates)
+    call = finding.prove_command or finding.prove_call
     parts = [
         f"{capitalize(meaning)}." if meaning else "",
-        one.shown,
+        finding.shown,
         f"Possible: {'; '.join(names)}." if names else "",
-        f"By chance: p = {one.p:.2g}." if one.p is not None else "",
-        f"{call} tests them." if call else f"Next: {one.next_step}",
+        f"By chance: p = {finding.p:.2g}." if finding.p is not None else "",
+        f"{call} tests them." if call else f"Next: {finding.next_step}",
     ]
     return " ".join(filter(None, parts))
 
@@ -126,11 +126,12 @@ def _selection(session: Session, start: int) -> dict[str, Any]:
         (state.b, "number", both["rollout_log_prob"].to_numpy()),
     ]
     num = pluralize(len(chosen), "token")
-    what = "selected" if state.cells or not state.filter else "that the filter keeps"
+    tokens = "selected" if state.cells or not state.filter else "that the filter keeps"
     return _payload(
         len(chosen),
         _token_columns(session, rows, scores),
-        caption=f"{num} {what}, the largest |diff| first: explorer.selection in Python",
+        caption=f"{num} {tokens}, the largest |diff| first:"
+        " explorer.selection in Python",
         empty="Nothing is selected: no token is kept in these cells.",
         places=rows[[*_KEYS]].to_dict("records"),
     )
@@ -146,7 +147,7 @@ def _token_columns(
     return [
         ("text", "piece", token_context(columns, rows)),
         *(
-            (name, "text", [str(one) for one in columns.values_at(name, rows)])
+            (name, "text", [str(value) for value in columns.values_at(name, rows)])
             for name in dict.fromkeys(used)
         ),
         *((name, "count", rows[name].to_numpy()) for name in _KEYS),
@@ -211,7 +212,7 @@ def _without_pair(session: Session, kind: str, start: int) -> dict[str, Any]:
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
     if name in rows and metric.of != "round":
         columns.append((metric.short, "number", rows[name].to_numpy()))
-    places = [one for one in ("sample", "round") if one in rows]
+    places = [key for key in ("sample", "round") if key in rows]
     return _payload(
         len(ranked),
         columns,
@@ -254,45 +255,49 @@ def _text(value: object) -> str:
 def _common(session: Session, start: int) -> dict[str, Any]:
     """List the places of the batch: what tokens that differ have in common."""
     view = session.view
-    found = find_places(view)
-    rows = found[start:]
+    places = find_places(view)
+    rows = places[start:]
     num_large, num_samples = (
         int((view.abs_diff > FACTOR_2).sum()),
         len(view.num_per_sample),
     )
     columns: list[tuple[str, str, Any]] = [
-        ("where", "wide", [one.text for one in rows]),
-        ("tokens", "count", [one.num_tokens for one in rows]),
+        ("where", "wide", [place.text for place in rows]),
+        ("tokens", "count", [place.num_tokens for place in rows]),
         (
             "> factor 2",
             "part",
-            [f"{one.num_large:,} of {num_large:,}" for one in rows],
+            [f"{place.num_large:,} of {num_large:,}" for place in rows],
         ),
         (
             "samples",
             "part",
-            [f"{one.num_samples:,} of {num_samples:,}" for one in rows],
+            [f"{place.num_samples:,} of {num_samples:,}" for place in rows],
         ),
-        ("times the usual", "number", [one.ratio for one in rows]),
+        ("times the usual", "number", [place.ratio for place in rows]),
         (
             "of sum |diff|",
             "share",
-            [view.abs_diff[one.tokens].sum() / view.abs_diff.sum() for one in rows],
+            [view.abs_diff[place.tokens].sum() / view.abs_diff.sum() for place in rows],
         ),
     ]
-    filters = [filter_of_place(session.own_columns, one, view) for one in rows]
+    filters = [filter_of_place(session.own_columns, place, view) for place in rows]
     part = "; counts are of the tokens that were judged" if view.is_thinned else ""
     return _payload(
-        len(found),
+        len(places),
         columns,
         caption="where tokens differ more than equally likely tokens elsewhere, best"
         f" first{part}; a row goes to its evidence, and filters by its conditions",
         empty=_no_place(view),
-        places=[vars(worst_of(view, np.flatnonzero(one.over))) for one in rows],
-        conditions=[None if isinstance(one, str) else one for one in filters],
+        places=[vars(worst_of(view, np.flatnonzero(place.over))) for place in rows],
+        conditions=[
+            None if isinstance(condition, str) else condition for condition in filters
+        ],
         notes=[
-            f"Not a filter: no column says “{one}”." if isinstance(one, str) else ""
-            for one in filters
+            f"Not a filter: no column says “{condition}”."
+            if isinstance(condition, str)
+            else ""
+            for condition in filters
         ],
     )
 
@@ -316,11 +321,11 @@ def _hits(
     is_hit = kept_tokens(columns, {"text": condition})
     # A match of several tokens is one row, as is one that begins where another ends.
     is_new = is_hit & ~np.r_[False, is_hit[:-1] & (tokens["token"].to_numpy()[1:] > 0)]
-    found = tokens[is_new]
-    rows = found.iloc[start : start + PAGE]
-    samples = pluralize(found["sample"].nunique(), "sample")
+    matches = tokens[is_new]
+    rows = matches.iloc[start : start + PAGE]
+    samples = pluralize(matches["sample"].nunique(), "sample")
     return _payload(
-        len(found),
+        len(matches),
         _token_columns(session, rows),
         caption=f"{text!r:.60} in {samples}, whatever the filter keeps",
         empty=f"No sample has {text!r:.60}.",
@@ -352,9 +357,9 @@ def token_context(columns: BatchColumns, rows: pd.DataFrame) -> list[list[str]]:
     texts = span_texts(batch, first + token - before, before + 1 + after)
     return [
         [
-            "".join(found[:num])[-_NUM_CONTEXT:],
-            found[num],
-            "".join(found[num + 1 :])[:_NUM_CONTEXT],
+            "".join(pieces[:num])[-_NUM_CONTEXT:],
+            pieces[num],
+            "".join(pieces[num + 1 :])[:_NUM_CONTEXT],
         ]
-        for found, num in zip(texts, before.tolist(), strict=True)
+        for pieces, num in zip(texts, before.tolist(), strict=True)
     ]

@@ -89,10 +89,12 @@ class BatchPair:
         """Reduce the options of either batch to those that hold for both."""
         first, other = options
         shared = {
-            key: [one for one in first[key] if one in other[key]]
+            key: [value for value in first[key] if value in other[key]]
             for key in ("order", "scores")
         }
-        shared["order"] = [one for one in shared["order"] if one in get_args(Order)]
+        shared["order"] = [
+            order for order in shared["order"] if order in get_args(Order)
+        ]
         of_pairs = {
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],
@@ -112,7 +114,9 @@ class BatchPair:
         changes["cells"] = None
         if state.cells is not None:
             partner = self.partners[state.batch]
-            samples = [partner[one] for one in state.cells.samples if one in partner]
+            samples = [
+                partner[sample] for sample in state.cells.samples if sample in partner
+            ]
             if samples:
                 changes["cells"] = replace(state.cells, samples=tuple(samples))
         return changes
@@ -126,8 +130,12 @@ class BatchPair:
         if (wanted := keep.get("sample")) is not None and not isinstance(wanted, dict):
             wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
             partner = self.partners[state.batch]
-            known = [one for one in wanted if isinstance(one, str) or one in partner]
-            keep["sample"] = [partner.get(one, one) for one in known]
+            known = [
+                sample
+                for sample in wanted
+                if isinstance(sample, str) or sample in partner
+            ]
+            keep["sample"] = [partner.get(sample, sample) for sample in known]
         return keep
 
 

@@ -157,20 +157,20 @@ class RequestHandler:
     def _diagnosis(self) -> dict[str, Any]:
         """Return the verdict, and the first finding unless the user has navigated."""
         session = self._session
-        found = session.diagnosis
-        opens = None if session.is_placed else first_with_tokens(found)
+        diagnosis = session.diagnosis
+        opens = None if session.is_placed else first_with_tokens(diagnosis)
         lacks = session.batch.lacks("old", "rollout")
-        first, *others = [lacks] if lacks else found.sentences
+        first, *others = [lacks] if lacks else diagnosis.sentences
         return {
-            "verdict": found.verdict,
-            "is_update": bool(found.updates),
-            "text": lacks or found.text,
+            "verdict": diagnosis.verdict,
+            "is_update": bool(diagnosis.updates),
+            "text": lacks or diagnosis.text,
             "first": first,
-            "others": "" if lacks else found.caveat + " ".join(others),
-            "num_findings": len(found),
-            **_what_tests(found),
-            "usual": found.reference.usual,
-            "has_onset": found.onset is not None,
+            "others": "" if lacks else diagnosis.caveat + " ".join(others),
+            "num_findings": len(diagnosis),
+            **_what_tests(diagnosis),
+            "usual": diagnosis.reference.usual,
+            "has_onset": diagnosis.onset is not None,
             "opens": opens,
         }
 

@@ -159,7 +159,7 @@ class TokenSequence:
             if start < stop
         ]
         words = [self._words(start, stop) for start, stop, _ in spans]
-        texts = self.texts_at([one for pair in words for one in pair])
+        texts = self.texts_at([word for pair in words for word in pair])
         edges = np.array([span[:2] for span in spans], dtype=np.int64).reshape(-1, 2)
         before_edges = np.cumsum(np.r_[0, self.is_image])[edges + self.num_prompt]
         num_images = np.diff(before_edges).ravel().tolist()
@@ -217,7 +217,7 @@ _MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
 
 
 def _round_records(
-    one: Batch, rounds: pd.DataFrame, tokens: Mapping[str, Any]
+    sample: Batch, rounds: pd.DataFrame, tokens: Mapping[str, Any]
 ) -> list[dict[Any, Any]]:
     """Describe each round of a batch of one sample, for `sample_payload`."""
     stops = rounds["num_tokens"].cumsum().to_numpy()
@@ -229,16 +229,16 @@ def _round_records(
         level=level,
         text_end=tokens["is_special"][stops - 1].astype(bool),
     )
-    shots = _shots(one)
+    shots = _shots(sample)
     seen = last_seen_screenshots(shots, len(rounds))
     texts = [
         "".join(tokens["piece"][first:stop])
         for first, stop in zip(table["first"], stops, strict=True)
     ]
-    recorded = recorded_actions(one, len(rounds))
+    recorded = recorded_actions(sample, len(rounds))
     before = [None if i is None else shots[i] for i in seen]
     actions = describe_actions(texts, before, recorded)
-    if one.lacks("text", "tokenizer"):  # not that there is no action
+    if sample.lacks("text", "tokenizer"):  # not that there is no action
         nothing = {"label": "no text", "line": "no text", "written": "", "why": ""}
         actions = [
             action if own else {**action, **nothing}
@@ -248,15 +248,15 @@ def _round_records(
         "action": actions,
         "screenshot": seen,
         "after": screenshots_after(shots, seen),
-        "facts": round_facts(one, len(rounds)),
+        "facts": round_facts(sample, len(rounds)),
     }
     others = zip(*columns.values(), strict=True)
     rows = zip(table.to_dict("records"), others, strict=True)
     return [{**row, **dict(zip(columns, more, strict=True))} for row, more in rows]
 
 
-def _shots(one: Batch) -> Sequence[Screenshot]:
-    return () if one.images is None else one.images[0]
+def _shots(sample: Batch) -> Sequence[Screenshot]:
+    return () if sample.images is None else sample.images[0]
 
 
 def sample_payload(
@@ -269,63 +269,83 @@ def sample_payload(
 ) -> dict[str, Any]:
     """Return everything that the page shows of one sample."""
     check_sample(sample, batch.num_samples)
-    cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
-    rounds, frame = round_and_token_frames(one, _available_columns(one))
-    if not has_pair(one):  # no diff is known, and none is missing
+    cache, own = cache or BatchCache(batch), select_scores(batch[sample], a, b)
+    rounds, frame = round_and_token_frames(own, _available_columns(own))
+    if not has_pair(own):  # no diff is known, and none is missing
         rounds = rounds.assign(num_nonfinite=0, **dict.fromkeys(_MEANS, np.nan))
         frame = frame.assign(diff=np.full(len(frame), np.nan, dtype=np.float32))
     counts = rounds["num_tokens"].to_numpy()
-    tokens = _token_columns(one, frame, cache)
-    ranks = np.zeros(len(frame), dtype=np.int32)
-    if has_pair(one):
-        ranks = cache.ranks(tokens["diff"], a, b)
-    else:
+    tokens = _token_columns(own, frame, cache)
+    tokens |= _ranks(own, tokens, counts, cache)
+    if not has_pair(own):
         tokens["level"] = np.zeros_like(tokens["level"])
-        if (engine := _only_engine(one)) is not None:
+        if (engine := _only_engine(own)) is not None:
             tokens["surprise"] = -tokens["a" if engine == "old" else "b"]
-    tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
-    if not one.lacks("text", "tokenizer"):
-        special = {*cache.special.values()}
-        starts = np.cumsum(counts) - counts
+    if not own.lacks("text", "tokenizer"):
         tokens["role"] = known_roles
         if known_roles is None:  # it takes long
-            own = roles(tokens["piece"], starts=starts, special=special)
-            tokens["role"] = pd.Categorical(own)
-    sequence = TokenSequence.of(batch, sample, cache)
-    gaps = sequence.gaps(rounds["start"].to_numpy(), counts, {*cache.special.values()})
-    if (said := said_between(batch, sample, len(counts))) is not None:
-        for gap in gaps:
-            at = len(counts) if gap["before"] is None else gap["before"]
-            gap |= {"turns": said[at], "rest": []}
-    records = _round_records(one, rounds, tokens)
+            special, starts = {*cache.special.values()}, np.cumsum(counts) - counts
+            names = roles(tokens["piece"], starts=starts, special=special)
+            tokens["role"] = pd.Categorical(names)
+    gaps = _gaps(batch, sample, rounds, cache)
+    records = _round_records(own, rounds, tokens)
     prompt = [turn for gap in gaps if gap["before"] == 0 for turn in gap["turns"]]
-    if not has_pair(one):
+    if not has_pair(own):
         for record in records:
             record["value"] = _value_of(record, tokens.get("surprise"))
     return {
         "sample": sample,
-        "lacks": None if has_pair(one) else one.lacks("old", "rollout"),
-        "sample_id": one.sample_ids and one.sample_ids[0],
-        "group_id": one.group_ids and one.group_ids[0],
-        "reward": None if one.rewards is None else float(one.rewards[0]),
+        "lacks": None if has_pair(own) else own.lacks("old", "rollout"),
+        "sample_id": own.sample_ids and own.sample_ids[0],
+        "group_id": own.group_ids and own.group_ids[0],
+        "reward": None if own.rewards is None else float(own.rewards[0]),
         "num_tokens": len(frame),
-        "text_note": str(one.meta.get("text", "")),
-        "with_screenshots": [one for one in cache.with_screenshots if one != sample],
-        "num_unplaced": sum(shot.round is None for shot in _shots(one)),
-        "name_a": pair_of(one).a,
-        "name_b": pair_of(one).b,
+        "text_note": str(own.meta.get("text", "")),
+        "with_screenshots": [
+            other for other in cache.with_screenshots if other != sample
+        ],
+        "num_unplaced": sum(shot.round is None for shot in _shots(own)),
+        "name_a": pair_of(own).a,
+        "name_b": pair_of(own).b,
         "weight_limit": weight_limit(batch),
-        "task": task_of(one, prompt),
-        "end": describe_episode(one, records[-1]["action"] if records else None),
+        "task": task_of(own, prompt),
+        "end": describe_episode(own, records[-1]["action"] if records else None),
         "rounds": records,
         "gaps": gaps,
         "tokens": tokens,
     }
 
 
+def _ranks(
+    own: Batch, tokens: Mapping[str, Any], counts: Array, cache: BatchCache
+) -> dict[str, Array]:
+    """Return the ranks of tokens by |diff|; 0 without a pair of log-probs."""
+    ranks = np.zeros(counts.sum(), dtype=np.int32)
+    if has_pair(own):
+        pair = pair_of(own)
+        ranks = cache.ranks(tokens["diff"], pair.a, pair.b)
+    return {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
+
+
+def _gaps(
+    batch: Batch, sample: int, rounds: pd.DataFrame, cache: BatchCache
+) -> list[dict[str, Any]]:
+    """Return the turns before each round and after the last; as recorded, if so."""
+    sequence, special = TokenSequence.of(batch, sample, cache), cache.special
+    starts, counts = (rounds[name].to_numpy() for name in ("start", "num_tokens"))
+    gaps = sequence.gaps(starts, counts, {*special.values()})
+    if (said := said_between(batch, sample, len(rounds))) is not None:
+        for gap in gaps:
+            at = len(rounds) if gap["before"] is None else gap["before"]
+            gap |= {"turns": said[at], "rest": []}
+    return gaps
+
+
 def _only_engine(batch: Batch) -> str | None:
     """Return which log-probs a batch without a pair of them has."""
-    return next((one for one in ("rollout", "old") if not batch.lacks(one)), None)
+    return next(
+        (engine for engine in ("rollout", "old") if not batch.lacks(engine)), None
+    )
 
 
 def _value_of(record: Mapping[Any, Any], surprise: Array | None) -> str:
@@ -354,7 +374,7 @@ def _available_columns(batch: Batch) -> list[str]:
         "text": "text",
         "token_id": "ids",
     }
-    known = [name for name, what in needs.items() if not batch.lacks(what)]
+    known = [name for name, need in needs.items() if not batch.lacks(need)]
     return ["position", *known, *numbers, *_names_of_file(batch)]
 
 

@@ -151,10 +151,10 @@ class Session:
     @property
     def view(self) -> View:
         """The tokens that the diagnosis has read, with the places found in them."""
-        found, state = self.diagnosis, self.state
-        if len(found):
-            return found[0].view
-        return self._read_view(state.batch, state.a, state.b, found.reference)
+        diagnosis, state = self.diagnosis, self.state
+        if len(diagnosis):
+            return diagnosis[0].view
+        return self._read_view(state.batch, state.a, state.b, diagnosis.reference)
 
     @property
     def known_diagnosis(self) -> Diagnosis | None:
@@ -191,23 +191,26 @@ class Session:
         return None if self.state.finding is None else self._finding(self.state)
 
     def _finding(self, state: State) -> Finding:
-        found = self._diagnosis_for(state)
+        diagnosis = self._diagnosis_for(state)
         index = state.finding or 0
-        if index >= len(found):
+        if index >= len(diagnosis):
             raise FrameError.build(
                 key="finding",
-                expected=f"the number of one of {len(found)} findings, from 0",
+                expected=f"the number of one of {len(diagnosis)} findings, from 0",
                 found=str(index),
                 advice="`explorer.diagnosis` lists them.",
             )
-        return found[index]
+        return diagnosis[index]
 
     def _diagnosis_for(self, state: State) -> Diagnosis:
         with self._diagnosing:
-            found = diagnose(self.batches[state.batch], a=state.a, b=state.b)
-        if len(found) and (roles := found[0].view.facts.memo.get("roles")) is not None:
+            diagnosis = diagnose(self.batches[state.batch], a=state.a, b=state.b)
+        if (
+            len(diagnosis)
+            and (roles := diagnosis[0].view.facts.memo.get("roles")) is not None
+        ):
             self.columns[state.batch].use_roles(roles)
-        return found
+        return diagnosis
 
     @property
     def filtered_batch(self) -> FilteredBatch:
@@ -221,7 +224,7 @@ class Session:
 
     def with_all_rounds(self) -> tuple[FilteredBatch, FilteredPair | None]:
         """Return `filtered_batch` and `filtered_pair` without the filter by round."""
-        keep = {k: one for k, one in self.state.filter.items() if k != "round"}
+        keep = {k: value for k, value in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
         return self.filter_for(state), self._filter_pair(state)
 
@@ -263,7 +266,9 @@ class Session:
         """Return `selection` with text and role, if known, and both log-probs."""
         chosen, columns = self.selection, self.own_columns
         names = [
-            f"{one}_log_prob" for one in ("rollout", "old") if not self.batch.lacks(one)
+            f"{engine}_log_prob"
+            for engine in ("rollout", "old")
+            if not self.batch.lacks(engine)
         ]
         names += ["role"] if "role" in columns.names else []
         names += [] if self.batch.lacks("text") else ["text"]
@@ -410,12 +415,12 @@ def _find_fates(
     return find_fates(batches[batch], correction, a, b)
 
 
-def first_with_tokens(found: Diagnosis) -> int | None:
+def first_with_tokens(diagnosis: Diagnosis) -> int | None:
     """Return the number of the first finding that some tokens show, and not all."""
     numbers = (
         number
-        for number, one in enumerate(found)
-        if one.kind != "level" and len(one.indices)
+        for number, finding in enumerate(diagnosis)
+        if finding.kind != "level" and len(finding.indices)
     )
     return next(numbers, None)
 

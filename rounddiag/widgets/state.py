@@ -181,7 +181,7 @@ class State:
 
     def with_changes(self, changes: Mapping[str, Any]) -> State:
         """Return a copy with entries replaced, also within `current` and `layout`."""
-        known = [one.name for one in fields(self)]
+        known = [field.name for field in fields(self)]
         for key, value in changes.items():
             if key not in known:
                 raise _unknown_entry(key, value, known)
@@ -200,7 +200,7 @@ class State:
         if key == "current":
             return _replace_entries(value, self.current)
         if key == "filter" and isinstance(value, Mapping):
-            return {name: one for name, one in value.items() if one is not None}
+            return {name: entry for name, entry in value.items() if entry is not None}
         if key == "layout":
             return _layout(self.layout, value)
         if key == "cells" and value is not None and not isinstance(value, CellBox):
@@ -236,7 +236,7 @@ def bounding_cells(rows: pd.DataFrame) -> CellBox | None:
 def _replace_entries(changes: Any, now: Cursor) -> Cursor:  # noqa: ANN401 whatever JSON holds
     if isinstance(changes, Cursor):
         return changes
-    names = [one.name for one in fields(now)]
+    names = [field.name for field in fields(now)]
     is_known = (
         isinstance(changes, Mapping)
         and set(changes) <= set(names)
@@ -274,7 +274,7 @@ def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
 
 def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
     """List the known entries, and name the entry that this one belongs into."""
-    inner = {one.name: "current" for one in fields(Cursor)}
+    inner = {field.name: "current" for field in fields(Cursor)}
     whole = f"{inner[key]}={{{key!r}: {value!r:.80}}}" if key in inner else ""
     return FrameError.build(
         key=key,
@@ -300,13 +300,13 @@ def _check_entry(key: str, value: object, expected: str, *, is_valid: bool) -> N
 
 def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
     try:
-        found = f"{value!r:.80}"
+        shown = f"{value!r:.80}"
     except Exception:  # noqa: BLE001 of any type; also a number of over 4,300 digits
-        found = f"a {type(value).__name__} that cannot be shown"
+        shown = f"a {type(value).__name__} that cannot be shown"
     return FrameError.build(
         key=key,
         expected=expected,
-        found=found,
+        found=shown,
         advice="Leave it out for the default.",
     )
 
@@ -333,7 +333,11 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
             *(name for name in columns.sample_names if name not in _ORDERED),
         ],
         "scores": [
-            *(one for one in ("old", "rollout") if is_compared or not batch.lacks(one)),
+            *(
+                engine
+                for engine in ("old", "rollout")
+                if is_compared or not batch.lacks(engine)
+            ),
             *batch.scores,
         ],
         "by": names,
@@ -351,7 +355,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
         known = [None, *options[key]] if key == "by" else options[key]
         value = getattr(state, key)
         _check_option(key, value, f"one of {known}", is_valid=value in known)
-    known = [None, *(one["name"] for one in options["correction"])]
+    known = [None, *(correction["name"] for correction in options["correction"])]
     expected = f"one of {known}"
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)

@@ -46,7 +46,7 @@ class StepLine:
         self._means = run.step_summary()
         # The last file may be one that cannot be read.
         last = int(self._means["step"].iloc[-1])
-        first = next((one.step for one in self._breaks), last)
+        first = next((change.step for change in self._breaks), last)
         self.step = first if step is None else step
         self._stop: threading.Event | None = None
 
@@ -61,14 +61,17 @@ class StepLine:
             "means": self._means["mean_abs_diff"].to_list(),
             "raised": self._raised(),
             "marks": [
-                {"at": (one.previous + one.step) / 2, "text": str(one)} for one in marks
+                {"at": (change.previous + change.step) / 2, "text": str(change)}
+                for change in marks
             ],
             "now": self.step,
         }
 
     def _raised(self) -> list[bool]:
         """Mark the steps whose level a change has raised, and none has lowered yet."""
-        levels = sorted((one.step, one.after > one.before) for one in self._breaks)
+        levels = sorted(
+            (change.step, change.after > change.before) for change in self._breaks
+        )
         marked = []
         for step in self._means["step"].to_list():
             before = [is_raised for first, is_raised in levels if first <= step]
@@ -110,12 +113,12 @@ def session_at(before: Session, batch: Batch, name: str) -> Session:
     are of the step, and are dropped; so is a choice that the batch does not offer.
     """
     state = before.state
-    kept = replace(state, current=Cursor(), cells=None, finding=None).as_dict()
-    session = _valid_session({name: batch}, {**kept, "current": {}})
+    choices = replace(state, current=Cursor(), cells=None, finding=None).as_dict()
+    session = _valid_session({name: batch}, {**choices, "current": {}})
     place = _same_place(before.full_batch, state.current, session)
     if place is None:
-        del kept["current"]
-        return _valid_session({name: batch}, kept)
+        del choices["current"]
+        return _valid_session({name: batch}, choices)
     session.change({"current": place})
     return session
 
@@ -139,13 +142,17 @@ def _same_place(before: Batch, place: Cursor, session: Session) -> Cursor | None
     if sample is None:
         return None
     is_own = batch.rounds.sample == sample
-    rounds = [one for one in batch.rounds.round[is_own].tolist() if one <= place.round]
+    rounds = [
+        number
+        for number in batch.rounds.round[is_own].tolist()
+        if number <= place.round
+    ]
     if not rounds:
         return None
     last = max(rounds)
     cells = CellBox(samples=(sample,), rounds=(last, last))
-    found = session.worst_token(cells)
-    return found if found.sample == sample else Cursor(sample=sample, round=last)
+    worst = session.worst_token(cells)
+    return worst if worst.sample == sample else Cursor(sample=sample, round=last)
 
 
 def _same_samples(before: Batch, sample: int, batch: Batch) -> Iterator[int]:
