@@ -32,6 +32,7 @@ Public names, in the order of work:
 `legs`                the ratio of an update: engine gap, staleness, update
 `corrections`         what TIS, IcePop, masks and clips do to the update
 `prove`               which engine was wrong, by scoring the same tokens again
+`preflight`           does a model agree with a server, before a run: `Preflight`
 `rescore`             one more set of log-probabilities for the tokens of a batch
 `load_proof`          a proof that was made on another machine
 `export_rescore`      token ids and screenshots, for an engine elsewhere to score
@@ -154,6 +155,8 @@ if TYPE_CHECKING:
     from rounddiag.proof import load_proof as load_proof
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
+    from rounddiag.proof.preflight import Preflight as Preflight
+    from rounddiag.proof.preflight import preflight as preflight
     from rounddiag.runs import Run as Run
     from rounddiag.runs import ingest as ingest
     from rounddiag.runs import open_run as open_run
@@ -188,6 +191,7 @@ else:
         "findings": "diagnose places",
         "loaders": "attach demo export_rescore formats load save",
         "proof": "load_proof prove rescore",
+        "proof.preflight": "Preflight preflight",
         "runs": "Run ingest open_run",
         "stats": "round_summary",
         "widgets": "Explorer explore",

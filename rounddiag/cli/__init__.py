@@ -4,6 +4,7 @@
 `options`     the commands and their options
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
+`preflight`   `rounddiag preflight`: a model and a server compared, as text or JSON
 `show`        `rounddiag show`: the tokens of a place, as text or JSON
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _PROOF = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
 _NUM_DRAWN = 4  # samples of a report, besides the worst, unless they are named
 _ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
+_GATES = ("check", "watch", "preflight")  # their 1 says that something fails
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports them
 
 
@@ -54,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         named = vars(options)
         file = named.get("file")
-        for path in [file, named.get("folder"), *named.get("paths", [])]:
+        named_paths = [file, named.get("folder"), named.get("episodes")]
+        for path in [*named_paths, *named.get("paths", [])]:
             _require_path(path)
         if file:
             _require_content(Path(file))
@@ -67,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
         print(f"rounddiag: {_printable(error)}", file=sys.stderr)
-        return _CANNOT_CHECK if options.command in ("check", "watch") else _ERROR
+        return _CANNOT_CHECK if options.command in _GATES else _ERROR
     return code
 
 
@@ -259,6 +262,21 @@ def _prove(options: argparse.Namespace) -> int:
     return 0
 
 
+def _preflight(options: argparse.Namespace) -> int:
+    from rounddiag.cli.preflight import run_preflight
+
+    text, failed = run_preflight(
+        options.model,
+        options.server,
+        episodes=options.episodes,
+        output=options.output,
+        fail_on=options.fail_on,
+        as_json=options.json,
+    )
+    print_text(text)
+    return int(failed)
+
+
 def _report(options: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe_failed_steps, silence_failed_steps
     from rounddiag.export import report
@@ -323,6 +341,7 @@ _COMMANDS = {
     "show": _show,
     "watch": _watch,
     "prove": _prove,
+    "preflight": _preflight,
     "report": _report,
     "lab": _lab,
     "ingest": _ingest,

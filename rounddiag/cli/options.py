@@ -91,6 +91,11 @@ def _time(text: str, default: float) -> dict[str, Any]:
 _OPTIONS = {
     "file": {"metavar": "FILE|FOLDER"},
     "folder": {"metavar": "FOLDER"},
+    "model": _option(
+        "the model of the trainer: a folder or name that transformers opens",
+        type=_model,
+        metavar="MODEL",
+    ),
     "file?": {"metavar": "FILE|FOLDER", "nargs": "?"},
     "address": {"metavar": "ADDRESS"},
     "paths": {"metavar": "PATH", "nargs": "+"},
@@ -108,6 +113,15 @@ _OPTIONS = {
         " address of a vLLM or SGLang server. `check` proves with it what fails, and"
         " scores a batch with one engine's log-probs",
         type=_model,
+    ),
+    "--server": _option(
+        "the address of a running vLLM or SGLang with the same model; screenshots go"
+        " there and nowhere else",
+        metavar="URL",
+    ),
+    "--episodes": _option(
+        "sample the prompts, observations and screenshots of FILE instead",
+        metavar="FILE",
     ),
     "--last": _option(
         "of a run, the newest N; default: 1", type=_positive, metavar="N"
@@ -189,6 +203,14 @@ _COMMANDS = {
         f"{_FILE} --model! --hypotheses --checkpoint --adapter --budget -o --json",
         "`-o` writes the proof for `rounddiag.load_proof` elsewhere. No code of the"
         " model's repository runs. Exit codes: 0 a result, 1 an error.",
+    ),
+    "preflight": _Command(
+        "before a run: does the model agree with the server that will sample",
+        "model --server! --episodes -o --fail-on --json",
+        "`-o` writes the episodes, which `rounddiag lab` opens. A check that fails"
+        " always fails; `--fail-on` is about the verdict on the episodes. Exit codes: 0"
+        " passed, 1 failed, 2 the model or the server cannot be used.",
+        {"fail_on": "suspicious"},
     ),
     "report": _Command(
         "write a report on a saved batch or a run as one HTML page",

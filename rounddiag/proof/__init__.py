@@ -26,6 +26,11 @@ back to the noise, better than every other one.
 `verdict`       from opinions about both engines to one verdict
 `proof`         `Proof`, as it is printed
 `saving`        a proof in a file
+`preflight`     `preflight`: a model and a server, before there is a batch
+`comparisons`   its lines: each compares two things, and passes, fails, or cannot
+`episodes`      what an environment says before each round
+`playing`       episodes that a server has sampled, and the batch of them
+`noise`         how far two sound engines may differ
 ==============  ==================================================================
 """
 

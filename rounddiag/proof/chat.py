@@ -42,7 +42,7 @@ class Chat:
     def retokenise(self, ids: list[int]) -> list[int]:
         """Return the ids of the text of these ids."""
         text = self.tokenizer.decode(ids, skip_special_tokens=False)
-        return self._encode(text)
+        return self.encode(text)
 
     def render(self, ids: list[int]) -> list[int] | None:
         """Return the ids of a round once it is history; None without a template.
@@ -62,17 +62,18 @@ class Chat:
             return None
         if not (found.startswith(before) and found.endswith(after)):
             return None
-        return self._encode(found[len(before) : len(found) - len(after)]) + ids[end:]
+        return self.encode(found[len(before) : len(found) - len(after)]) + ids[end:]
 
     def open_user_message(self) -> list[int] | None:
         """Return the ids before the text of a first message of the user.
 
         A template may begin with a system prompt of its own.
         """
-        whole = self._write([{"role": "user", "content": _BEFORE}])
-        return None if whole is None else self._encode(whole.split(_BEFORE)[0])
+        whole = self.write([{"role": "user", "content": _BEFORE}])
+        return None if whole is None else self.encode(whole.split(_BEFORE)[0])
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text: special tokens are those that it has."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _history(self, text: str) -> str | None:
@@ -82,15 +83,21 @@ class Chat:
             {"role": "assistant", "content": text},
             {"role": "user", "content": _AFTER},
         ]
-        whole = self._write(messages)
+        whole = self.write(messages)
         if whole is None or whole.count(_BEFORE) != 1 or whole.count(_AFTER) != 1:
             return None
         return whole.split(_BEFORE)[1].split(_AFTER)[0]
 
-    def _write(self, messages: Sequence[Mapping[str, str]]) -> str | None:
+    def write(
+        self, messages: Sequence[Mapping[str, Any]], *, opens_reply: bool = False
+    ) -> str | None:
+        """Return the text of messages; None where there is no template for them.
+
+        With `opens_reply` it ends where the model begins to write.
+        """
         if not getattr(self.tokenizer, "chat_template", None):
             return None
-        return self._template.render(messages)
+        return self._template.render(messages, opens_reply=opens_reply)
 
     @cached_property
     def _template(self) -> Template:

@@ -19,7 +19,7 @@ from weakref import finalize
 
 from rounddiag.errors import BatchError
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 _SECONDS = 10.0  # for one text; templates of published models take milliseconds
 _START = 60.0  # seconds, until a busy machine has imported transformers
@@ -37,7 +37,8 @@ resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
 print("{}", flush=True)
 for line in sys.stdin:
     try:
-        found = render_jinja_template([json.loads(line)], **known["how"])
+        asked = json.loads(line)
+        found = render_jinja_template([asked.pop("messages")], **known["how"], **asked)
         text = found[0][0] if isinstance(found, tuple) else found[0]
         text = text if len(text) < known["most"] else None
     except Exception:  # a template raises what it likes
@@ -59,11 +60,15 @@ class Template:
         self._tokenizer = tokenizer
         self._is_over = False
 
-    def render(self, messages: Messages) -> str | None:
-        """Return the text of messages; None where the template raises an error."""
+    def render(self, messages: Messages, *, opens_reply: bool = False) -> str | None:
+        """Return the text of messages; None where the template raises an error.
+
+        With `opens_reply` it ends where the model begins to write.
+        """
+        asked = {"messages": messages, "add_generation_prompt": opens_reply}
         if not self._is_over:
             try:
-                child, begin = self._child, json.dumps(messages)
+                child, begin = self._child, json.dumps(asked)
                 child.stdin.write(f"{begin}\n".encode())  # type: ignore[union-attr]
                 answer = _read_line(child, _SECONDS)
                 text: str | None = json.loads(answer)

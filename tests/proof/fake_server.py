@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -204,10 +204,19 @@ class FakeServer:
         return found, [int(np.asarray(one)[0, 0, 0]) for one in pictures]
 
 
+Fake = TypeVar("Fake", bound=FakeServer)
+
+
 @contextmanager
 def serve(**options: Any) -> Iterator[FakeServer]:
     """Run a server on a free port of this machine."""
-    fake = FakeServer(**options)
+    with serving(FakeServer(**options)) as fake:
+        yield fake
+
+
+@contextmanager
+def serving(fake: Fake) -> Iterator[Fake]:
+    """Run a server on a free port of this machine, with its address in `url`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -18,6 +18,7 @@ from rounddiag.proof.trajectory import Request, Samples
 _MINUS_INFINITY = -9999.0  # as JSON of vLLM has it
 _PROBE = [1, 2, 1, 2, 1, 2]
 _GENERATE, _COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+_CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,6 +33,47 @@ class Answer:
     weights: The versions of its weights, where it has them.
     """
 
+    ids: Array
+    log_probs: Array
+    num_cached: int = 0
+    weights: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a server draws tokens; what is not named here is left to its defaults.
+
+    Attributes
+    ----------
+    num_tokens: At most.
+    salt: Requests with the same salt share the prefix cache; None is a new one, "" the
+        cache that requests without a salt share.
+    """
+
+    num_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    salt: str | None = None
+
+    def salted(self) -> dict[str, str]:
+        """Return what a request says of the prefix cache."""
+        salt = secrets.token_hex(8) if self.salt is None else self.salt
+        return {"cache_salt": salt} if salt else {}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Continuation:
+    """What a server wrote after some ids.
+
+    Attributes
+    ----------
+    read: The ids that it read, image tokens expanded; None where it does not say.
+    ids, log_probs: What it wrote, and its log-probs, in nats.
+    num_cached: How many of the ids that it read it had in its cache.
+    weights: The versions of its weights, where it has them.
+    """
+
+    read: Array | None
     ids: Array
     log_probs: Array
     num_cached: int = 0
@@ -136,6 +178,51 @@ class Vllm:
             ),
             weights=self._weights(answer),
         )
+
+    def sample(
+        self, host: Host, ids: Sequence[int], pictures: Sequence[str], how: Sampling
+    ) -> Continuation:
+        """Let it write after ids that have one image token for each picture."""
+        settings = {
+            "max_tokens": how.num_tokens,
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "logprobs": 0,
+        }
+        body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
+        body |= how.salted()
+        if pictures:
+            body |= {
+                "token_ids": list(ids),
+                "content_parts": _parts(pictures),
+                "sampling_params": settings,
+            }
+            answer = host.post(_GENERATE, body)
+            content = _pick(answer, "choices", 0, "logprobs", "content")
+            values = [_pick(entry, "logprob") for entry in content or []]
+        else:
+            body |= settings | {
+                "prompt": list(ids),
+                "return_weight_versions": True,
+                "add_special_tokens": False,
+            }
+            answer = host.post(_COMPLETIONS, body)
+            values = _pick(answer, "choices", 0, "logprobs", "token_logprobs") or []
+        read = self._find(answer, "prompt_token_ids")
+        return _continuation(
+            host,
+            read=None if read is None else _read_ids(host, read),
+            ids=_pick(answer, "choices", 0, "token_ids"),
+            values=values,
+            num_cached=_count(
+                answer, "usage", "prompt_tokens_details", "cached_tokens"
+            ),
+            weights=self._weights(answer),
+        )
+
+    def read_messages(self, host: Host, messages: Sequence[Any]) -> Array | None:
+        """Return the ids that it makes of messages; None where it does not say."""
+        return _ids_of_messages(host, self.model, messages)
 
     def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Let it decode a round's tokens one after the other."""
@@ -264,11 +351,87 @@ class Sglang:
             weights=[] if weights is None else [str(weights)],
         )
 
+    def sample(
+        self, host: Host, ids: Sequence[int], pictures: Sequence[str], how: Sampling
+    ) -> Continuation:
+        """Let it write after ids that have one image token for each picture."""
+        is_cold = how.salt is None  # its cache is used up to where log-probs start
+        body: dict[str, Any] = {
+            "input_ids": list(ids),
+            "sampling_params": {
+                "max_new_tokens": how.num_tokens,
+                "temperature": how.temperature,
+                "top_p": how.top_p,
+            },
+            "return_logprob": True,
+            "logprob_start_len": 0 if is_cold else -1,
+            **how.salted(),
+        }
+        if pictures:
+            body["image_data"] = list(pictures)
+        answer = host.post("/generate", body)
+        entries = _pick(answer, "meta_info", "output_token_logprobs") or []
+        known = _pick(answer, "meta_info", "input_token_logprobs")
+        weights = _pick(answer, "meta_info", "weight_version")
+        read = [_pick(entry, 1) for entry in known] if is_cold and known else None
+        return _continuation(
+            host,
+            read=None if read is None else _read_ids(host, read),
+            ids=[_pick(entry, 1) for entry in entries],
+            values=[_pick(entry, 0) for entry in entries],
+            num_cached=_count(answer, "meta_info", "cached_tokens"),
+            weights=[] if weights is None else [str(weights)],
+        )
+
+    def read_messages(self, host: Host, messages: Sequence[Any]) -> Array | None:
+        """Return the ids that it makes of messages; None where it does not say."""
+        return _ids_of_messages(host, "default", messages)
+
 
 Dialect: TypeAlias = Vllm | Sglang
 
 
-def _parts(pictures: list[str]) -> list[dict[str, str]]:
+def _ids_of_messages(host: Host, model: str, messages: Sequence[Any]) -> Array | None:
+    body = {
+        "model": model,
+        "messages": list(messages),
+        "max_tokens": 1,
+        "return_token_ids": True,
+    }
+    answer = host.post(_CHAT, body)
+    ids = _pick(answer, "prompt_token_ids")
+    ids = _pick(answer, "choices", 0, "prompt_token_ids") if ids is None else ids
+    return None if ids is None else _read_ids(host, ids)
+
+
+def _continuation(
+    host: Host,
+    *,
+    read: Array | None,
+    ids: Any,  # noqa: ANN401 JSON
+    values: Sequence[Any],
+    num_cached: int,
+    weights: Sequence[str],
+) -> Continuation:
+    written = _read_ids(host, ids)
+    log_probs = _read_log_probs(host, values)
+    if len(written) != len(log_probs) or not np.isfinite(log_probs).all():
+        raise _error(
+            host,
+            f"a log-prob for each of the {len(written)} tokens that it wrote",
+            f"{int(np.isfinite(log_probs).sum())}",
+            "Start the server so that it returns the log-probs of sampled tokens.",
+        )
+    return Continuation(
+        read=read,
+        ids=written,
+        log_probs=log_probs,
+        num_cached=num_cached,
+        weights=weights,
+    )
+
+
+def _parts(pictures: Sequence[str]) -> list[dict[str, str]]:
     return [{"type": "image_url", "url": one} for one in pictures]
 
 

@@ -72,9 +72,7 @@ class Eyes:
             return one
         refuse_written(one, self.image_token)
         one = without_last_run(one, self.image_token)
-        found = (getattr(self.model.config, key, None) for key in _MARKERS)
-        markers = frozenset(one for one in found if one is not None)
-        return replace(one, spans=self._spans(one), markers=markers)
+        return replace(one, spans=self._spans(one), markers=self.markers)
 
     def _spans(self, one: Trajectory) -> tuple[tuple[int, int], ...]:
         """Give each picture its image tokens, in order."""
@@ -84,7 +82,7 @@ class Eyes:
         for index, shot in enumerate(one.shots):
             if used == len(at):
                 break  # pictures after the last token, such as those of a cut response
-            need = self._process(one, index, "seen").num_tokens
+            need = self._process(shot, "seen").num_tokens
             have = at[used : used + need]
             is_run = len(have) == need and int(have[-1] - have[0]) == need - 1
             if not is_run:
@@ -152,13 +150,35 @@ class Eyes:
             vision = self.model.config.vision_config
             side = self.processor.patch_size * vision.spatial_merge_size
             limits = (round((stop - start) * side**2 * picture.scale),) * 2
-        return self._process(one, picture.index, look, limits)
+        return self._process(one.shots[picture.index], look, limits)
+
+    def grid_of(self, shot: Screenshot) -> tuple[int, tuple[int, ...]]:
+        """Return how many image tokens a picture has, and its grid of patches.
+
+        The grid is in time, height and width; empty where the model has none.
+        """
+        pixels = self._process(shot, "seen")
+        grid = pixels.values.get("image_grid_thw")
+        return pixels.num_tokens, () if grid is None else tuple(grid[0].tolist())
+
+    def expand(self, ids: Sequence[int], shots: Sequence[Screenshot]) -> list[int]:
+        """Repeat the one image token of each picture as often as the model has it."""
+        expanded: list[int] = []
+        sizes = iter([self.grid_of(shot)[0] for shot in shots])
+        for token in ids:
+            expanded += [token] * (next(sizes) if token == self.image_token else 1)
+        return expanded
+
+    @property
+    def markers(self) -> frozenset[int]:
+        """The ids of the tokens that open and close a picture."""
+        values = (getattr(self.model.config, key, None) for key in _MARKERS)
+        return frozenset(value for value in values if value is not None)
 
     def _process(
-        self, one: Trajectory, index: int, look: str, limits: tuple[int, int] = (0, 0)
+        self, shot: Screenshot, look: str, limits: tuple[int, int] = (0, 0)
     ) -> _Pixels:
         """Return the processor's values; `limits` are its fewest and most pixels."""
-        shot = one.shots[index]
         key = (id(shot), look, limits)
         if key not in self.pixels:
             is_seen = look == "seen" and not any(limits)

@@ -49,7 +49,18 @@ def encode(picture: Picture, samples: Samples) -> str:
         buffer = io.BytesIO()
         draw(shot, picture.look).save(buffer, format="PNG")
         data = buffer.getvalue()
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return data_address(data)
+
+
+def data_address(png: bytes) -> str:
+    """Return a picture in PNG as a `data:` address.
+
+    Examples
+    --------
+    >>> data_address(b"png")
+    'data:image/png;base64,cG5n'
+    """
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def refuse_written(one: Trajectory, token: int) -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
-from rounddiag.proof.engines.dialects import Answer, Dialect, Sglang, Vllm
-from rounddiag.proof.engines.pictures import with_spans
+from rounddiag.proof.engines.dialects import (
+    Answer,
+    Continuation,
+    Dialect,
+    Sampling,
+    Sglang,
+    Vllm,
+)
+from rounddiag.proof.engines.pictures import data_address, with_spans
 from rounddiag.proof.hypotheses.hypothesis import Need
 from rounddiag.proof.scores import check_log_probs
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.vision import Screenshot
 
 _CHANGED = 0.02  # nat: mean |difference| of the same request, asked again
 
@@ -83,6 +91,23 @@ class ServerEngine:
                 self._probe = request, values
             found.append(values)
         return found
+
+    def sample(
+        self, ids: Sequence[int], shots: Sequence[Screenshot], how: Sampling
+    ) -> Continuation:
+        """Let the server write after ids that have one image token for each picture.
+
+        Nothing is checked here but that the answer has log-probs: what the server read
+        is in it.
+        """
+        addresses = [data_address(shot.png()) for shot in shots]
+        written = self.dialect.sample(self.host, ids, addresses, how)
+        log_probs = check_log_probs(written.log_probs, self.name, ServerError)
+        return replace(written, log_probs=log_probs)
+
+    def read_messages(self, messages: Sequence[Any]) -> Array | None:
+        """Return the ids that the server makes of messages; None if it says none."""
+        return self.dialect.read_messages(self.host, messages)
 
     def confirm(self, samples: Samples) -> None:
         """Check that the server is what it was when scoring began."""

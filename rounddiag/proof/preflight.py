@@ -1,0 +1,200 @@
+"""`preflight`: does a model agree with a server, before anything is trained.
+
+A server samples episodes of its own, the model in the trainer's place scores the same
+ids, and each line of one table compares two things that a run needs to be equal.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from rounddiag.batch import Batch
+from rounddiag.errors import BatchError
+from rounddiag.findings import Diagnosis, diagnose
+from rounddiag.findings.verdict import Verdict, is_at_least
+from rounddiag.loaders import load
+from rounddiag.proof.comparisons import COMPARISONS, Flight, Line, compare, read_prompts
+from rounddiag.proof.engines.client import Host
+from rounddiag.proof.engines.dialects import Sampling
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.engines.opening import open_engine, open_low_precision
+from rounddiag.proof.engines.server import ServerEngine
+from rounddiag.proof.episodes import make_episodes, read_episodes
+from rounddiag.proof.noise import RoundingNoise
+from rounddiag.proof.playing import ROUND_TOKENS, Played, as_batch, play
+from rounddiag.proof.rescoring import rescore_with
+from rounddiag.proof.scorer import Scorer
+from rounddiag.wording import join_names, pluralize, printable
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Preflight:
+    """The result of `rounddiag.preflight`.
+
+    Attributes
+    ----------
+    frame: One row a check: `check, result, value, limit, where, why`. `result` is
+        `passes`, `fails` or `could not be tested`; `value` and `limit` are mean |diff|
+        in nats, or numbers of tokens and pictures. `where` is the task, round and
+        picture of the first difference, `why` what was found and the ground of the
+        limit.
+    batch: The episodes, with the log-probs of the server (`rollout`) and of the model
+        (`old`): `rounddiag.explore` opens them.
+    diagnosis: Of this batch.
+    server: What sampled, and at which host.
+    num_sent: How many pictures were sent there.
+    """
+
+    frame: pd.DataFrame
+    batch: Batch
+    diagnosis: Diagnosis
+    server: str
+    num_sent: int
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check fails, and the diagnosis is better than suspicious."""
+        return not self.failed and not is_at_least(self.diagnosis.verdict, "suspicious")
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The checks that fail."""
+        return tuple(self.frame.loc[self.frame["result"] == "fails", "check"])
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def describe(self, fail_on: Verdict = "suspicious") -> str:
+        """Return the table and the verdict as text.
+
+        Parameters
+        ----------
+        fail_on : str
+            The least verdict that fails.
+        """
+        lines = []
+        for row in self.frame.to_dict("records"):
+            where = f"{row['where']}: " if row["where"] else ""
+            lines.append(
+                f"{row['check']:<10}  {row['result']:<19}  {where}{row['why']}"
+            )
+        verdict = self.diagnosis.verdict
+        said = self.diagnosis.text.partition("\n")[0]
+        lines.append(f"{'verdict':<10}  {verdict:<19}  {said}")
+        sent = f"Sent: {pluralize(self.num_sent, 'picture')} to {self.server}."
+        lines.append(sent if self.num_sent else f"Sampled by {self.server}.")
+        failed = list(self.failed)
+        if is_at_least(verdict, fail_on):
+            failed.append(f"the verdict is {verdict}")
+        names = join_names(failed, len(failed)) if failed else ""
+        lines.append(f"failed: {names}" if failed else "passed: no check fails")
+        return "\n".join(map(printable, lines))
+
+    def _repr_html_(self) -> str:
+        body = "<br>".join(escape(line) for line in repr(self).split("\n"))
+        return f'<div class="mathjax_ignore"><p>{body}</p></div>'
+
+
+def preflight(
+    model: Any,  # noqa: ANN401 a name or an engine
+    server: str,
+    *,
+    episodes: str | os.PathLike[str] | Batch | None = None,
+    seed: int = 0,
+) -> Preflight:
+    """Say whether a model and a server agree, before anything is trained.
+
+    Parameters
+    ----------
+    model : str, path-like or LocalEngine
+        The model in the trainer's place: a folder or name that transformers opens.
+    server : str
+        The address of a running vLLM or SGLang that has the same model, such as
+        `http://127.0.0.1:8000`. Screenshots of the episodes are sent there, and nowhere
+        else.
+    episodes : path-like or Batch, optional
+        What to sample instead of the program's own episodes: any file that
+        `rounddiag.load` opens, with token ids. Of its first four samples the prompts
+        and observations are taken, four rounds each.
+    seed : int
+        Of the screenshots of the episodes.
+
+    Returns
+    -------
+    Preflight
+
+    Raises
+    ------
+    BatchError
+        If the model or the episodes cannot be used.
+    LoadError
+        If the model cannot be opened, or the server does not answer.
+    """
+    begin = time.perf_counter()
+    engine = _require_model(open_engine(model))
+    sampler = ServerEngine.open(Host.at(server))
+    given = episodes if isinstance(episodes, Batch | None) else load(episodes)
+    tasks = (
+        make_episodes(engine, seed) if given is None else read_episodes(given, engine)
+    )
+    how = Sampling(num_tokens=ROUND_TOKENS)
+    played = play(sampler, engine, tasks, how)
+    batch = as_batch(played, engine, sampler, how)
+    scorer = Scorer(batch, engine, open_low_precision(engine))
+    batch = rescore_with(scorer)
+    noise = RoundingNoise.of_table(scorer.table(range(batch.num_samples)))
+    flight = Flight(
+        server=sampler,
+        engine=engine,
+        episodes=tasks,
+        played=played,
+        batch=batch,
+        noise=noise,
+    )
+    lines = _run_checks(flight)
+    return Preflight(
+        frame=pd.DataFrame([asdict(line) for line in lines]),
+        batch=flight.batch,
+        diagnosis=diagnose(flight.batch),
+        server=sampler.name,
+        num_sent=_count_pictures(played),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _run_checks(flight: Flight) -> list[Line]:
+    number = sum(len(episode.prompts) for episode in flight.episodes) + len(COMPARISONS)
+    with tqdm(total=number, desc="comparing", leave=False, delay=1) as bar:
+        read_prompts(flight, bar.update)
+        lines = []
+        for name in COMPARISONS:
+            bar.set_description(f"comparing {name}")
+            lines.append(compare(name, flight))
+            bar.update()
+    return lines
+
+
+def _require_model(engine: object) -> LocalEngine:
+    if isinstance(engine, LocalEngine):
+        return engine
+    raise BatchError.build(
+        key="model",
+        expected="a folder or name that transformers opens",
+        found=f"a {type(engine).__name__}",
+        advice="Pass the model that the server has; the server itself is the second"
+        " argument.",
+    )
+
+
+def _count_pictures(played: Sequence[Played]) -> int:
+    """Return how many different pictures the server was sent."""
+    return len({id(shot) for each in played for shot in each.rounds[-1].shots})
