@@ -25,6 +25,8 @@ VALUES = {
     "--tokenizer": "sample_data/tokenizer.json",
     "--fail-on": "noisy",
     "--model": "sample_data/model",
+    "--server": "http://127.0.0.1:8000",
+    "--episodes": "sample_data/healthy.parquet",
     "--last": "2",
     "--every": "7",
     "--hypotheses": "temperature",
@@ -40,6 +42,7 @@ VALUES = {
 NEEDED = {
     "show": ["0"],
     "prove": ["--model", "sample_data/older_model"],
+    "preflight": ["--server", "http://127.0.0.1:9"],
     "ingest": ["-o", "elsewhere"],
 }
 PLACES = ("file", "run", "one step", "notebook", "nothing")
@@ -106,6 +109,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         "rounddiag.proof.prove": proof,
         "rounddiag.export.report": written,
         "rounddiag.cli.watch.watch_run": 0,
+        "rounddiag.cli.preflight.run_preflight": ("", False),
         "rounddiag.cli.lab.start_lab": None,
         "rounddiag.runs.ingest": SimpleNamespace(failed=()),
     }.items():
