@@ -156,9 +156,9 @@ def _has_no_pair(run: Run) -> bool:
 
 def _demo(options: argparse.Namespace) -> int:
     from rounddiag.cli.summary import describe
-    from rounddiag.loaders.sample_batches import DEMOS, demo, sample_path
+    from rounddiag.loaders.sample_batches import DEMOS, DemoName, demo, sample_path
 
-    name = options.situation or next(iter(DEMOS))
+    name: DemoName = options.situation or "image_window"
     batch, situation = demo(name), DEMOS[name]
     print_text(f"{situation.sentence}\n\n{describe(batch)}\n")
     if situation.edit is None:
