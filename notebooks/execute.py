@@ -21,17 +21,10 @@ import plotly.io as pio
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-import rounddiag as rd
-
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 WIDTH = 800
-# Of the README's picture.
-CORRECTIONS = (
-    *("none", "tis", "icepop", "sequence_tis", "sequence_rejection"),
-    *("geometric", "k3_rejection", "veto"),
-)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -112,7 +105,7 @@ def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
 
 
 def main() -> None:
-    """Execute all notebooks of this folder, and draw the README's pictures."""
+    """Execute all notebooks of this folder."""
     browser_path = next(filter(None, map(shutil.which, BROWSERS)))
     notebooks = {path: execute(path) for path in sorted(FOLDER.glob("*.ipynb"))}
     with sync_playwright() as playwright:
@@ -124,11 +117,6 @@ def main() -> None:
             add_pictures(nb, page)
             write(nb, path)
         browser.close()
-    batch = rd.load(FOLDER.parent / "sample_data" / "image_window.parquet")
-    picture = figure_png(rd.plot_rounds(batch).to_plotly_json())
-    (FOLDER / "image_window.png").write_bytes(quantize(picture))
-    picture = figure_png(rd.plot_corrections(batch, CORRECTIONS).to_plotly_json())
-    (FOLDER / "corrections.png").write_bytes(quantize(picture))
 
 
 if __name__ == "__main__":
