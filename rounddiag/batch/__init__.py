@@ -1,18 +1,21 @@
 """Batch: the aligned, validated tensors of one training step; no I/O.
 
-==============  ====================================================================
-`batch`         `Batch`: one flat tensor per field, with offsets of the samples
-`layout`        padded tensors and rows -> flat tensors; selecting samples
-`turns`         what each role said; the pieces of a batch without ids
-`missing`       what a batch lacks, in one sentence
-`validation`    shapes, lengths, dtypes and the mask, checked on construction
-`address`       the address of a place in text, written and read
-`html`          the tables that a notebook shows for a batch and its checks
-==============  ====================================================================
+=====================  =============================================================
+`batch`                `Batch`: one flat tensor per field, with offsets of the samples
+`contexts`             what an engine read before a round; chains of rounds
+`sequence_difference`  how a context follows another: what both share
+`layout`               padded tensors and rows -> flat tensors; selecting samples
+`turns`                what each role said; the pieces of a batch without ids
+`missing`              what a batch lacks, in one sentence
+`validation`           shapes, lengths, dtypes and the mask, checked on construction
+`address`              the address of a place in text, written and read
+`html`                 the tables that a notebook shows for a batch and its checks
+=====================  =============================================================
 """
 
 from rounddiag.batch.batch import Batch, require_batch
+from rounddiag.batch.contexts import Context, ContextPiece
 from rounddiag.batch.missing import MissingError
 from rounddiag.batch.turns import Turn
 
-__all__ = ["Batch", "MissingError", "Turn", "require_batch"]
+__all__ = ["Batch", "Context", "ContextPiece", "MissingError", "Turn", "require_batch"]

@@ -11,6 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rounddiag.batch.contexts import (
+    Context,
+    Contexts,
+    chains,
+    check_contexts,
+    context,
+    context_engines,
+)
 from rounddiag.batch.html import as_html, stored_failures
 from rounddiag.batch.layout import (
     PER_TOKEN,
@@ -83,10 +91,14 @@ class Batch:
         processor of transformers, a tokenizer of tokenizers, or a function from a list
         of ids to text; see `rounddiag.text.pieces`.
     position_ids : tuple of Tensor, optional
-        One per sample, in the shape of the file.
+        One per sample, in the shape of the file: of prompt and response, or of the
+        chains of contexts, one after the other.
     rollout_ids : tuple of Tensor, optional
         One per sample: the response's token ids as returned by the sampling engine,
         where the file has them in addition to the trainer's. Their number can differ.
+    contexts : Contexts, optional
+        Of samples joined from rows that are steps: the contexts that do not go on from
+        the one before. `context` returns that of any round, in any batch.
     scores : mapping of str to Tensor
         Further log-probabilities of the same tokens, by name.
     sample_columns : mapping of str to array of num_samples values
@@ -131,6 +143,7 @@ class Batch:
     tokenizer: object | None = None
     position_ids: tuple[Tensor, ...] | None = None
     rollout_ids: tuple[Tensor, ...] | None = None
+    contexts: Contexts | None = None
     scores: Mapping[str, Tensor] = field(default_factory=dict)
     sample_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     round_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -142,6 +155,7 @@ class Batch:
             object.__setattr__(self, name, value)
         check_fields(self)
         check_rounds(self)
+        check_contexts(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed of it and kept on it, such as its diagnosis."""
@@ -238,6 +252,54 @@ class Batch:
     def columns(self) -> Catalogue:
         """The columns of samples, rounds and tokens: of the file, and of the fields."""
         return Catalogue(self)
+
+    def context(
+        self,
+        sample: int | str,
+        round: int,  # noqa: A002 the word of the frames
+        engine: str = "old",
+    ) -> Context:
+        """Return what an engine read before the model wrote a round.
+
+        Where a sample is one context, that is what stands before the round.
+
+        Parameters
+        ----------
+        sample : int or str
+            Its number or id.
+        round : int
+        engine : str, optional
+            One of `context_engines`: `old`, the training engine, whose prompts are
+            those of the batch; `rollout`, the sampler, where the round column
+            `prompt_ids` records what it read.
+
+        Raises
+        ------
+        BatchError
+            If there is no such round or record, or the batch has neither ids nor text.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> batch = rd.load("sample_data/image_window.parquet")
+        >>> batch.context("task-01/0", 2)
+        Context(sample=4, round=2, engine='old', num_tokens=96, num_images=3, \
+follows='append')
+        """
+        return context(self, self.sample_number(sample), int(round), engine)
+
+    @property
+    def context_engines(self) -> tuple[str, ...]:
+        """The engines whose contexts are recorded: `old`, and perhaps `rollout`."""
+        return context_engines(self)
+
+    def chains(self, sample: int | str) -> list[range]:
+        """Return the rounds of each chain: consecutive rounds whose contexts append.
+
+        The context of the last round of a chain, followed by what was written then, is
+        what an engine scores in one pass. A sample that is one context is one chain.
+        """
+        return chains(self, self.sample_number(sample))
 
     @property
     def num_samples(self) -> int:

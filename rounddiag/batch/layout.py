@@ -278,6 +278,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
         offsets=build_offsets(batch.offsets.diff()[on_device]),
         lengths=batch.lengths[on_device],
         rewards=None if batch.rewards is None else batch.rewards[on_device],
+        contexts=batch.contexts and batch.contexts.select(rows.numpy()),
         sample_columns=_sample_columns(batch, rows.numpy()),
         round_columns=_round_columns(batch.round_columns, rows.numpy()),
         meta={name: value for name, value in batch.meta.items() if name != "checks"},

@@ -14,6 +14,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.capture.facts import installed_versions, sampling_settings
 from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
@@ -26,7 +27,6 @@ from rounddiag.capture.snapshot import Snapshot, join_parts
 from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
 from rounddiag.capture.verdict_worker import VerdictWorker
 from rounddiag.checks.provable import PROMPTS
-from rounddiag.checks.tokens import known_sequence
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import SampleSequence
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -286,24 +286,27 @@ def _wrong_positions(batch: Batch) -> Fault | None:
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
     """Yield the difference in each sample whose positions can be computed."""
-    rows = zip(
-        _position_ids(batch),
-        prompt_lengths(batch),
-        batch.lengths.tolist(),
-        _pictures(batch),
-        rows_per_sample(batch).tolist(),
-        strict=True,
-    )
-    for sample, (ids, before, length, pictures, num) in enumerate(rows):
+    _position_ids(batch)
+    prompt_lengths(batch)
+    for sample, pictures in enumerate(_pictures(batch)):
         if pictures is not None:
-            limits = [*_row_starts(ids, num), before + length]
-            yield sample, _difference(ids.cpu(), limits, pictures, before)
+            yield sample, _difference_in(batch, sample, pictures)
 
 
-def _row_starts(ids: Tensor, num_rows: int) -> list[int]:
-    """Return where positions restart, in a sample joined from several rows."""
-    zeros = (torch.atleast_2d(ids) == 0).all(dim=0).nonzero()[:, 0].tolist()
-    return zeros if 1 < len(zeros) == num_rows else [0]
+def _difference_in(batch: Batch, sample: int, pictures: Sequence[_Picture]) -> str:
+    """Describe the first position that differs in a chain of a sample."""
+    sequence = SampleSequence(batch, sample)
+    parts = sequence.position_ids()
+    if parts is None:
+        (ids,) = _position_ids(batch)[sample : sample + 1]
+        length = sum(len(chain.index) for chain in sequence.chains)
+        return f"has position ids of shape {tuple(ids.shape)} for {length:,} tokens"
+    for chain, ids in zip(sequence.chains, parts, strict=True):
+        place = dict(zip(chain.index.tolist(), range(len(chain.index)), strict=True))
+        own = sorted((place[at], grid) for at, grid in pictures if at in place)
+        if why := _difference(ids.cpu(), own, chain.index - sequence.num_prompt):
+            return why
+    return ""
 
 
 def _pictures(batch: Batch) -> list[list[_Picture] | None]:
@@ -327,20 +330,13 @@ def _pictures_with_grids(
     return [(start, shot.grid_thw) for (start, _), shot in pairs]
 
 
-def _difference(
-    ids: Tensor, limits: list[int], pictures: list[_Picture], before: int
-) -> str:
-    """Describe the first position that differs; empty if none does.
+def _difference(ids: Tensor, pictures: list[_Picture], positions: Array) -> str:
+    """Describe the first position id that differs; empty if none does.
 
-    Positions restart at each of `limits` except the last, which is the length.
+    `positions` are those of the tokens in the response.
     """
-    length, parts = limits[-1], [*pairwise(limits)]
-    own = [[(at - a, grid) for at, grid in pictures if a <= at < b] for a, b in parts]
-    expected = torch.cat(
-        [rope_positions(b - a, here) for (a, b), here in zip(parts, own, strict=True)],
-        dim=1,
-    )
-    text = torch.cat([torch.arange(b - a) for a, b in parts])[None]
+    length = len(positions)
+    expected, text = rope_positions(length, pictures), torch.arange(length)[None]
     by_rows = {1: text, 3: expected, 4: torch.cat([text, expected])}
     rows = torch.atleast_2d(ids)
     wanted = by_rows.get(len(rows))
@@ -352,8 +348,8 @@ def _difference(
     row, column = differ[0].tolist()
     rounded = torch.equal(rows.double(), wanted.bfloat16().double())
     return (
-        f"has {rows[row, column].item():g} in row {row} at position {column - before},"
-        f" not {int(wanted[row, column])}"
+        f"has {rows[row, column].item():g} in row {row} at position"
+        f" {positions[column]}, not {int(wanted[row, column])}"
         + (", as bfloat16 rounds it" if rounded else "")
     )
 
@@ -400,11 +396,11 @@ def _impossible(batch: Batch) -> Fault | None:
     if images is not None:
         has_image[owner[images > 0]] = True
     odd = {kind: np.zeros(len(mask), dtype=bool) for kind in _ODD}
-    for sample, places in enumerate(position_ids):
-        values = np.atleast_2d(to_numpy(places))
-        before = values.shape[-1] - int(lengths[sample])
+    for sample in range(len(position_ids)):
+        values = _of_sequence(batch, sample)
+        before = 0 if values is None else values.shape[-1] - int(lengths[sample])
         part = slice(int(offsets[sample]), int(offsets[sample] + lengths[sample]))
-        if before < 0:
+        if values is None or before < 0:
             continue
         repeated = (np.diff(values, axis=1, prepend=-1) == 0).all(axis=0)
         odd["repeated"][part] = repeated[before:] & mask[part]
@@ -424,6 +420,25 @@ def _impossible(batch: Batch) -> Fault | None:
     later = mask & (np.arange(len(mask)) >= first[row])
     fault = fault_at(batch, torch.from_numpy(np.flatnonzero(at)), _ODD[kind])
     return fault and replace(fault, tokens=torch.from_numpy(np.flatnonzero(later)))
+
+
+def _of_sequence(batch: Batch, sample: int) -> Array | None:
+    """Return the position ids of the prompt and response of a sample.
+
+    They are those in the chain for which a token was stored. None if they do not fit.
+    """
+    if batch.contexts is None:
+        return np.atleast_2d(to_numpy(_position_ids(batch)[sample]))
+    sequence = SampleSequence(batch, sample)
+    parts = sequence.position_ids()
+    if parts is None:
+        return None
+    stored = []
+    for chain, ids in zip(sequence.chains, parts, strict=True):
+        is_own = chain.index >= chain.entered_at
+        order = np.argsort(chain.index[is_own], kind="stable")
+        stored.append(np.atleast_2d(to_numpy(ids))[:, is_own][:, order])
+    return np.concatenate(stored, axis=1)
 
 
 POSSIBLE = Contract(

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import SampleSequence
+from rounddiag.batch.sequence_difference import index_of
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -21,7 +23,7 @@ from rounddiag.checks.contracts import (
     find_samples,
     require_tokens,
 )
-from rounddiag.checks.rows import starts_row
+from rounddiag.checks.rows import starts_context
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
 from rounddiag.segmentation import Rounds
 from rounddiag.text.chat_template import HEADER, TURN_ENDS
@@ -150,6 +152,25 @@ def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
         own = ids[max(begins[sample], start - _WIDTH) : start]
         room = _WIDTH - len(own)
         before.append(np.concatenate([ends[sample][-room:], own]) if room else own)
+    return _with_ends_of_contexts(batch, runs, before)
+
+
+def _with_ends_of_contexts(
+    batch: Batch, runs: Rounds, before: list[Array]
+) -> list[Array]:
+    """Replace what is before rounds in whose context other tokens stand last."""
+    contexts = batch.contexts
+    if contexts is None:
+        return before
+    places = dict(zip(runs.start.tolist(), range(len(before)), strict=True))
+    begins = batch.offsets.tolist()
+    for sample in np.unique(contexts.sample).tolist():
+        sequence = SampleSequence(batch, sample)
+        first = begins[sample] - sequence.num_prompt
+        for round_, context in sequence.rewritten.items():
+            at = places.get(first + sequence.starts[round_])
+            if at is not None:
+                before[at] = sequence.ids[index_of(context.ranges)[-_WIDTH:]]
     return before
 
 
@@ -248,7 +269,7 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     runs = mask_runs(batch)
     last = runs.start + runs.num_tokens - 1
     final = (batch.offsets[:-1] + batch.lengths)[runs.sample] - 1
-    ends_row = (last == final) | starts_row(batch).roll(-1)[last]
+    ends_row = (last == final) | starts_context(batch).roll(-1)[last]
     return last, torch.isin(stored[last], wanted), ends_row
 
 

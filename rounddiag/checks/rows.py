@@ -20,6 +20,7 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.columns import Column
+from rounddiag.core.columns import to_numpy
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -62,20 +63,19 @@ def rows_per_sample(batch: Batch) -> Array:
     return column
 
 
-def starts_row(batch: Batch) -> Tensor:
-    """Mark the positions at which a later row of a joined sample begins.
+def starts_context(batch: Batch) -> Tensor:
+    """Mark the positions at which what entered a rewritten context begins.
 
-    What stands before it belongs to another row: there, no text goes on.
+    What stands before it belongs to another context: there, no text goes on.
     """
-    starts = torch.zeros_like(batch.response_mask, dtype=torch.bool)
-    is_joined = rows_per_sample(batch) > 1
-    if batch.round_ids is None or not is_joined.any():
-        return starts
-    sizes = batch.offsets.diff()
-    starts[1:] = batch.round_ids[1:] != batch.round_ids[:-1]
-    starts[batch.offsets[:-1][sizes > 0]] = False
-    joined = torch.from_numpy(is_joined).to(starts.device)
-    return starts & joined.repeat_interleave(sizes)
+    starts = torch.zeros(batch.num_positions + 1, dtype=torch.bool)
+    contexts = batch.contexts
+    if contexts is not None:
+        begins = to_numpy(batch.offsets)[contexts.sample]
+        if batch.prompt_offsets is not None:
+            begins = begins - to_numpy(batch.prompt_offsets.diff())[contexts.sample]
+        starts[begins + contexts.start] = True
+    return starts[:-1].to(batch.response_mask.device)
 
 
 def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:

@@ -50,7 +50,6 @@ _OTHERS = (
     rounds.ENDS,
     rounds.NOT_CUT,
     update.RESUMED,
-    update.JOINED,
     images.NUMBERS,
     images.SIZES,
     images.NOT_WRITTEN,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -258,20 +259,6 @@ def sequence(batch: Batch, sample: int) -> Array:
     if batch.prompt_ids is None:
         raise UntestableError(field="prompt_ids")
     return known_sequence(batch, sample)[1]
-
-
-def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
-    """Return the length of a sample's prompt, and the ids of prompt and response.
-
-    Without prompts the length is 0, and the ids are those of the response alone.
-    """
-    begin = int(batch.offsets[sample])
-    ids = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
-    first, stop = 0, 0
-    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
-        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-        ids = torch.cat([batch.prompt_ids[first:stop], ids])
-    return stop - first, ids.cpu().numpy()
 
 
 # A response may begin with a single-token prompt by chance.

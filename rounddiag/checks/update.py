@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,17 +17,14 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.checks.rounds import find_holes
-from rounddiag.checks.rows import rows_per_sample, starts_row
-from rounddiag.checks.tokens import decode_ids, mask_runs, prompt_lengths, special_ids
+from rounddiag.checks.rows import starts_context
+from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
 from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
-    from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
 
@@ -135,7 +131,7 @@ def _separators(batch: Batch) -> Fault | None:
     inner = torch.zeros(len(runs), dtype=torch.bool, device=runs.start.device)
     inner[:-1] = runs.sample[1:] == runs.sample[:-1]
     after = (runs.start + runs.num_tokens)[inner]
-    after = after[~starts_row(batch)[after]]
+    after = after[~starts_context(batch)[after]]
     if not len(after):
         raise UntestableError(
             field="response_mask", why="no row has more than one round"
@@ -210,7 +206,7 @@ def _resumed(batch: Batch) -> Fault | None:
     begin, last = rounds.start[later], stop[:-1][later[1:]] - 1
     before = num_ends[last] - torch.isin(stored[last], wanted).long()
     resumes = num_ends[begin - 1] == before
-    row = starts_row(batch).cumsum(0)
+    row = starts_context(batch).cumsum(0)
     resumes &= row[begin] == row[last]
     is_hole = resumes & torch.isin(begin - 1, find_holes(batch))
     resumes &= ~is_hole
@@ -228,69 +224,4 @@ RESUMED = _UPDATE(
     cause="resumed_turns",
     advice="Join the parts of an aborted turn into one round, and mask none of them by"
     " accident.",
-)
-
-
-def _rewritten(batch: Batch) -> Fault | None:
-    """Find joined rows whose prompt does not begin with all that came before."""
-    if "num_rows" not in batch.sample_columns or batch.round_ids is None:
-        raise UntestableError(
-            field="num_rows", why="the samples were not joined from rows"
-        )
-    batch.require_ids()
-    prompt_lengths(batch)
-    rewritten = {
-        sample: turn
-        for sample in range(len(batch))
-        if (turn := _first_rewritten(batch, sample)) is not None
-    }
-    if not rewritten:
-        return None
-    fault = fault_in([*rewritten], "with a row that another context precedes")
-    sample, number = next(iter(rewritten.items()))
-    return fault and Fault(
-        f"{fault.detail}; the first is row {number} of sample {sample}", fault.samples
-    )
-
-
-def _first_rewritten(batch: Batch, sample: int) -> int | None:
-    """Return the first row that does not go on from the row before it."""
-    before: Array = _ids(batch.prompt_ids, batch.prompt_offsets, sample)
-    for number, (prompt, response) in enumerate(_rows(batch, sample)):
-        if number and not np.array_equal(prompt[: len(before)], before):
-            return number
-        before = np.concatenate([prompt if number else before, response])
-    return None
-
-
-def _rows(batch: Batch, sample: int) -> Iterator[tuple[Array, Array]]:
-    """Yield prompt and response of each joined row; the first prompt is apart."""
-    assert batch.round_ids is not None  # noqa: S101 for the type checker
-    begin = int(batch.offsets[sample])
-    part = slice(begin, begin + int(batch.lengths[sample]))
-    ids, mask = batch.require_ids()[part].cpu().numpy(), batch.response_mask[part]
-    breaks = np.flatnonzero(np.diff(batch.round_ids[part].cpu().numpy())) + 1
-    limits = [0, *breaks.tolist(), len(ids)]
-    if len(limits) - 1 != rows_per_sample(batch)[sample]:
-        return
-    for first, stop in pairwise(limits):
-        written = (mask[first:stop] != 0).nonzero()[:, 0]
-        start = first + (int(written[0]) if first and len(written) else 0)
-        yield ids[first:start], ids[start:stop]
-
-
-def _ids(flat: Tensor | None, offsets: Tensor | None, sample: int) -> Array:
-    if flat is None or offsets is None:
-        return np.empty(0, dtype=np.int64)
-    first, stop = offsets[sample : sample + 2].tolist()
-    return flat[first:stop].cpu().numpy()
-
-
-JOINED = Contract(
-    "joined rows go on from one another",
-    "num_rows",
-    _rewritten,
-    effect="rounds are shown in a context that the model did not read",
-    advice="Score each row with its own prompt: what the sample shows before a round"
-    " is not what the model read.",
 )

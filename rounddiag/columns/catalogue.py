@@ -145,6 +145,17 @@ class Catalogue:
         values = plain_array(self.batch.round_columns[name])[rows]
         return scatter_with_missing(values, places, len(self.owner))
 
+    def stored_by_round(self, name: str) -> Array:
+        """Return a column of rounds as the file has it, such as lists; None if unknown.
+
+        `rounds` has the same as plain values.
+        """
+        values = np.full(len(self.owner), None, dtype=object)
+        rows, places = self._rows_of_rounds
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            values[place] = self.batch.round_columns[name][row]
+        return values
+
     @cached_property
     def _rows_of_rounds(self) -> tuple[Array, Array]:
         """The rows of `round_columns` that are of a round, and of which."""

@@ -24,11 +24,12 @@ def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
 
     `index` is that of the round in `batch.rounds`. None if the batch does not record
     it; NaN for a token where it does not. The numbers are those of the round column
-    `num_images` if there is one. Else the screenshots of each sample count and, in a
-    sample that has none, the image tokens: a Recorder keeps the screenshots of some
-    samples only.
+    `num_images` or `num_context_images` if there is one. Else the screenshots of each
+    sample count and, in a sample that has none, the image tokens: a Recorder keeps the
+    screenshots of some samples only.
     """
-    recorded = batch.columns.rounds.get("num_images")
+    columns = batch.columns.rounds
+    recorded = columns.get("num_images", columns.get("num_context_images"))
     if recorded is not None and recorded.kind == "number":
         if recorded.is_known().all():
             return recorded.filled[index].astype(np.int64)

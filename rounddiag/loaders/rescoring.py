@@ -16,8 +16,8 @@ from tqdm.auto import tqdm
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.checks.contracts import locate_token
-from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import describe_content

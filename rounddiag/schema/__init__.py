@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from rounddiag.schema.columns import ABS_DIFF as ABS_DIFF
+from rounddiag.schema.columns import CONTEXT_COLUMNS as CONTEXT_COLUMNS
 from rounddiag.schema.columns import DIFF as DIFF
 from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE

@@ -120,6 +120,18 @@ IS_FEW = ColumnSchema(
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 
+# Columns of the rounds of a batch that was joined from rows with contexts of their own.
+CONTEXT_COLUMNS = (
+    count("num_context_tokens", "tokens in the context of the round"),
+    count("num_context_images", "screenshots in the context of the round"),
+    count("num_entered_tokens", "tokens that entered the context"),
+    count("num_left_tokens", "tokens that left the context"),
+    count("num_left_images", "screenshots that left the context"),
+    ColumnSchema(
+        "is_rewritten", "the context does not append to the one before", "bool"
+    ),
+)
+
 # The axes of `stats.position_means`, by the value of its `along`.
 PLACES = {
     "round": TOKEN,

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate, pairwise
 from math import isqrt
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ _JPEG = b"\xff\xd8"
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _SMALL = 768  # pixels: layout and headlines are legible, 8 pictures take half a MB
 _QUALITY = 85  # of a small JPEG
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,10 @@ class Screenshot(ABC):
     @abstractmethod
     def image(self) -> Image:
         """Return the picture."""
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Return a hash of what is stored: the same for the same picture."""
 
     def png(self) -> bytes:
         """Return the picture as PNG."""
@@ -100,6 +106,10 @@ class EncodedScreenshot(Screenshot):
     def is_lossy(self) -> bool:
         """Whether it is a JPEG."""
         return self.data.startswith(_JPEG)
+
+    def digest(self) -> bytes:
+        """Return a hash of the encoded picture."""
+        return _digest(self.data)
 
     def image(self) -> Image:
         """Decode the picture, in one of the formats of screenshots."""
@@ -161,6 +171,10 @@ class StoredScreenshot(Screenshot):
         """Whether it is a JPEG."""
         return self.read().is_lossy
 
+    def digest(self) -> bytes:
+        """Return a hash of the encoded picture."""
+        return _digest(self.data())
+
     def image(self) -> Image:
         """Decode the picture."""
         return self.read().image()
@@ -177,6 +191,13 @@ class StoredScreenshot(Screenshot):
             position=self.position,
             seen_size=self.seen_size,
         )
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    whole = blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        whole.update(part)
+    return whole.digest()
 
 
 def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
@@ -236,6 +257,10 @@ class RawScreenshot(Screenshot):
     def size(self) -> tuple[int, int]:
         """Width and height in pixels."""
         return self.width, self.height
+
+    def digest(self) -> bytes:
+        """Return a hash of mode, size and pixels."""
+        return _digest(f"{self.mode} {self.size}".encode(), self.data())
 
     def image(self) -> Image:
         """Build the picture from its pixels."""
@@ -327,6 +352,13 @@ class PatchScreenshot(Screenshot):
         """Number of image tokens of the picture: one for four patches."""
         t, height, width = self.grid_thw
         return t * height * width // _MERGE**2
+
+    def digest(self) -> bytes:
+        """Return a hash of the grid and the patches."""
+        import torch
+
+        patches = self.patches().contiguous().cpu().view(torch.uint8)
+        return _digest(f"{self.grid_thw}".encode(), patches.numpy().data)
 
     def image(self, frame: int = 0) -> Image:
         """Rebuild the picture.

@@ -13,10 +13,10 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
-from rounddiag.checks.tokens import known_sequence
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measured import Measured
 from rounddiag.core.scores import has_pair, pair_of, select_scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from rounddiag.checks.images import INTEGERS, MROPE, rope_positions
+from rounddiag.loaders.assembly.trajectories import join_rows
 from tests.checks.chats import (
     CLICK,
     PAD,
@@ -68,24 +70,27 @@ def test_three_rows_four_and_one_pass(rows: Any) -> None:
     assert came_to(INTEGERS, batch(rows)) == PASSED
 
 
-@pytest.mark.parametrize("num_rows", [1, 2])
-def test_positions_start_anew_only_in_each_joined_row(num_rows: int) -> None:
-    row = [CLICK] * 2 + [PAD] * 6 + [CLICK]
+def test_positions_start_anew_only_in_each_chain() -> None:
+    row = [CLICK] * 2 + [PAD] * 6
     places = rope_positions(9, [(2, (1, 4, 6))])
-    joined = chat(
-        [[CLICK, *row]],
-        [[1] + [0] * 8 + [1]],
-        position_ids=(torch.cat([places, places], dim=1),),
-        images=((picture(1, 4, 6), picture(1, 4, 6)),),
-        sample_columns={"num_rows": np.array([num_rows])},
-        **prompts(row[:-1]),
+    shots = ((picture(1, 4, 6, position=-6),),) * 2
+    rows = chat(
+        [[CLICK]] * 2,
+        [[1]] * 2,
+        position_ids=(places, places),
+        images=shots,
+        sample_columns={"name": np.zeros(2, int)},
+        **prompts(row, row),
     )
-    detail = came_to(MROPE, joined)[1]
+    joined = join_rows(rows, "name", "row")
+    assert joined.position_ids is not None
+    assert joined.position_ids[0].shape == (3, 18)
+    assert came_to(MROPE, joined) == PASSED
     # The largest position of the first row is 5.
-    wrong = (
-        "1 sample with other positions: sample 0 has 0 in row 0 at position 1, not 6"
+    wrong = replace(joined, position_ids=(joined.position_ids[0] + 1,))
+    assert came_to(MROPE, wrong)[1] == (
+        "1 sample with other positions: sample 0 has 1 in row 0 at position -8, not 0"
     )
-    assert detail == ("" if num_rows > 1 else wrong)
 
 
 def test_positions_of_text_alone_are_wrong_for_pictures() -> None:

@@ -61,7 +61,6 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
         "advantages",
         "advantages",
         "rollout_ids",
-        "num_rows",
         "images",
         "meta",
     ]
@@ -70,7 +69,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {result.name for result in few} < {result.name for result in every}
-    assert len({result.name for result in every}) == len(every) == 34
+    assert len({result.name for result in every}) == len(every) == 33
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:

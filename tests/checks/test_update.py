@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,10 @@ from rounddiag.checks.rounds import ENDS, NOT_CUT
 from rounddiag.checks.update import (
     ADVANTAGES_DIFFER,
     ADVANTAGES_REACH,
-    JOINED,
     RESUMED,
     SEPARATED,
 )
-from rounddiag.loaders import load
+from rounddiag.loaders.assembly.trajectories import join_rows
 from tests.checks.chats import (
     CLICK,
     DONE,
@@ -223,61 +220,18 @@ def test_where_rounds_have_no_end_of_turn_none_resumes() -> None:
     )
 
 
-def joined(tmp_path: Path, second: list[int]) -> Batch:
-    """Return two rows, joined: the second prompt is given, its response is 9."""
-    rows = [([1, 2], [3, 4]), (second, [9, 9])]
-    width = max(len(prompt) for prompt, _ in rows)
-    ids = [[0] * (width - len(p)) + p for p, _ in rows]
-    mask = [[0] * (width - len(p)) + [1] * (len(p) + 2) for p, _ in rows]
-    ones = torch.ones(2, 2)
-    data = {
-        "prompts": torch.tensor(ids),
-        "responses": torch.tensor([response for _, response in rows]),
-        "attention_mask": torch.tensor(mask),
-        "response_mask": ones.long(),
-        "rollout_log_probs": -ones,
-        "old_log_probs": -2 * ones,
-        "traj": np.array(["a", "a"], dtype=object),
-        "turn": np.array([0, 1]),
-    }
-    torch.save(data, tmp_path / "step_1.pt")
-    return load(tmp_path / "step_1.pt", sample_by="traj", order_by="turn")
-
-
-def test_a_joined_row_with_another_context_is_noted(tmp_path: Path) -> None:
-    assert came_to(JOINED, joined(tmp_path, [1, 2, 3, 4, 5])) == PASSED
-    assert came_to(JOINED, joined(tmp_path, [1, 2, 7, 7, 5])) == (
-        "failed",
-        "1 sample with a row that another context precedes: sample 0; the first is row"
-        " 1 of sample 0",
-        (0,),
-    )
-    assert came_to(JOINED, chat([IDS], [MASK])) == untestable(
-        "the samples were not joined from rows"
-    )
-
-
 FIRST = [START, USER, LINE, CLICK, END, LINE, *HEADER]
 
 
 def step_rows(*rows: tuple[list[int], list[int], list[int]], **others: Any) -> Batch:
     """Return one sample, joined of rows of prompt, response and mask."""
-    ids, mask, breaks = [], [], []
-    for number, (prompt, response, written) in enumerate(rows):
-        own = [*prompt, *response] if number else response
-        breaks += [number] * len(own)
-        ids += own
-        mask += [0] * (len(own) - len(written)) + written
-    num = sum(a < b for a, b in pairwise([0, *mask]))
-    return chat(
-        [ids],
-        [mask],
-        tokenizer=Chat(),
-        round_ids=[torch.tensor(breaks)],
-        sample_columns={"num_rows": np.array([len(rows)])},
-        round_columns={"sample": np.zeros(num, int), "round": np.arange(num)},
-        **{**prompts(rows[0][0]), **others},
+    batch = chat(
+        [response for _, response, _ in rows],
+        [mask for *_, mask in rows],
+        sample_columns={"name": np.zeros(len(rows), int)},
+        **{**prompts(*(prompt for prompt, *_ in rows)), **others},
     )
+    return replace(join_rows(batch, "name", "row"), tokenizer=Chat())
 
 
 def test_where_rows_were_joined_no_text_goes_on() -> None:
@@ -306,9 +260,12 @@ def test_a_lost_separator_inside_a_row_is_found_beside_joins() -> None:
 def test_pictures_of_some_joined_rows_are_not_compared_with_all_blocks() -> None:
     seen = [*FIRST, VISION_START, PAD, VISION_END, *HEADER]
     row = (seen, [CLICK, END], [1, 1])
-    some = [[picture(1, 2, 2)]]
-    assert came_to(NUMBERS, step_rows(row, images=some)) == PASSED
-    assert came_to(NUMBERS, step_rows(row, row, images=some)) == untestable(
+    some = (picture(1, 2, 2),)
+    assert came_to(NUMBERS, step_rows(row, images=(some,))) == PASSED
+    # The second row has the picture of the first, and one more.
+    more = ([*seen, *seen], [CLICK, END], [1, 1])
+    assert came_to(NUMBERS, step_rows(row, more, images=((), some))) == untestable(
         "no sample has the screenshots of all its rows"
     )
-    assert came_to(NUMBERS, step_rows(row, row, images=[some[0] * 3]))[0] == "failed"
+    others = tuple(picture(1, 2, size) for size in (2, 4, 6))
+    assert came_to(NUMBERS, step_rows(row, row, images=((), others)))[0] == "failed"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import Contexts, join_contexts
 from rounddiag.batch.layout import PER_SAMPLE, POSITION_TABLES
 from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
@@ -88,6 +89,10 @@ def _per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
         if all(value is not None for value in values):
             fields[name] = tuple(entry for value in values for entry in value)
     return fields
+
+
+def _contexts(parts: Sequence[Batch]) -> Contexts | None:
+    return join_contexts([part.contexts for part in parts], [*map(len, parts)])
 
 
 def _rewards(parts: Sequence[Batch]) -> Tensor | None:
@@ -204,6 +209,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     lost = [name for part in given for name in _fields(part) if name not in present]
     return Batch(
         **fields,
+        contexts=_contexts(parts) if fields.get("prompt_ids") is not None else None,
         offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         **tables,

@@ -16,7 +16,7 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.checks.tokens import known_sequence
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, find_tensor

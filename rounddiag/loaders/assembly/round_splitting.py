@@ -30,10 +30,14 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
     token of their old round. If two rounds become one, the row of the first is kept and
     the others are counted in `meta["left_out"]`.
     """
-    changed = replace(batch, **changes)
+    contexts = batch.contexts
+    changed = replace(batch, contexts=None, **changes)
     if changed.num_rounds == batch.num_rounds:
-        return changed
+        return replace(changed, contexts=contexts)
     new_rounds = _NewRounds(batch, changed)
+    if contexts is not None:
+        rounds = new_rounds.indices(contexts.sample, contexts.round)
+        contexts = replace(contexts, round=rounds.astype(np.int32))
     images = batch.images and tuple(
         tuple(new_rounds.move(sample, shot) for shot in shots)
         for sample, shots in enumerate(batch.images)
@@ -42,7 +46,11 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
     lost = [f"{pluralize(num_lost, 'row')} of `round_columns`"] if num_lost else []
     entry = left_out_entry([*left_out_of(batch), *lost])
     return replace(
-        changed, images=images, round_columns=columns, meta={**batch.meta, **entry}
+        changed,
+        images=images,
+        round_columns=columns,
+        contexts=contexts,
+        meta={**batch.meta, **entry},
     )
 
 

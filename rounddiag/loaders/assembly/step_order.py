@@ -14,8 +14,8 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.checks.rows import STEP_COLUMNS
-from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import format_names
 from rounddiag.wording import by_numbers

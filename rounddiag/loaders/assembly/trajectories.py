@@ -5,14 +5,16 @@
 =========================  =========================================================
 of a later row             it becomes
 =========================  =========================================================
-prompt                     an observation: mask and log-probs 0, entropy and
-                           advantages NaN, because they were not computed
+prompt                     what is new in it is an observation: mask and log-probs 0,
+                           entropy and advantages NaN, because they were not computed.
+                           `Batch.context` returns all of it
 response                   the next rounds, never merged with the round before
-images                     the same, with rounds and positions in the sample
+images                     those that are new, with rounds and positions in the sample
 one value per row          a column of samples where all rows of each trajectory
                            agree, else a column of rounds; `rewards` are those of
                            the last row
-`position_ids`             the same, end to end; they restart in each row
+`position_ids`             the same, end to end; they restart in each chain of
+                           contexts
 =========================  =========================================================
 """
 
@@ -30,10 +32,13 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.context_joining import ContextJoiner
+from rounddiag.loaders.assembly.images import with_image_rounds
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.assembly.step_order import (
     StepOrder,
@@ -172,7 +177,19 @@ def join_rows(
     if batch.position_ids is not None and joined.position_ids is None:
         entry = left_out_entry([*left_out_of(joined), "position_ids"])
         joined = replace(joined, meta={**joined.meta, **entry})
-    return replace(joined, round_ids=round_ids_with_breaks(joined, steps.breaks))
+    if len(steps.breaks):
+        ids = round_ids_with_breaks(joined, steps.breaks)
+        joined = replace(joined, round_ids=ids)
+    joined = replace(joined, contexts=steps.contexts)
+    return with_image_rounds(_with_context_columns(joined))
+
+
+def _with_context_columns(batch: Batch) -> Batch:
+    if batch.prompt_ids is None:
+        return batch
+    columns = {**batch.round_columns, **context_columns(batch)}
+    meta = {**batch.meta, "contexts": _context_note(batch)}
+    return replace(batch, round_columns=columns, meta=meta)
 
 
 def _columns(rows: Batch) -> dict[str, Array]:
@@ -200,7 +217,7 @@ def _round_columns(
     row = rows.rounds.sample.numpy()
     others = {
         **{name: column[row] for name, column in differing.items()},
-        **{name: column.filled for name, column in rows.columns.rounds.items()},
+        **{name: _stored(rows, name) for name in rows.columns.rounds},
     }
     return {
         "sample": steps.sample[row],
@@ -210,11 +227,37 @@ def _round_columns(
     }
 
 
+def _stored(rows: Batch, name: str) -> Array:
+    """Return a column of rounds; lists stay lists."""
+    is_list = rows.round_columns[name].dtype == object and any(
+        isinstance(value, list | np.ndarray) for value in rows.round_columns[name]
+    )
+    columns = rows.columns
+    return columns.stored_by_round(name) if is_list else columns.rounds[name].filled
+
+
 def _join_note(names: tuple[str, ...], sizes: Array) -> str:
     columns = ", ".join(f"`{name}`" for name in names)
     return (
         f"{sizes.sum()} rows joined into {pluralize(len(sizes), 'sample')} by {columns}"
     )
+
+
+def _context_note(batch: Batch) -> str:
+    """Return how many contexts append to the one before, and where others begin.
+
+    Rows of one sample alone have no context before.
+    """
+    rewritten = batch.contexts
+    num_rewritten = 0 if rewritten is None else len(rewritten)
+    num_later = int((batch.sample_columns["num_rows"] - 1).sum())
+    note = f"{num_later - num_rewritten} appended, {num_rewritten} rewritten"
+    if rewritten is None:
+        return note
+    rounds, counts = np.unique(rewritten.round, return_counts=True)
+    if len(rounds) == 1:
+        return f"{note}, all at round {rounds[0]}"
+    return f"{note}, {counts[0]} of them at round {rounds[0]}"
 
 
 def _num_lost(batch: Batch) -> int:
@@ -263,26 +306,32 @@ class StepInterleaver:
         self.last = np.cumsum(sizes) - 1
         self.first = self.last - sizes + 1
         self.sample = np.repeat(np.arange(len(sizes)), sizes)
-        self._lengths = rows.lengths.numpy()
-        self._prompts = self._prompt_sizes()
-        self._observed = self._prompts.copy()
-        self._observed[self.first] = 0
-        width = self._observed + self._lengths
-        before = np.cumsum(width) - width
-        self._start = before + self._observed - before[self.first][self.sample]
-        self._width = np.bincount(self.sample, width, len(sizes)).astype(np.int64)
         num_rounds = np.bincount(rows.rounds.sample.numpy(), minlength=len(rows))
         rounds = np.cumsum(num_rounds) - num_rounds
         self.rounds_before = rounds - rounds[self.first][self.sample]
         self._rounds_after = self.rounds_before + num_rounds
-        self.breaks = torch.from_numpy(np.delete(before, self.first))
-
-    def _prompt_sizes(self) -> Array:
-        offsets = self._rows.prompt_offsets
-        if offsets is None:
-            return np.zeros(len(self._rows), dtype=np.int64)
-        sizes: Array = offsets.diff().numpy().copy()
-        return sizes
+        self._lengths = rows.lengths.numpy()
+        limits = [*zip(self.first.tolist(), (self.last + 1).tolist(), strict=True)]
+        joiner = ContextJoiner(rows, self.rounds_before)
+        self._steps = [
+            step
+            for sample, (first, stop) in enumerate(limits)
+            for step in joiner.join(sample, range(first, stop))
+        ]
+        self.contexts = joiner.contexts()
+        self._limits = limits
+        self._observed = np.array(
+            [len(step.observed) for step in self._steps], np.int64
+        )
+        width = self._observed + self._lengths
+        before = np.cumsum(width) - width
+        self._start = before + self._observed - before[self.first][self.sample]
+        self._width = np.bincount(self.sample, width, len(sizes)).astype(np.int64)
+        is_later = np.ones(len(rows), dtype=bool)
+        is_later[self.first] = False
+        is_apart = self._observed == 0
+        is_apart |= np.array([step.is_rewritten for step in self._steps], bool)
+        self.breaks = torch.from_numpy(before[is_later & is_apart])
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the samples, except prompts."""
@@ -291,7 +340,7 @@ class StepInterleaver:
         return {
             **map_positions(rows, self._with_observations),
             "response_ids": torch.cat(
-                [ids[:0], *self._with_prompts(self._split_rows(ids))]
+                [ids[:0], *self._with_observed(self._split_rows(ids))]
             ),
             "lengths": lengths,
             "offsets": build_offsets(lengths),
@@ -316,54 +365,62 @@ class StepInterleaver:
         ]
         return torch.cat([flat[:0], *parts])
 
-    def _with_prompts(self, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Put the prompt of each later row before its tokens."""
-        ids, offsets = self._rows.prompt_ids, self._rows.prompt_offsets
-        if ids is None or offsets is None:
-            return list(rows)
-        starts = offsets.tolist()
-        parts = zip(starts, self._observed.tolist(), rows, strict=False)
+    def _with_observed(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        """Put the ids that entered the context before the tokens of each later row."""
         return [
-            torch.cat([ids[start : start + size].to(row.dtype), row])
-            for start, size, row in parts
+            torch.cat([torch.from_numpy(step.observed).to(row), row])
+            for step, row in zip(self._steps, rows, strict=True)
         ]
 
     def _rollout_ids(self) -> tuple[Tensor, ...] | None:
         if self._rows.rollout_ids is None:
             return None
-        rows = self._with_prompts(self._rows.rollout_ids)
-        limits = zip(self.first, self.last + 1, strict=True)
-        return tuple(torch.cat(rows[start:stop]) for start, stop in limits)
+        rows = self._with_observed(self._rows.rollout_ids)
+        return tuple(torch.cat(rows[first:stop]) for first, stop in self._limits)
 
     def position_ids(self) -> tuple[Tensor, ...] | None:
         """Join the position ids; None if those of a row do not fit its tokens."""
         rows = self._rows.position_ids
         if rows is None:
             return None
-        sizes = (self._prompts + self._lengths).tolist()
+        sizes = [step.size for step in self._steps]
         if [ids.shape[-1] for ids in rows] != sizes:
             return None
-        limits = [*zip(self.first, self.last + 1, strict=True)]
-        if any(len({ids.shape[:-1] for ids in rows[a:b]}) > 1 for a, b in limits):
+        if any(len({ids.shape[:-1] for ids in rows[a:b]}) > 1 for a, b in self._limits):
             return None
-        return tuple(torch.cat(rows[a:b], dim=-1) for a, b in limits)
+        new = [
+            ids if step.is_rewritten else ids[..., step.num_known :]
+            for ids, step in zip(rows, self._steps, strict=True)
+        ]
+        return tuple(torch.cat(new[a:b], dim=-1) for a, b in self._limits)
 
     def _images(self) -> tuple[tuple[Screenshot, ...], ...] | None:
         if self._rows.images is None:
             return None
         shots = [
-            [self._move(row, shot) for shot in images]
-            for row, images in enumerate(self._rows.images)
+            [
+                self._move(row, shot, place)
+                for shot, place, is_new in zip(
+                    images, step.places, step.is_new, strict=True
+                )
+                if is_new
+            ]
+            for row, (images, step) in enumerate(
+                zip(self._rows.images, self._steps, strict=True)
+            )
         ]
-        limits = zip(self.first, self.last + 1, strict=True)
-        return tuple(tuple(chain.from_iterable(shots[a:b])) for a, b in limits)
+        return tuple(
+            tuple(chain.from_iterable(shots[first:stop]))
+            for first, stop in self._limits
+        )
 
-    def _move(self, row: int, shot: Screenshot) -> Screenshot:
+    def _move(self, row: int, shot: Screenshot, place: int | None) -> Screenshot:
         """Return a screenshot with its round and position in the sample."""
         after = int(self._rounds_after[row])
         last = int(self._rounds_after[self.last[self.sample[row]]])
         index = (
             after if shot.round is None else shot.round + int(self.rounds_before[row])
         )
-        at = None if shot.position is None else shot.position + int(self._start[row])
-        return replace(shot, round=index if index < last else None, position=at)
+        if place is not None:
+            place -= self._steps[self.first[self.sample[row]]].num_prompt
+        return replace(shot, round=index if index < last else None, position=place)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch
-from rounddiag.checks.tokens import known_sequence
+from rounddiag.batch.contexts import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.assembly.images import ImagePlace, image_places

@@ -274,9 +274,9 @@ def test_rows_of_rounds_alone_are_all_counted() -> None:
 
 def test_images_count_their_rounds_and_positions_on() -> None:
     shots = [
-        EncodedScreenshot(data=b"", round=0, position=-1),
-        EncodedScreenshot(data=b"", round=1, position=1),
-        EncodedScreenshot(data=b"", round=None),
+        EncodedScreenshot(data=b"a", round=0, position=-1),
+        EncodedScreenshot(data=b"b", round=1, position=1),
+        EncodedScreenshot(data=b"c", round=None),
     ]
     batch = join_rows(
         steps(images=((shots[0], shots[2]), tuple(shots), (shots[2],))),
@@ -286,11 +286,9 @@ def test_images_count_their_rounds_and_positions_on() -> None:
 
     assert batch.images is not None
     places = [[(shot.round, shot.position) for shot in row] for row in batch.images]
-    # Of the second row: -1 is the last token of its prompt, at position 3.
-    assert places == [
-        [(0, -1), (1, None), (1, 3), (2, 5), (None, None)],
-        [(None, None)],
-    ]
+    # Of the second row: -1 is the last token of its prompt, at position 3. Its third
+    # picture is known from the first row.
+    assert places == [[(0, -1), (1, None), (1, 3), (2, 5)], [(None, None)]]
 
 
 def test_the_samplers_own_ids_are_joined_alike() -> None:

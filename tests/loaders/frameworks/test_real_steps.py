@@ -17,31 +17,28 @@ def test_two_outputs_of_a_session_of_verl_are_one_sample() -> None:
     assert batch.sample_ids == ("g0_0", "g1_0")
     assert batch.group_ids == ("g0", "g1")
     assert batch.rounds.num_tokens.tolist() == [3, 2, 2, 2]
-    assert batch.rounds.start.tolist() == [0, 7, 15, 17]
-    # The second output's prompt: a token, a screenshot of two, and the token 7.
-    assert batch.require_ids()[9:17].tolist() == [
-        *(1, 151652, 151655, 151655, 151653, 7),
-        *(100, 101),
-    ]
-    assert batch.log_probs("old")[7:17].tolist() == [
-        *(-1.5, -1.625),
-        *[0.0] * 6,
-        *(-0.375, -0.5),
-    ]
+    assert batch.rounds.start.tolist() == [0, 7, 10, 12]
+    # The second output's prompt: a token, a screenshot of two, which is the first
+    # output's, and the token 7, which alone is new.
+    assert batch.context(0, 2).ids.tolist() == [1, 151652, 151655, 151655, 151653, 7]
+    assert batch.require_ids()[9:12].tolist() == [7, 100, 101]
+    assert batch.log_probs("old")[7:12].tolist() == [-1.5, -1.625, 0, -0.375, -0.5]
     assert batch.round_columns["row"].tolist() == [2, 2, 0, 3]
     assert batch.rewards.tolist() == [0.0, 0.0]
     assert batch.round_columns["row_reward"].tolist() == [1.0, 1.0, 0.0, 0.0]
     assert batch.meta["num_dropped_rows"] == 1
 
 
-def test_screenshots_of_a_later_output_stand_in_its_prompt() -> None:
+def test_a_later_output_has_the_screenshot_of_its_own_context() -> None:
     batch = load(SESSIONS)
 
     places = [(shot.round, shot.position) for shot in batch.images[0]]
-    assert places == [(0, -4), (1, 4), (2, 11)]
-    assert batch.require_ids()[[4, 11]].tolist() == [151655, 151655]
+    assert places == [(0, -4), (1, 4)]
+    assert batch.require_ids()[4] == 151655
     # The first picture of a row, as in the other files.
-    assert batch.images[0][2].image().getpixel((0, 0)) == (123, 117, 104)
+    (picture,) = batch.context(0, 2).images
+    assert picture == batch.images[0][0]
+    assert picture.image().getpixel((0, 0)) == (123, 117, 104)
 
 
 def test_rows_of_agent_lightning_are_joined_by_rollout_in_the_order_of_turns() -> None:
@@ -57,7 +54,7 @@ def test_rows_of_agent_lightning_are_joined_by_rollout_in_the_order_of_turns() -
     )
     assert batch.sample_ids == ("rollout-b", "rollout-a")
     assert batch.group_ids == ("task", "task")
-    assert batch.require_ids().tolist() == [5, 6, 7, 1, 2, 3, 8, 9, 9]
+    assert batch.require_ids().tolist() == [5, 6, 7, 3, 8, 9, 9]
     assert batch.rounds.num_tokens.tolist() == [3, 1, 2]
     assert batch.round_columns["turn_index_list"].tolist() == [0, 1, 0]
     assert batch.sample_columns["is_drop_mask"].tolist() == [False, False]

@@ -1,0 +1,731 @@
+"""The context of a round: what an engine read before the model wrote it.
+
+In an ordinary sample it is all that stands before the round. In a sample joined from
+rows that are steps, a row may have a context of its own: history is rewritten, older
+screenshots leave. The sample then holds, in this order, the first context, and for each
+round what entered its context and what the model wrote. A later context is a list of
+ranges of this sequence, so that nothing is stored twice.
+
+Consecutive rounds whose contexts append are a *chain*: what is scored in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rounddiag._typing import Array
+from rounddiag.batch.missing import MissingError
+from rounddiag.batch.sequence_difference import (
+    appends,
+    index_of,
+    ranges_of,
+    shared_ranges,
+)
+from rounddiag.batch.turns import piece_texts, prompt_pieces
+from rounddiag.errors import BatchError
+from rounddiag.schema import CONTEXT_COLUMNS
+from rounddiag.text import pieces
+from rounddiag.vision import Screenshot
+from rounddiag.wording import join_names
+
+if TYPE_CHECKING:
+    from rounddiag.batch.batch import Batch
+
+Follows: TypeAlias = Literal["first", "append", "rewritten"]
+# The round column with the ids that the sampler read (`capture.round_record`).
+SAMPLER_PROMPTS = "prompt_ids"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextPiece:
+    """A stretch of a context: text, or one picture.
+
+    Attributes
+    ----------
+    kind: `text` or `image`.
+    start, stop: Range of ids. Of a batch without ids, of characters of the text.
+    image: The picture; None for text.
+    """
+
+    kind: Literal["text", "image"]
+    start: int
+    stop: int
+    image: Screenshot | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Context:
+    """What an engine read before the model wrote a round.
+
+    Attributes
+    ----------
+    sample, round: Numbers of the round.
+    engine: `old`, the training engine, or `rollout`, the sampler.
+    ids: Tensor of int64. Token ids; image tokens as recorded, so usually expanded.
+    images: The pictures, in order.
+    follows: `first`; `append` if it goes on from the context before and what the model
+        wrote then, with the same pictures; else `rewritten`.
+    entered: What is new, as ranges of this context; of the first context all of it.
+    left: What is gone, as ranges of the context before followed by what the model
+        wrote then.
+    """
+
+    sample: int
+    round: int
+    engine: str
+    ids: Tensor
+    images: tuple[Screenshot, ...]
+    follows: Follows
+    entered: tuple[ContextPiece, ...]
+    left: tuple[ContextPiece, ...]
+    _pieces: tuple[ContextPiece, ...] = ()
+    _tokenizer: object | None = None
+    _texts: Sequence[str] | None = field(default=None)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of ids; of a batch without ids, of pieces of text."""
+        return len(self.ids) if self._texts is None else len(self._texts)
+
+    @cached_property
+    def text(self) -> str | None:
+        """The text, in which a picture is one token; None without a tokenizer."""
+        if self._texts is not None:
+            return "".join(self._texts)
+        if self._tokenizer is None:
+            return None
+        is_shown = np.ones(len(self.ids), dtype=bool)
+        for piece in self._pieces:
+            is_shown[piece.start + 1 : piece.stop] = piece.kind == "text"
+        shown = self.ids.numpy()[is_shown]
+        return "".join(pieces(shown, self._tokenizer, visible_whitespace=False))
+
+    @property
+    def pieces(self) -> tuple[ContextPiece, ...]:
+        """All of it, as text and pictures in order."""
+        return self._pieces
+
+    def __repr__(self) -> str:
+        return (
+            f"Context(sample={self.sample}, round={self.round}, engine={self.engine!r},"
+            f" num_tokens={self.num_tokens}, num_images={len(self.images)},"
+            f" follows={self.follows!r})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contexts:
+    """The contexts of a batch that do not append to the one before.
+
+    Parameters
+    ----------
+    sample, round : arrays of int, shape (num_contexts,)
+        The round that was written in the context; sorted. Later rounds append to it.
+    start : array of int, shape (num_contexts,)
+        Where what entered the context begins, in the sample's prompt followed by its
+        response.
+    offsets : array of int, shape (num_contexts + 1,)
+        Where the ranges of each begin.
+    ranges : array of int, shape (num_ranges, 2)
+        Start and stop in the sample's prompt followed by its response.
+    """
+
+    sample: Array
+    round: Array
+    start: Array
+    offsets: Array
+    ranges: Array
+
+    @classmethod
+    def build(cls, contexts: Sequence[tuple[int, int, int, Array]]) -> Contexts:
+        """Return those of (sample, round, start, ranges), in ascending order.
+
+        Examples
+        --------
+        >>> contexts = Contexts.build([(0, 1, 5, np.array([[0, 2], [5, 6]]))])
+        >>> contexts.of_sample(0)
+        {1: RewrittenContext(start=5, ranges=array([[0, 2],
+               [5, 6]], dtype=int32))}
+        """
+        ranges = [each for *_, each in contexts]
+        numbers = np.array([row[:3] for row in contexts], np.int32).reshape(-1, 3)
+        empty = np.empty((0, 2), np.int32)
+        return cls(
+            sample=numbers[:, 0],
+            round=numbers[:, 1],
+            start=numbers[:, 2],
+            offsets=np.cumsum([0, *map(len, ranges)]),
+            ranges=np.concatenate([empty, *ranges]).astype(np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def of_sample(self, sample: int) -> dict[int, RewrittenContext]:
+        """Return the rewritten contexts of a sample, by their round."""
+        first, stop = np.searchsorted(self.sample, [sample, sample + 1]).tolist()
+        return {
+            int(self.round[at]): RewrittenContext(
+                int(self.start[at]),
+                self.ranges[self.offsets[at] : self.offsets[at + 1]],
+            )
+            for at in range(first, stop)
+        }
+
+    def select(self, samples: Array) -> Contexts:
+        """Return those of some samples, renumbered from 0."""
+        return Contexts.build(
+            [
+                (number, round_, *context)
+                for number, sample in enumerate(samples.tolist())
+                for round_, context in self.of_sample(sample).items()
+            ]
+        )
+
+
+def join_contexts(
+    parts: Sequence[Contexts | None], sizes: Sequence[int]
+) -> Contexts | None:
+    """Return the contexts of batches of these sizes, joined end to end."""
+    if all(part is None for part in parts):
+        return None
+    starts = np.cumsum([0, *sizes]).tolist()
+    return Contexts.build(
+        [
+            (first + sample, round_, *context)
+            for part, first in zip(parts, starts, strict=False)
+            if part is not None
+            for sample in np.unique(part.sample).tolist()
+            for round_, context in part.of_sample(sample).items()
+        ]
+    )
+
+
+class RewrittenContext(NamedTuple):
+    """A context as ranges of the prompt and response of its sample.
+
+    Attributes
+    ----------
+    start: Where what entered it begins.
+    ranges: Array of int, shape (num_ranges, 2).
+    """
+
+    start: int
+    ranges: Array
+
+
+class PlacedPicture(NamedTuple):
+    """A picture in the prompt and response of a sample.
+
+    Attributes
+    ----------
+    start, stop: Its image tokens; equal where their position is unknown.
+    """
+
+    start: int
+    stop: int
+    image: Screenshot
+
+
+def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
+    """Return the length of a sample's prompt, and the ids of prompt and response.
+
+    Without prompts the length is 0, and the ids are those of the response alone.
+    """
+    begin = int(batch.offsets[sample])
+    ids = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
+    first, stop = 0, 0
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        ids = torch.cat([batch.prompt_ids[first:stop], ids])
+    return stop - first, ids.cpu().numpy()
+
+
+def place_pictures(
+    shots: Sequence[Screenshot], num_prompt: int, ids: Array
+) -> list[PlacedPicture]:
+    """Return the pictures whose position is known, in order, with their image tokens.
+
+    A picture is the run of one id at its position.
+
+    Examples
+    --------
+    >>> from rounddiag.vision import EncodedScreenshot
+    >>> shot = EncodedScreenshot(data=b"", position=-2)
+    >>> [picture[:2] for picture in place_pictures([shot], 4, np.array([1, 8, 9, 9]))]
+    [(2, 4)]
+    """
+    places = [
+        (num_prompt + shot.position, shot)
+        for shot in shots
+        if shot.position is not None
+    ]
+    inside = sorted(
+        (place for place in places if 0 <= place[0] < len(ids)),
+        key=lambda place: place[0],
+    )
+    limits = [*(start for start, _ in inside), len(ids)][1:]
+    pictures = []
+    for (start, shot), limit in zip(inside, limits, strict=False):
+        differs = ids[start:limit] != ids[start]
+        size = int(differs.argmax()) if differs.any() else limit - start
+        size = min(size, getattr(shot, "num_image_tokens", size))
+        pictures.append(PlacedPicture(start, start + max(size, 1), shot))
+    return pictures
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ContextChain:
+    """Consecutive rounds whose contexts append: what is scored in one pass.
+
+    Attributes
+    ----------
+    rounds: The rounds.
+    index: Where its tokens stand in the prompt and response of the sample: the first
+        context, what was written in it, and all that was appended.
+    entered_at: What stands there or later entered with this chain; the rest it shares
+        with earlier ones.
+    offset: What to add to the place of a token that was written in the sample's prompt
+        and response to find it in the chain.
+    """
+
+    rounds: range
+    index: Array
+    entered_at: int
+    offset: int
+
+
+class SampleSequence:
+    """Prompt and response of a sample, and the contexts of its rounds in it.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+
+    Attributes
+    ----------
+    starts, stops: Of the rounds, in the sequence.
+    """
+
+    def __init__(self, batch: Batch, sample: int) -> None:
+        rounds = batch.rounds
+        own = rounds.sample.new_tensor([sample, sample + 1])
+        first, stop = torch.searchsorted(rounds.sample, own).tolist()
+        self.num_prompt = _num_prompt(batch, sample)
+        begin = int(batch.offsets[sample]) - self.num_prompt
+        starts = rounds.start[first:stop] - begin
+        self.starts: list[int] = starts.tolist()
+        self.stops: list[int] = (starts + rounds.num_tokens[first:stop]).tolist()
+        contexts = batch.contexts
+        self.rewritten = {} if contexts is None else contexts.of_sample(sample)
+        self._length = self.num_prompt + int(batch.lengths[sample])
+        self._batch, self._sample = batch, sample
+
+    @cached_property
+    def ids(self) -> Array:
+        """The token ids."""
+        return known_sequence(self._batch, self._sample)[1]
+
+    @cached_property
+    def pictures(self) -> list[PlacedPicture]:
+        """The pictures whose position is known."""
+        shots = (self._batch.images or ((),) * len(self._batch))[self._sample]
+        return place_pictures(shots, self.num_prompt, self.ids)
+
+    @cached_property
+    def chains(self) -> list[ContextChain]:
+        """The chains of the sample, in order; one without rounds if it has none."""
+        if not self.starts:
+            whole = np.arange(self._length)
+            return [ContextChain(rounds=range(0), index=whole, entered_at=0, offset=0)]
+        heads = [0, *(at for at in self.rewritten if at), len(self.starts)]
+        ends = [self.entered_at(at) for at in heads[1:-1]] + [self._length]
+        chains = []
+        for (first, stop), end in zip(pairwise(heads), ends, strict=True):
+            since = [[self.starts[first], end]]
+            index = index_of(np.concatenate([self.ranges(first), since]))
+            chains.append(
+                ContextChain(
+                    rounds=range(first, stop),
+                    index=index,
+                    entered_at=self.entered_at(first),
+                    offset=len(index) - end,
+                )
+            )
+        return chains
+
+    def position_ids(self) -> list[Tensor] | None:
+        """Return the position ids of each chain; None if they do not fit."""
+        saved = self._batch.position_ids
+        sizes = [len(chain.index) for chain in self.chains]
+        if saved is None or saved[self._sample].shape[-1] != sum(sizes):
+            return None
+        return [*saved[self._sample].split(sizes, dim=-1)]
+
+    def ranges(self, round_: int) -> Array:
+        """Return the ranges, in the sequence, of a round's context."""
+        head = max((at for at in self.rewritten if at <= round_), default=None)
+        if head is None:
+            return np.array([[0, self.starts[round_]]])
+        since = [[self.starts[head], self.starts[round_]]]
+        return np.concatenate([self.rewritten[head].ranges, since])
+
+    def index(self, round_: int) -> Array:
+        """Return the positions, in the sequence, of a round's context."""
+        return index_of(self.ranges(round_))
+
+    def entered_at(self, round_: int) -> int:
+        """Return the first position, in the sequence, of what entered a context."""
+        if round_ in self.rewritten:
+            return self.rewritten[round_].start if round_ else 0
+        return self.stops[round_ - 1] if round_ else 0
+
+    def index_before(self, round_: int) -> Array:
+        """Return the positions of the context before, and of what followed it."""
+        since = np.arange(self.starts[round_ - 1], self.entered_at(round_))
+        return np.concatenate([self.index(round_ - 1), since])
+
+
+def _num_prompt(batch: Batch, sample: int) -> int:
+    if batch.prompt_offsets is None:
+        return 0
+    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    return int(stop - first)
+
+
+def chains(batch: Batch, sample: int) -> list[range]:
+    """Return the rounds of a sample whose contexts append, chain by chain."""
+    every = SampleSequence(batch, sample).chains
+    return [chain.rounds for chain in every if chain.rounds]
+
+
+def context_engines(batch: Batch) -> tuple[str, ...]:
+    """Return the engines whose contexts are recorded."""
+    return ("old", "rollout") if SAMPLER_PROMPTS in batch.round_columns else ("old",)
+
+
+def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
+    """Return what an engine read before the model wrote a round."""
+    _require(batch, sample, round_, engine)
+    if batch.response_ids is None:
+        return _context_of_text(batch, sample, round_)
+    sequence = SampleSequence(batch, sample)
+    if engine == "rollout":
+        return _sampler_context(batch, sample, round_, sequence)
+    index = sequence.index(round_)
+    parts = _parts(index, sequence.pictures)
+    return Context(
+        sample=sample,
+        round=round_,
+        engine=engine,
+        ids=torch.from_numpy(sequence.ids[index].astype(np.int64)),
+        images=_images_of(batch, sample, round_, sequence, parts),
+        follows=_follows(sequence, round_),
+        entered=tuple(_entered(sequence, round_, index, parts)),
+        left=tuple(_left(sequence, round_, index)),
+        _pieces=tuple(parts),
+        _tokenizer=batch.tokenizer,
+    )
+
+
+def context_columns(batch: Batch) -> dict[str, Array]:
+    """Return `rounddiag.schema.CONTEXT_COLUMNS` of all rounds, in their order.
+
+    Pictures are counted where all of them have a position.
+    """
+    shots = [shot for row in batch.images or () for shot in row]
+    is_counted = bool(shots) and all(shot.position is not None for shot in shots)
+    rows = [
+        counts
+        for sample in range(len(batch))
+        for counts in _counts(SampleSequence(batch, sample), is_counted=is_counted)
+    ]
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(CONTEXT_COLUMNS)).T
+    return {
+        column.name: values.astype(column.dtype)
+        for column, values in zip(CONTEXT_COLUMNS, table, strict=True)
+        if is_counted or not column.name.endswith("_images")
+    }
+
+
+def _counts(sequence: SampleSequence, *, is_counted: bool) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of each round's context, in the order of `CONTEXT_COLUMNS`."""
+    pictures = sequence.pictures if is_counted else []
+    shown = np.array([picture.start for picture in pictures], dtype=np.int64)
+    before = np.zeros(2, dtype=np.int64)  # tokens and pictures
+    for round_, start in enumerate(sequence.starts):
+        own = _num_within(shown, sequence.ranges(round_))
+        entered = _num_within(shown, np.array([[sequence.entered_at(round_), start]]))
+        left = np.zeros(2, dtype=np.int64)
+        if round_ in sequence.rewritten and round_:
+            since = [[sequence.starts[round_ - 1], sequence.entered_at(round_)]]
+            left = before + _num_within(shown, np.array(since)) - (own - entered)
+        is_rewritten = round_ > 0 and round_ in sequence.rewritten
+        new = own if not round_ else entered
+        yield (*own.tolist(), int(new[0]), *left.tolist(), int(is_rewritten))
+        before = own
+
+
+def _num_within(shown: Array, ranges: Array) -> Array:
+    """Return the number of tokens in ranges, and of pictures that begin there."""
+    num_pictures = np.diff(np.searchsorted(shown, ranges), axis=1).sum()
+    return np.array([np.diff(ranges, axis=1).sum(), num_pictures])
+
+
+def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
+    engines = context_engines(batch)
+    if engine not in engines:
+        raise BatchError.build(
+            key="engine",
+            expected=join_names([*map(repr, engines)], len(engines)),
+            found=repr(engine),
+            advice="`capture.round_record(..., keep_prompt=True)` records what the"
+            " sampler read.",
+        )
+    num = int((batch.rounds.sample == sample).sum())
+    if not 0 <= round_ < num:
+        raise BatchError.build(
+            key="round",
+            expected=f"a round of sample {sample}, below {num}",
+            found=repr(round_),
+            advice="`rounddiag.round_frame(batch)` lists rounds.",
+        )
+
+
+def _follows(sequence: SampleSequence, round_: int) -> Follows:
+    if not round_:
+        return "first"
+    return "rewritten" if round_ in sequence.rewritten else "append"
+
+
+def _parts(index: Array, pictures: Sequence[PlacedPicture]) -> list[ContextPiece]:
+    """Split a context into text and pictures, given its positions in the sequence."""
+    if not pictures:
+        return _cut(len(index), [])
+    place = np.full(max(int(index.max(initial=-1)), pictures[-1].start) + 1, -1)
+    place[index] = np.arange(len(index))
+    shown = [
+        ContextPiece(
+            kind="image",
+            start=int(place[picture.start]),
+            stop=min(
+                int(place[picture.start]) + picture.stop - picture.start, len(index)
+            ),
+            image=picture.image,
+        )
+        for picture in pictures
+        if place[picture.start] >= 0
+    ]
+    return _cut(len(index), sorted(shown, key=lambda piece: piece.start))
+
+
+def _cut(size: int, shown: Sequence[ContextPiece]) -> list[ContextPiece]:
+    """Put the text between pictures."""
+    parts, at = [], 0
+    for piece in shown:
+        if piece.start > at:
+            parts.append(ContextPiece(kind="text", start=at, stop=piece.start))
+        parts.append(piece)
+        at = piece.stop
+    if at < size:
+        parts.append(ContextPiece(kind="text", start=at, stop=size))
+    return parts
+
+
+def _images_of(
+    batch: Batch,
+    sample: int,
+    round_: int,
+    sequence: SampleSequence,
+    parts: Sequence[ContextPiece],
+) -> tuple[Screenshot, ...]:
+    """Return the pictures of a context; those without a position by their round."""
+    placed = tuple(piece.image for piece in parts if piece.image is not None)
+    shots = (batch.images or ((),) * len(batch))[sample]
+    if all(shot.position is not None for shot in shots):
+        return placed
+    (first,) = (c.rounds[0] for c in sequence.chains if round_ in c.rounds)
+    return tuple(
+        shot
+        for shot in shots
+        if shot.round is not None and first <= shot.round <= round_
+    )
+
+
+def _marked(parts: Sequence[ContextPiece], is_marked: Array) -> Iterator[ContextPiece]:
+    """Yield the parts of pieces that are marked; a picture by its first token."""
+    for piece in parts:
+        if piece.kind == "image":
+            if is_marked[piece.start]:
+                yield piece
+            continue
+        places = np.flatnonzero(is_marked[piece.start : piece.stop]) + piece.start
+        for start, stop in ranges_of(places).tolist():
+            yield ContextPiece(kind="text", start=start, stop=stop)
+
+
+def _entered(
+    sequence: SampleSequence,
+    round_: int,
+    index: Array,
+    parts: Sequence[ContextPiece],
+) -> Sequence[ContextPiece]:
+    """Return what is in no earlier context: it stands right before the round."""
+    if not round_:
+        return parts
+    return [*_marked(parts, index >= sequence.entered_at(round_))]
+
+
+def _left(
+    sequence: SampleSequence, round_: int, index: Array
+) -> Sequence[ContextPiece]:
+    if not round_ or round_ not in sequence.rewritten:
+        return ()
+    before = sequence.index_before(round_)
+    is_gone = np.ones(len(sequence.ids), dtype=bool)
+    is_gone[index] = False
+    return [*_marked(_parts(before, sequence.pictures), is_gone[before])]
+
+
+def _sampler_prompts(batch: Batch, sample: int) -> Mapping[int, Array]:
+    """Return the ids that the sampler read before rounds of a sample."""
+    columns = batch.round_columns
+    rows = np.flatnonzero(columns["sample"] == sample).tolist()
+    return {
+        int(columns["round"][row]): np.asarray(columns[SAMPLER_PROMPTS][row], np.int64)
+        for row in rows
+        if columns[SAMPLER_PROMPTS][row] is not None
+    }
+
+
+def _sampler_context(
+    batch: Batch, sample: int, round_: int, sequence: SampleSequence
+) -> Context:
+    """Return the recorded context of the sampler.
+
+    Its pictures are those of the training engine's context where as many fit its image
+    tokens: a record has no pictures of its own.
+    """
+    prompts = _sampler_prompts(batch, sample)
+    if round_ not in prompts:
+        raise MissingError(batch, SAMPLER_PROMPTS)
+    trained = _parts(sequence.index(round_), sequence.pictures)
+    shots = [piece.image for piece in trained if piece.image is not None]
+    ids, parts = _sampler_parts(prompts[round_], sequence, shots)
+    before = np.empty(0, dtype=np.int64)
+    if known := round_ - 1 in prompts:
+        written = sequence.ids[sequence.starts[round_ - 1] : sequence.stops[round_ - 1]]
+        before = np.concatenate([prompts[round_ - 1], written.astype(np.int64)])
+    is_append = known and appends(before, ids)
+    is_new, is_gone = np.ones(len(ids), dtype=bool), np.ones(len(before), dtype=bool)
+    for at, place, size in shared_ranges(before, ids):
+        is_gone[at : at + size], is_new[place : place + size] = False, False
+    if is_append:
+        is_new[:] = np.arange(len(ids)) >= len(before)
+    return Context(
+        sample=sample,
+        round=round_,
+        engine="rollout",
+        ids=torch.from_numpy(ids),
+        images=tuple(piece.image for piece in parts if piece.image is not None),
+        follows="append" if is_append else "rewritten" if known else "first",
+        entered=tuple(_marked(parts, is_new)),
+        left=tuple(_marked(_cut(len(before), []), is_gone)),
+        _pieces=tuple(parts),
+        _tokenizer=batch.tokenizer,
+    )
+
+
+def _sampler_parts(
+    ids: Array, sequence: SampleSequence, shots: Sequence[Screenshot | None]
+) -> tuple[Array, list[ContextPiece]]:
+    tokens = {int(sequence.ids[picture.start]) for picture in sequence.pictures}
+    if len(tokens) != 1:
+        return ids, _cut(len(ids), [])
+    is_image = np.concatenate([[0], ids == tokens.pop(), [0]])
+    starts = np.flatnonzero(np.diff(is_image) == 1).tolist()
+    stops = np.flatnonzero(np.diff(is_image) == -1).tolist()
+    known = shots if len(shots) == len(starts) else [None] * len(starts)
+    shown = [
+        ContextPiece(kind="image", start=start, stop=stop, image=shot)
+        for start, stop, shot in zip(starts, stops, known, strict=True)
+    ]
+    return ids, _cut(len(ids), shown)
+
+
+def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
+    """Return the text before a round of a batch without ids."""
+    if batch.pieces is None:
+        raise MissingError(batch, "text")
+    rounds = batch.rounds
+    own = rounds.sample == sample
+    starts = (rounds.start[own] - batch.offsets[sample]).tolist()
+    stop_before = 0
+    if round_:
+        stop_before = starts[round_ - 1] + int(rounds.num_tokens[own][round_ - 1])
+    prompt, response = prompt_pieces(batch, sample), piece_texts(batch, sample)
+    texts = [*prompt, *response[: starts[round_]]]
+    num_old = len(prompt) + stop_before if round_ else 0
+    first, size = len("".join(texts[:num_old])), len("".join(texts))
+    shots = (batch.images or ((),) * len(batch))[sample]
+    images = [shot for shot in shots if shot.round is not None and shot.round <= round_]
+    new = [ContextPiece(kind="text", start=first, stop=size)] if first < size else []
+    new += [
+        ContextPiece(kind="image", start=size, stop=size, image=shot)
+        for shot in images
+        if shot.round == round_
+    ]
+    return Context(
+        sample=sample,
+        round=round_,
+        engine="old",
+        ids=torch.empty(0, dtype=torch.int64),
+        images=tuple(images),
+        follows="append" if round_ else "first",
+        entered=tuple(new),
+        left=(),
+        _texts=texts,
+    )
+
+
+def check_contexts(batch: Batch) -> None:
+    """Raise a BatchError if the ranges of contexts do not fit their samples."""
+    contexts = batch.contexts
+    if contexts is None:
+        return
+    counts = np.bincount(batch.rounds.sample.cpu().numpy(), minlength=len(batch))
+    sample, round_ = contexts.sample, contexts.round
+    order = np.lexsort((round_, sample))
+    keys: list[tuple[Any, Any]] = [*zip(sample.tolist(), round_.tolist(), strict=True)]
+    fits = (
+        len({*keys}) == len(keys)
+        and bool((order == np.arange(len(sample))).all())
+        and bool(((sample >= 0) & (sample < len(batch))).all())
+        and bool(((round_ >= 0) & (round_ < counts[sample])).all())
+        and len(contexts.start) == len(sample)
+        and len(contexts.offsets) == len(sample) + 1
+        and int(contexts.offsets[-1]) == len(contexts.ranges)
+    )
+    if fits:
+        sizes = batch.lengths.cpu().numpy().copy()
+        if batch.prompt_offsets is not None:
+            sizes = sizes + batch.prompt_offsets.diff().cpu().numpy()
+        limits = np.repeat(sizes[sample], np.diff(contexts.offsets))
+        start, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
+        fits = bool(((start >= 0) & (start < stop) & (stop <= limits)).all())
+    if not fits:
+        raise BatchError.build(
+            key="contexts",
+            expected="ranges of the prompt and response of a sample, for its rounds",
+            found="others",
+            advice="Build them with `rounddiag.load(..., sample_by=...)`.",
+        )
