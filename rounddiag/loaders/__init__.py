@@ -18,6 +18,8 @@
 `pickle`            a pickle interpreter that builds plain data and calls nothing
 `arrow`             tables of Arrow: foreign Parquet, and Arrow files
 `json_lines`        records of JSON: lines, a document, or in memory
+`messages`          what a message says, in the layouts of all APIs
+`outcome`           status, seconds, tokens, cost, error under names of their own
 `packed`            files packed by gzip or zstd
 `tables`            rows of any of these, and of memory, as columns; to a Batch
 `fields`            the list of what a table can have for a Batch, with its names

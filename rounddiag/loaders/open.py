@@ -66,11 +66,20 @@ def read_files(
     """Return the batch of one step, its files joined end to end.
 
     For several files, `meta["source"]` names the path and their number, and the sample
-    column `file` says which file a sample came from.
+    column `file` says which file a sample came from. Files of trajectories that cannot
+    be read, or in which no model wrote, do not end it: `meta["not_opened"]` has them.
     """
     if len(files) > 1:
-        batch = concatenate(_read_each(files, Path(path), columns))
+        refused: dict[str, str] = {}
+        batch = concatenate(_read_each(files, Path(path), columns, refused))
         source = f"{path} ({len(files)} files)"
+        if refused:
+            reasons = [f"{name}: {reason}" for name, reason in refused.items()]
+            more = [f"and {len(reasons) - _MAX_REASONS} more"] * (
+                len(reasons) > _MAX_REASONS
+            )
+            entry = {"not_opened": [*reasons[:_MAX_REASONS], *more]}
+            batch = replace(batch, meta={**batch.meta, **entry})
     else:
         batch = read_file(files[0], columns)[1]
         source = batch.meta.get("source", str(files[0]))
@@ -80,16 +89,31 @@ def read_files(
     return _with_meta(batch, {**batch.meta, "source": source})
 
 
+_MAX_REASONS = 8  # in `meta`
+
+
 def _read_each(
-    files: Sequence[Path], path: Path, columns: _Columns | None
+    files: Sequence[Path],
+    path: Path,
+    columns: _Columns | None,
+    refused: dict[str, str],
 ) -> Iterator[Batch]:
+    """Yield the batches of files; add those that are refused, with their reasons."""
     from tqdm.auto import tqdm
 
     folder = Path(os.path.commonpath([file.parent for file in files]))
-    first = None
+    first, error = None, None
     for file in tqdm(files, unit="file", delay=1, leave=False):
-        form, batch = read_file(file, columns)
+        answer = _read_or_refuse(file, columns)
+        if isinstance(answer, LoadError):
+            error = error or answer
+            name = file.relative_to(folder).as_posix()
+            refused[name] = str(answer).removeprefix(f"{file}: ")
+            continue
+        form, batch = answer
         first = first or form
+        if error and form.trajectories is None:  # a rank of a trainer is missing
+            raise error
         if form is TENSORS and file.suffix == ".jsonl" and path.is_dir():  # no texts
             raise several_batches(path, [*files])
         if form.name != first.name:
@@ -102,6 +126,17 @@ def _read_each(
         name = file.relative_to(folder).as_posix()
         names = {"file": np.full(len(batch), name, dtype=object)}
         yield replace(batch, sample_columns={**names, **batch.sample_columns})
+    if error and (first is None or first.trajectories is None):
+        raise error
+
+
+def _read_or_refuse(
+    file: Path, columns: _Columns | None
+) -> tuple[Format, Batch] | LoadError:
+    try:
+        return read_file(file, columns)
+    except LoadError as error:
+        return error
 
 
 def read_file(file: Path, columns: _Columns | None) -> tuple[Format, Batch]:

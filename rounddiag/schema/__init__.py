@@ -11,18 +11,24 @@ from __future__ import annotations
 
 from rounddiag.schema.columns import ABS_DIFF as ABS_DIFF
 from rounddiag.schema.columns import CONTEXT_COLUMNS as CONTEXT_COLUMNS
+from rounddiag.schema.columns import COST as COST
 from rounddiag.schema.columns import DIFF as DIFF
 from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
+from rounddiag.schema.columns import ERROR as ERROR
+from rounddiag.schema.columns import NUM_GENERATED as NUM_GENERATED
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE
 from rounddiag.schema.columns import NUM_TOKENS as NUM_TOKENS
 from rounddiag.schema.columns import OLD_PROB as OLD_PROB
 from rounddiag.schema.columns import ORIGINAL_SAMPLE as ORIGINAL_SAMPLE
+from rounddiag.schema.columns import OUTCOME as OUTCOME
 from rounddiag.schema.columns import PLACES as PLACES
 from rounddiag.schema.columns import POSITION as POSITION
 from rounddiag.schema.columns import ROLLOUT_PROB as ROLLOUT_PROB
 from rounddiag.schema.columns import ROUND as ROUND
 from rounddiag.schema.columns import SAMPLE as SAMPLE
+from rounddiag.schema.columns import SECONDS as SECONDS
 from rounddiag.schema.columns import SHARE as SHARE
+from rounddiag.schema.columns import STATUS as STATUS
 from rounddiag.schema.columns import STEP as STEP
 from rounddiag.schema.columns import ColumnSchema as ColumnSchema
 from rounddiag.schema.columns import Pair as Pair

@@ -132,6 +132,14 @@ CONTEXT_COLUMNS = (
     ),
 )
 
+# What files record of a round, or of a sample, under names of their own.
+STATUS = ColumnSchema("status", "how it ended, as the file says", "object")
+SECONDS = ColumnSchema("seconds", "time that it took", unit="s")
+NUM_GENERATED = ColumnSchema("num_generated", "generated tokens, as the file counts")
+COST = ColumnSchema("cost", "price of the calls of the model", unit="USD")
+ERROR = ColumnSchema("error", "what failed", "object")
+OUTCOME = (STATUS, SECONDS, NUM_GENERATED, COST, ERROR)
+
 # The axes of `stats.position_means`, by the value of its `along`.
 PLACES = {
     "round": TOKEN,

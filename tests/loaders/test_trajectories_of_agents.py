@@ -15,7 +15,8 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.turns import new_messages, text_of
+from rounddiag.loaders.assembly.turns import new_messages
+from rounddiag.loaders.messages import read_message, write_text
 from tests.loaders.table_cases import says
 from tests.loaders.verifiers_writer import episode
 
@@ -468,7 +469,7 @@ def test_messages_of_a_prompt_that_are_new(
 
 def test_the_error_of_a_tool_is_its_text() -> None:
     failed = {"role": "tool", "content": "", "error": {"message": "no such file"}}
-    assert text_of(failed) == "no such file"
+    assert write_text(read_message(failed)) == "no such file"
 
 
 def test_lists_in_place_of_names_are_no_names(tmp_path: Path) -> None:

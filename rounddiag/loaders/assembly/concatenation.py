@@ -140,7 +140,7 @@ def _join_arrays(arrays: list[Array]) -> Array:
 
 
 # Entries of `meta` with rules of their own for merging.
-_COUNTS = ("num_dropped_rows", "num_dropped_copies")
+_COUNTS = ("num_dropped_rows", "num_dropped_copies", "num_unread_blocks")
 _SPECIAL = {"left_out", "not_measurable", "source", *_COUNTS}
 
 

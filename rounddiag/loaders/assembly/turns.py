@@ -2,7 +2,6 @@
 
 =====================  ==============================================================
 `Transcript`           what every format of trajectories reads: `AgentTurn` after turn
-`text_of`              the text of a chat message: reasoning, content, tool calls
 `stitch`               token ids of calls, by prefix; rewritten contexts are marked
 `new_messages`         the same for calls of which only messages are known
 `batch_of`             trajectories as a batch
@@ -12,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -27,8 +26,16 @@ from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
-from rounddiag.loaders.json_lines import object_in, objects_in
-from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.json_lines import object_in
+from rounddiag.loaders.messages import (
+    SAID,
+    Fields,
+    describe_calls,
+    is_empty,
+    plain_json,
+    read_message,
+    write_text,
+)
 from rounddiag.loaders.plain_columns import (
     collect_columns,
     record_columns,
@@ -36,11 +43,11 @@ from rounddiag.loaders.plain_columns import (
     select_plain_columns,
 )
 from rounddiag.loaders.source import Source, inside, left_out_entry
+from rounddiag.schema import ERROR
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
-Message = Mapping[str, Any]
 Tokens = dict[str, Array]
 
 
@@ -87,6 +94,8 @@ class Transcript:
     columns: Of its sample; `rewards` and `uid` become rewards and groups.
     parts: Files, and ids, of its sub-agents.
     num_unread: Pictures in files that are missing, outside the folder, or too large.
+    left_out: Names of fields that are neither shown nor columns.
+    num_unread_blocks: How often the content of messages has such a field.
     """
 
     file: Path
@@ -95,195 +104,99 @@ class Transcript:
     columns: dict[str, object] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     num_unread: int = 0
+    left_out: set[str] = field(default_factory=set)
+    num_unread_blocks: int = 0
 
     @property
     def rounds(self) -> list[AgentTurn]:
         """The turns that the model wrote."""
         return [turn for turn in self.turns if turn.is_round]
 
-    def add(self, message: Message, role: str = "", **others: Any) -> AgentTurn:  # noqa: ANN401 fields of an AgentTurn
-        """Add a chat message, which may have its pictures in files beside this one."""
-        message = as_chat(message)
-        images = []
-        for part in _parts(message.get("content")):
-            try:
-                picture = _picture(part, self.file.parent)
-            except LoadError:
-                self.num_unread += 1
-                continue
-            images += [picture] if picture is not None else []
+    def add(self, message: Fields, role: str = "", **others: Any) -> AgentTurn:  # noqa: ANN401 fields of an AgentTurn
+        """Add a message, which may have its pictures in files beside this one.
+
+        The plain ones of its other fields become columns, if it is a round.
+        """
+        said = read_message(message)
+        unread = [f"content.{p.text}" for p in said.pieces if p.kind == "unknown"]
+        self.num_unread_blocks += len(unread)
+        self.left_out.update(unread)
         turn = AgentTurn(
-            role=role or str(message.get("role", "user")),
-            text=text_of(message),
-            images=images,
-            action=describe_calls(message.get("tool_calls")),
+            role=role or said.role,
+            text=write_text(said),
+            action=describe_calls(said.calls),
             **others,
         )
+        turn.images += self.pictures(*(p.picture for p in said.pieces if p.picture))
+        turn.columns = {**self.plain(said.others, of="messages"), **turn.columns}
+        if not turn.is_round:
+            known = {name for name, v in turn.columns.items() if not is_empty(v)}
+            self.left_out |= {f"messages.{name}" for name in known}
+            turn.columns = {}
+        failed = [piece.text for piece in said.pieces if piece.is_error]
+        if failed and (last := self.last_round):
+            last.columns[ERROR.name] = "\n".join(failed)
         self.turns.append(turn)
         return turn
 
-    def add_prompt(self, messages: Iterable[Message]) -> None:
-        """Add messages that the model read and did not write in this trajectory."""
-        for message in map(as_chat, messages):
-            self.add(message, GIVEN if message.get("role") == GENERATED else "")
+    @property
+    def last_round(self) -> AgentTurn | None:
+        """The last turn that the model wrote."""
+        return next((turn for turn in reversed(self.turns) if turn.is_round), None)
 
-    def add_written(self, messages: Iterable[Message]) -> None:
+    def pictures(self, *values: object) -> list[Screenshot]:
+        """Read pictures: data URLs, bytes, images, or files beside this one."""
+        shots = []
+        for value in values:
+            shot = None
+            with suppress(LoadError):
+                shot = read_picture(value)
+                if shot is None and isinstance(value, str):
+                    shot = picture_file(self.file.parent, value)
+            shots += [] if shot is None else [shot]
+            self.num_unread += shot is None
+        return shots
+
+    def plain(self, record: object, *used: str, of: str = "") -> dict[str, object]:
+        """Return the texts, numbers and flags of an object, except some, as columns.
+
+        Its other fields are left out, and named.
+        """
+        others = {
+            f"{of}.{name}" if of else str(name)
+            for name, value in object_in(record).items()
+            if name not in used
+            and not isinstance(value, str | int | float)
+            and not is_empty(value)
+        }
+        self.left_out |= others
+        return plain_values(record, *used)
+
+    def add_prompt(self, messages: Iterable[Fields]) -> None:
+        """Add messages that the model read and did not write in this trajectory."""
+        for message in messages:
+            is_reply = read_message(message).role == GENERATED
+            self.add(message, GIVEN if is_reply else "")
+
+    def add_written(self, messages: Iterable[Fields]) -> None:
         """Add messages of which those of the assistant were written by the model."""
         for message in messages:
             self.add(message)
 
 
-def messages_in(value: object) -> list[dict[str, Any]]:
-    """Return a conversation as messages: a list of them, or the text of one.
-
-    Examples
-    --------
-    >>> messages_in("Go.")
-    [{'role': 'user', 'content': 'Go.'}]
-    """
-    if isinstance(value, str):
-        return [{"role": "user", "content": value}]
-    return objects_in(value)
-
-
-def as_chat(message: Message) -> Message:
-    """Return an item of OpenAI's Responses API, or a list of them, as a chat message.
-
-    Examples
-    --------
-    >>> as_chat({"type": "function_call_output", "output": "ok"})
-    {'role': 'tool', 'content': 'ok'}
-    """
-    kind, output = str(message.get("type")), message.get("output")
-    if kind.endswith("_output"):
-        return {"role": "tool", "content": output}
-    items = objects_in(output)
-    if kind.endswith("_call") or kind == "reasoning":
-        items = [dict(message)]
-    if not items:
-        return message
-    texts: list[object] = []
-    calls: list[object] = []
-    for item in items:
-        content, name = item.get("content"), str(item.get("type"))
-        if name.endswith("_call"):
-            arguments = item.get("arguments", item.get("action", ""))
-            named = item.get("name", name.removesuffix("_call"))
-            calls.append({"name": named, "arguments": arguments})
-        elif name == "reasoning":
-            found = [*objects_in(item.get("summary")), *objects_in(content)]
-            texts += [{"thinking": part.get("text")} for part in found]
-        else:
-            texts += (
-                [{"text": content}] if isinstance(content, str) else _parts(content)
-            )
-    return {"role": GENERATED, "content": texts, "tool_calls": calls}
-
-
-def _parts(content: object) -> list[dict[str, Any]]:
-    return objects_in([content] if isinstance(content, dict) else content)
-
-
-def text_of(message: Message) -> str:
-    """Return the text of a message: its reasoning, its content and its tool calls.
-
-    Reasoning and calls are written as Qwen's chat template does.
-
-    Examples
-    --------
-    >>> call = {"function": {"name": "click", "arguments": '{"x": 1}'}}
-    >>> print(text_of({"content": "ok", "tool_calls": [call]}))
-    ok
-    <tool_call>
-    {"name": "click", "arguments": {"x": 1}}
-    </tool_call>
-    """
-    content = message.get("content")
-    pieces = [{"text": content}] if isinstance(content, str) else _parts(content)
-    thoughts = [
-        thought
-        for one in (message, *pieces)
-        for name in _THOUGHTS
-        if isinstance(thought := one.get(name), str) and thought
-    ]
-    parts = ["\n".join(["<think>", *dict.fromkeys(thoughts), "</think>"])] * any(
-        thoughts
-    )
-    if isinstance(failed := message.get("error"), dict):  # of a tool, in Inspect
-        pieces = [*pieces, {"text": failed.get("message")}]
-    texts = (piece.get("text") for piece in pieces)
-    parts += [text for text in texts if isinstance(text, str) and text]
-    for name, arguments in calls_in(message.get("tool_calls")):
-        call = json.dumps(
-            {"name": name, "arguments": arguments}, default=_plain, ensure_ascii=False
-        )
-        parts.append(f"<tool_call>\n{call}\n</tool_call>")
-    return "\n".join(parts)
-
-
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 an array, as JSON wants it
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
-
-
-def calls_in(calls: object) -> Iterator[tuple[str, object]]:
-    """Yield name and arguments of tool calls, in the layouts of OpenAI and of ATIF."""
-    for call in objects_in(calls):
-        inner = call.get("function")
-        one = inner if isinstance(inner, dict) else call
-        name = one.get("function_name", one.get("name", inner))
-        arguments = one.get("arguments", "")
-        if isinstance(arguments, str):
-            with suppress(JsonError):
-                arguments = parse_json(arguments)
-        yield str(name), arguments
-
-
-def describe_calls(calls: object) -> str | None:
-    """Return the tools that a turn calls, with their arguments, as text.
-
-    Examples
-    --------
-    >>> describe_calls([{"name": "click", "arguments": {"x": 1}}, {"name": "wait"}])
-    'click(x=1); wait()'
-    """
-    texts = []
-    for name, arguments in calls_in(calls):
-        inner = arguments
-        if isinstance(arguments, dict):
-            pairs = (
-                (k, _plain(v) if hasattr(v, "tolist") else v)
-                for k, v in arguments.items()
-            )
-            inner = ", ".join(f"{k}={v!r}" for k, v in pairs)
-        texts.append(f"{name}({inner})")
-    return "; ".join(texts) or None
-
-
-def _picture(part: Message, folder: Path) -> Screenshot | None:
-    """Return the picture of a part of a message: in it, or in a file beside it."""
-    source, url = part.get("source"), part.get("image_url", part.get("image"))
-    if isinstance(url, dict):
-        url = url.get("url")
-    if isinstance(source, dict):
-        url = source.get("path", source.get("data"))
-        if source.get("type") == "base64" and isinstance(url, str):
-            url = f"data:{source.get('media_type')};base64,{url}"
-    if not isinstance(url, str) or "audio" in str(part.get("type")):
-        return None
-    if url.startswith("data:"):
-        return read_picture(url)
-    return picture_file(folder, url)
-
-
 def picture_file(folder: Path, name: str) -> Screenshot | None:
     """Return a picture in a file; a LoadError if it is not in the folder.
 
-    A trajectory must not make us read files of other folders.
+    A trajectory must not make us read files of other folders. One that was moved with
+    its pictures names them where they were: the end of that path is looked for.
     """
-    file = inside(folder, name, most_bytes=_MOST_BYTES)
+    try:
+        file = inside(folder, name, most_bytes=_MOST_BYTES)
+    except LoadError:
+        parts = Path(name).parts
+        if len(parts) < 2:  # noqa: PLR2004 a name alone
+            raise
+        return picture_file(folder, str(Path(*parts[max(1, len(parts) - 2) :])))
     return read_picture(Source.of_file(file).whole())
 
 
@@ -303,8 +216,8 @@ def plain_values(record: object, *used: str) -> dict[str, object]:
 
 
 def new_messages(
-    known: Sequence[Message], prompt: Sequence[Message]
-) -> tuple[Sequence[Message], bool]:
+    known: Sequence[Fields], prompt: Sequence[Fields]
+) -> tuple[Sequence[Fields], bool]:
     """Return the messages of a call's prompt that are new, and if it was rewritten.
 
     A prompt continues those before if it starts with them. One that does not, because
@@ -328,10 +241,10 @@ def new_messages(
     return prompt[at + 1 :], True
 
 
-def _key(message: Message) -> str:
+def _key(message: Fields) -> str:
     """Return what a message says; its other fields depend on the call."""
-    said = [message.get(name) for name in ("role", "content", "tool_calls")]
-    return json.dumps(said, default=_plain, sort_keys=True)
+    said = [message.get(name) for name in ("role", *SAID)]
+    return json.dumps(said, default=plain_json, sort_keys=True)
 
 
 def stitch(turns: Iterable[AgentTurn]) -> None:
@@ -365,7 +278,7 @@ def stitch(turns: Iterable[AgentTurn]) -> None:
 
 
 def call_of(
-    record: Message, prompt: str, written: str, log_probs: str
+    record: Fields, prompt: str, written: str, log_probs: str
 ) -> tuple[Array, Array, Array | None] | None:
     """Return the token ids and log-probs of a call, if a record has them."""
     rows = [record.get(name) for name in (prompt, written, log_probs)]
@@ -404,7 +317,7 @@ def batch_of(
         "source": str(source.path),
         "mask_source": "the turns of the model",
         **meta,
-        **left_out_entry([*left_out, *lost]),
+        **left_out_entry({*left_out, *lost}.union(*(one.left_out for one in samples))),
         **_notes(samples, num_with_ids, len(rounds)),
     }
     names_of_groups = None if groups is None else row_names(groups)
@@ -461,6 +374,12 @@ def _notes(
     if 0 < num_with_ids < num_rounds:
         found = f"{num_with_ids} of {pluralize(num_rounds, 'round')} have them"
         notes["token_ids"] = f"left out: {found}"
+    if num_blocks := sum(one.num_unread_blocks for one in samples):
+        notes["num_unread_blocks"] = num_blocks
+    if num_silent := sum(not one.rounds for one in samples):
+        notes["answers"] = (
+            f"{num_silent} of {pluralize(len(samples), 'sample')} have none"
+        )
     if num_unread := sum(one.num_unread for one in samples):
         missing = f"{pluralize(num_unread, 'picture')} missing or outside the folder"
         notes["screenshots"] = [missing]

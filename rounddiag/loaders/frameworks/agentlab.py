@@ -18,6 +18,7 @@ from rounddiag.loaders.assembly.turns import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, damage_error, inside, load_errors
@@ -51,12 +52,33 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             thought = {"thinking": info.get("think")}
             turn = one.add({"content": [thought, {"text": action}]}, GENERATED)
             turn.action = action
-            turn.columns = plain_values({"reward": after.get("reward")})
+            turn.columns = {
+                **one.plain(info, "think", of="agent_info"),
+                **one.plain(step.get("stats"), of="stats"),
+                **outcome(step.get("stats"), **_OUTCOME),
+                **outcome(_fields(after.get("obs")), error="last_action_error"),
+                **plain_values({"reward": after.get("reward")}),
+            }
+        one.left_out |= {f"steps.{name}" for name in one.plain(step, *_OF_STEPS)}
+        one.left_out |= {f"steps.obs.{name}" for name in one.plain(seen, *_OF_SEEN)}
     one.columns = {
-        **plain_values(summary, "stack_trace"),
+        **one.plain(summary, "stack_trace"),
+        **outcome(summary, error="err_msg"),
         **plain_values({"rewards": summary.get("cum_reward")}),
     }
     yield one
+
+
+_OUTCOME = {
+    "seconds": "agent_elapsed",
+    "num_generated": "output_tokens",
+    "cost": "cost",
+}
+_OF_STEPS = (
+    *("step", "obs", "action", "agent_info", "stats", "reward", "terminated"),
+    "truncated",
+)
+_OF_SEEN = ("goal", "last_action_error", "screenshot")
 
 
 def _step(folder: Path, number: int) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from rounddiag.loaders.assembly.turns import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
+from rounddiag.loaders.outcome import outcome, seconds_between
 from rounddiag.loaders.source import Source, inside
+from rounddiag.schema import ERROR
 
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote
@@ -43,7 +45,9 @@ def read_atif(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         steps = objects_in(document.get("steps"))
         if version is None and not any(isinstance(s.get("source"), str) for s in steps):
             raise _error(source, "a `source` in the steps of ATIF", "steps without it")
-        yield from _trajectories(document, source.path, _trial(source.path.parent))
+        trial = Transcript(file=source.path)
+        _add_trial(trial)
+        yield from _trajectories(document, trial)
 
 
 def _error(source: Source, expected: str, found: str) -> LoadError:
@@ -52,21 +56,24 @@ def _error(source: Source, expected: str, found: str) -> LoadError:
 
 
 def _trajectories(
-    document: dict[str, Any], file: Path, trial: dict[str, object], parent: str = ""
+    document: dict[str, Any], trial: Transcript, parent: str = ""
 ) -> Iterator[Transcript]:
-    own = plain_values(document)
-    ids = [own.get(key) for key in ("trajectory_id", "session_id")]
+    file = trial.file
+    ids = [plain_values(document).get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
     one = Transcript(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
-    agent = plain_values(document.get("agent"))
-    facts = {"agent": agent.get("name"), "model": agent.get("model_name")}
+    one.left_out |= trial.left_out
+    agent = one.plain(document.get("agent"), of="agent")
+    totals = one.plain(document.get("final_metrics"), of="final_metrics")
     one.columns = {
-        **{name: value for name, value in facts.items() if value},
-        **plain_values(document, "schema_version", "notes", "continued_trajectory_ref"),
-        **({"parent": parent} if parent else trial),
+        **{_AGENT.get(name, f"agent.{name}"): value for name, value in agent.items()},
+        **one.plain(document, "schema_version", *_INNER),
+        **totals,
+        **outcome(totals, num_generated="total_completion_tokens", cost=_TOTAL_COST),
+        **({"parent": parent} if parent else trial.columns),
     }
     for step in objects_in(document.get("steps")):
         _add_step(one, step)
@@ -75,57 +82,87 @@ def _trajectories(
     name = min(one.names, key=one.names.__getitem__, default=file.stem)
     for part in objects_in(document.get("subagent_trajectories")):
         one.parts.add(str(part.get("trajectory_id")))
-        yield from _trajectories(part, file, trial, name)
+        yield from _trajectories(part, trial, name)
 
 
 def _add_step(one: Transcript, step: dict[str, Any]) -> None:
     is_agent = step.get("source") == "agent"
     is_round = is_agent and not step.get("is_copied_context")
     is_round &= step.get("llm_call_count") != 0
+    used = _OF_STEPS if is_round else (*_OF_STEPS, *_NOT_WRITTEN)
     metrics = object_in(step.get("metrics"))
     role = GENERATED if is_round else _NOT_ROUNDS
+    others = {
+        **one.plain(metrics, *_IDS, of="steps.metrics"),
+        **one.plain(step, *used, *_SAID, of="steps"),
+    }
+    said = {name: step[name] for name in _SAID if name in step}
     one.add(
-        {**step, "content": step.get("message")},
+        {"content": step.get("message"), **said},
         role if is_agent else str(step.get("source")),
-        call=call_of(metrics, "prompt_token_ids", "completion_token_ids", "logprobs"),
-        columns=plain_values({**metrics, **step}, "source", "message", *_THOUGHT)
-        if is_round
-        else {},
+        call=call_of(metrics, *_IDS),
+        columns={**others, **_outcome(others)},
     )
-    for result in objects_in(object_in(step.get("observation")).get("results")):
-        one.add({"content": result.get("content")}, "tool" if is_agent else "user")
-        for part in objects_in(result.get("subagent_trajectory_ref")):
+    observation = object_in(step.get("observation"))
+    one.plain(observation, "results", of="steps.observation")
+    for result in objects_in(observation.get("results")):
+        said = {name: value for name, value in result.items() if name != _PARTS}
+        one.add(said, "tool" if is_agent else "user")
+        for part in objects_in(result.get(_PARTS)):
             path = one.file.parent / str(part.get("trajectory_path"))
             one.parts |= {str(path), str(part.get("trajectory_id"))}
 
 
-_THOUGHT = ("reasoning_content", "is_copied_context")
+_INNER = ("agent", "steps", "final_metrics", "subagent_trajectories")
+_AGENT = {"name": "agent", "model_name": "model"}
+_TOTAL_COST = "total_cost_usd"
+_SAID = ("reasoning_content", "tool_calls")
+_OF_STEPS = ("source", "step_id", "message", "observation", "metrics")
+_NOT_WRITTEN = ("llm_call_count", "is_copied_context")
+_IDS = ("prompt_token_ids", "completion_token_ids", "logprobs")
+_PARTS = "subagent_trajectory_ref"
 
 
-def _trial(folder: Path) -> dict[str, object]:
-    """Return what Harbor recorded of the trial of a trajectory: reward, task, error."""
+def _outcome(record: object) -> dict[str, object]:
+    return outcome(record, num_generated="completion_tokens", cost="cost_usd")
+
+
+def _add_trial(one: Transcript) -> None:
+    """Add what Harbor recorded of the trial of a trajectory: reward, task, error."""
+    folder = one.file.parent
     if folder.name != "agent":
-        return {}
+        return
     result = _read(folder.parent, "result.json") or {}
-    rewards = object_in(result.get("verifier_result")).get("rewards")
-    failed = result.get("exception_info")
-    columns: dict[str, object] = plain_values(
-        result, "id", "trial_uri", "task_checksum"
-    )
-    columns.pop("schema_version", None)
+    verified = object_in(result.get("verifier_result"))
+    rewards = verified.get("rewards")
+    columns = one.plain(result, *_OF_TRIALS, of="result.json")
+    used = object_in(result.get("agent_result"))
+    columns |= {
+        **seconds_between(result.get("started_at"), result.get("finished_at")),
+        **outcome(used, num_generated="n_output_tokens", cost="cost_usd"),
+        **one.plain(used, "n_output_tokens", "cost_usd", of="agent_result"),
+    }
+    one.plain(verified, "rewards", of="verifier_result")
     if isinstance(rewards, dict):
         named = plain_values(rewards)
         first = named.pop("reward", None) if "reward" in named else None
         if first is None and len(named) == 1:
             first = named.popitem()[1]
         columns |= {"rewards": first, **{f"reward.{k}": v for k, v in named.items()}}
+    failed = result.get("exception_info")
     if isinstance(failed, dict):
-        columns["error"] = (
+        columns[ERROR.name] = (
             f"{failed.get('exception_type')}: {failed.get('exception_message')}"
         )
     if "task_name" in columns:
         columns["uid"] = columns["task_name"]
-    return columns
+    one.columns = columns
+
+
+_OF_TRIALS = (
+    *("id", "trial_uri", "task_checksum", "schema_version", "agent_result"),
+    *("verifier_result", "exception_info"),
+)
 
 
 def _read(folder: Path, name: str) -> dict[str, Any] | None:

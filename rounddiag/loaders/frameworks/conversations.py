@@ -25,14 +25,14 @@ from rounddiag.loaders.assembly.turns import (
     Transcript,
     batch_of,
     call_of,
-    messages_in,
     new_messages,
-    plain_values,
     stitch,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
 from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.messages import messages_in
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 
@@ -74,7 +74,7 @@ def read_completions(
                 completion = [{"role": GENERATED, "content": completion}]
             one.add_written(objects_in(completion))
         stitch(one.turns)
-        one.columns = _columns(record)
+        one.columns = _columns(one, record)
         if isinstance(name := record.get("trajectory_id"), str):
             one.names = {name: 0}
         yield one
@@ -103,33 +103,54 @@ def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
         tokens = step.get("tokens")
         columns = {
             **({"is_context_rewritten": is_rewritten} if known else {}),
-            **plain_values(step, "trajectory_id"),
-            **_usage(step.get("response")),
+            **one.plain(step, *_OF_CALLS, of="trajectory"),
+            **_usage(one, step.get("response")),
         }
+        one.plain(tokens, *_IDS, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
             if role == GENERATED and first:
                 call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
-                one.add(message, GENERATED, call=call, columns=columns)
+                turn = one.add(message, GENERATED, call=call, columns=columns)
+                if "action" in turn.columns:
+                    turn.action = str(turn.columns.pop("action"))
                 first = False
             else:
                 one.add(message)
         known = [*prompt, *written]
 
 
-def _usage(response: object) -> dict[str, object]:
+# Of a call: what is read of it, and its answer, which is its completion.
+_OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
+
+
+def _usage(one: Transcript, response: object) -> dict[str, object]:
     """Return finish reason and numbers of tokens of the response to a call."""
     response = object_in(response)
     message = object_in(response.get("message")) or response
     reason = message.get("finish_reason")
     named = {"finish_reason": reason} if isinstance(reason, str) else {}
-    return {**named, **plain_values(response.get("usage"))}
+    usage = one.plain(response.get("usage"), of="response.usage")
+    one.left_out |= {"trajectory.response"} if response.keys() - {"usage"} else set()
+    return {**named, **usage, **outcome(usage, num_generated="completion_tokens")}
 
 
-def _columns(record: _Record) -> dict[str, object]:
-    columns = plain_values(record, "prompt", "completion", "reward", "trajectory_id")
-    columns = {**plain_values(record.get("metrics")), **columns}
+_OF_ROWS = (
+    *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
+    *("reward", "metrics", "error", "timing"),
+)
+
+
+def _columns(one: Transcript, record: _Record) -> dict[str, object]:
+    columns = one.plain(record, *_OF_ROWS)
+    columns = {**one.plain(record.get("metrics"), of="metrics"), **columns}
+    timing = one.plain(record.get("timing"), of="timing")
+    columns |= {
+        **{f"timing.{name}": value for name, value in timing.items()},
+        **outcome(timing, seconds="total"),
+        **outcome(record, error="error"),
+    }
     if isinstance(reward := record.get("reward"), int | float):
         columns["rewards"] = reward
     if isinstance(error := record.get("error"), dict):
@@ -159,7 +180,7 @@ def read_verl(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 role = part
             elif part or role == GENERATED:
                 one.turns.append(AgentTurn(role=role, text=part))
-        one.columns = plain_values(record, "input", "output", "score")
+        one.columns = one.plain(record, "input", "output", "score")
         one.columns["rewards"] = record["score"]
         if isinstance(record.get("uid"), str):
             one.names = {record["uid"]: 0}
@@ -179,17 +200,20 @@ def read_mini_swe_agent(lines: JsonLines, source: Source) -> Iterator[Transcript
         name = source.path.name.split(".traj")[0]
         transcript = Transcript(file=source.path, names={name: 0})
         for message in objects_in(document.get("messages")):
-            turn = transcript.add(message)
-            extra = message.get("extra")
-            if turn.is_round and isinstance(extra, dict):
-                turn.columns = plain_values(extra)
-                actions = objects_in(extra.get("actions"))
-                texts = [str(action.get("command", action)) for action in actions]
-                turn.action = "\n".join(texts) or turn.action
+            extra = object_in(message.get("extra"))
+            said = {name: value for name, value in message.items() if name != "extra"}
+            columns = transcript.plain(extra, "actions", of="messages.extra")
+            turn = transcript.add(said, columns=columns)
+            actions = objects_in(extra.get("actions")) if turn.is_round else []
+            texts = [str(action.get("command", action)) for action in actions]
+            turn.action = "\n".join(texts) or turn.action
+        stats = transcript.plain(info.get("model_stats"), of="info.model_stats")
         transcript.columns = {
-            **plain_values(info, "exit_status"),
-            **plain_values(info.get("model_stats")),
-            "status": info.get("exit_status"),
+            **transcript.plain(document, "info", "messages", "trajectory_format"),
+            **transcript.plain(info, "exit_status", "model_stats", of="info"),
+            **stats,
+            **outcome(stats, cost="instance_cost"),
+            **outcome(info, status="exit_status"),
         }
         yield transcript
 
@@ -204,8 +228,8 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             steps = objects_in(record.get("steps"))
             _add_calls(transcript, [*map(_rllm_call, steps)])
             transcript.columns = {
-                **plain_values(document, "epoch", "episode_id"),
-                **plain_values(record, "reward"),
+                **transcript.plain(document, "epoch", "episode_id", "trajectories"),
+                **transcript.plain(record, "reward", "steps", of="trajectories"),
                 "rewards": record.get("reward"),
                 "uid": str(document.get("task_hash")),
             }
@@ -218,8 +242,11 @@ def _rllm_call(step: _Record) -> dict[str, Any]:
     answer = [{"role": GENERATED, "content": str(step.get("model_response") or "")}]
     if messages and messages[-1].get("role") == GENERATED:
         messages, answer = messages[:-1], messages[-1:]
-    values = plain_values(step, "model_response")
-    return {**values, "prompt": messages, "completion": answer}
+    others = {name: step[name] for name in step.keys() - _OF_STEPS}
+    return {**others, "prompt": messages, "completion": answer}
+
+
+_OF_STEPS = {"chat_completions", "model_response"}
 
 
 RESULTS = Format(
@@ -259,7 +286,7 @@ MINI_SWE_AGENT = Format(
     name="trajectories",
     framework="mini-swe-agent",
     files=("*.traj.json",),
-    keys=("info", "messages"),
+    keys=("info", "messages", "trajectory_format"),
     trajectories=read_mini_swe_agent,
     verified="written by mini-swe-agent 2.4.6",
     in_parts=True,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rounddiag.loaders.assembly.turns import (
-    Transcript,
-    messages_in,
-    plain_values,
-)
+from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in, objects_in, read_document
+from rounddiag.loaders.messages import is_empty, messages_in
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.torch_file import data_start, open_zip
 
@@ -61,32 +59,79 @@ def _sample(document: dict[str, Any], source: Source) -> Transcript:
     name, epoch = str(document.get("id")), document.get("epoch")
     one = Transcript(file=source.path, names={f"{name}_epoch_{epoch}": 0})
     attached = object_in(document.get("attachments"))
+    calls = _calls(document)
     messages = messages_in(document.get("messages"))
     for message in messages or messages_in(document.get("input")):
+        said = {n: v for n, v in _resolved(message, attached).items() if n not in _USED}
         is_given = message.get("source") == "input"
         add = one.add_prompt if is_given else one.add_written
-        add([_resolved(message, attached)])
-    one.columns = {**plain_values(document, "input", "id"), "uid": name}
-    output = document.get("output")
-    if isinstance(output, dict):
-        reasons = (
-            choice.get("stop_reason") for choice in objects_in(output.get("choices"))
-        )
-        one.columns |= {
-            "status": next(reasons, None),
-            **plain_values(output, "completion"),
-        }
+        add([said])
+        turn = one.turns[-1]
+        if turn.is_round and (call := calls.get(str(message.get("id")))):
+            turn.columns |= call
+    one.columns = {**one.plain(document, *_OF_SAMPLES), "uid": name}
+    output = object_in(document.get("output"))
+    choices = objects_in(output.get("choices"))
+    one.columns |= {
+        **one.plain(output, "completion", "choices", "usage", of="output"),
+        **outcome(next(iter(choices), None), status="stop_reason"),
+        **outcome(document, seconds="total_time"),
+        **_usage(object_in(document.get("model_usage")).values()),
+    }
     for field, inner in (("error", "message"), ("limit", "type")):
         if isinstance(part := document.get(field), dict):
             one.columns[field] = str(part.get(inner))
-    for scorer, score in object_in(document.get("scores")).items():
+            one.left_out |= {f"{field}.{key}" for key in part.keys() - {inner}}
+    _add_scores(one, object_in(document.get("scores")))
+    return one
+
+
+_USED = ("source", "function")  # of a message: who wrote it, and the tool of a result
+_OF_SAMPLES = (
+    *("input", "id", "messages", "output", "scores", "error", "limit", "attachments"),
+    "model_usage",
+)
+
+
+def _calls(document: dict[str, Any]) -> dict[str, dict[str, object]]:
+    """Return the outcome of each call of a model, by the message that it wrote."""
+    calls: dict[str, dict[str, object]] = {}
+    for event in objects_in(document.get("events")):
+        output = object_in(event.get("output"))
+        facts = {
+            **outcome(output, seconds="time", error="error"),
+            **_usage([output.get("usage")]),
+        }
+        for choice in objects_in(output.get("choices")):
+            ended = outcome(choice, status="stop_reason")
+            name = object_in(choice.get("message")).get("id")
+            calls[str(name)] = {**ended, **facts}
+    return calls
+
+
+def _usage(usages: Iterable[object]) -> dict[str, object]:
+    """Return the tokens and the price of calls."""
+    known = [*map(object_in, usages)]
+    totals: dict[str, object] = {}
+    for name, theirs in (("num_generated", "output_tokens"), ("cost", "total_cost")):
+        values = [u[theirs] for u in known if isinstance(u.get(theirs), int | float)]
+        totals |= {name: sum(values)} if values else {}
+    return totals
+
+
+def _add_scores(one: Transcript, scores: dict[str, Any]) -> None:
+    """Add the values of the scores, and their texts; the first number is the reward."""
+    for scorer, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
+        texts = one.plain(score, "value", of=f"scores.{scorer}")
+        one.columns |= {f"score.{scorer}.{key}": text for key, text in texts.items()}
         if isinstance(value, str | int | float):
             one.columns[f"score.{scorer}"] = value
             number = _GRADES.get(value, value) if isinstance(value, str) else value
             if isinstance(number, int | float):
                 one.columns.setdefault("rewards", number)
-    return one
+        elif not is_empty(value):
+            one.left_out.add(f"scores.{scorer}.value")
 
 
 def _resolved(value: Any, attached: dict[str, Any]) -> Any:  # noqa: ANN401 any JSON

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import (
-    Transcript,
-    call_of,
-    messages_in,
-    plain_values,
-    stitch,
-)
+from rounddiag.loaders.assembly.turns import Transcript, call_of, stitch
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
+from rounddiag.loaders.messages import messages_in
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -42,7 +38,7 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Transcript]:
                 _add_round(one, written)
         _add_round(one, written)
         stitch(one.turns)
-        one.columns = _columns(record, response)
+        one.columns = _columns(one, record)
         yield one
 
 
@@ -56,13 +52,29 @@ def _add_round(one: Transcript, items: list[dict[str, Any]]) -> None:
     if not items:
         return
     call = next((found for item in items if (found := call_of(item, *_IDS))), None)
-    columns = plain_values(items[-1], *items[-1].keys() - {"status"})
-    one.add({"output": [*items]}, GENERATED, call=call, columns=columns)
+    said = [{n: item[n] for n in item if n not in _IDS} for item in items]
+    one.add({"output": said}, GENERATED, call=call)
     items.clear()
 
 
-def _columns(record: dict[str, Any], response: dict[str, Any]) -> dict[str, object]:
-    columns = plain_values(record, "reward", "_ng_task_index")
+_OF_RECORDS = (
+    *("reward", "_ng_task_index", "response", "responses_create_params", "agent_ref"),
+)
+_OF_RESPONSES = (
+    *("id", "model", "output", "object", "usage", "error", "created_at"),
+    "incomplete_details",
+)
+
+
+def _columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]:
+    columns = one.plain(record, *_OF_RECORDS)
+    response = object_in(record["response"])
+    for name, used in (
+        ("response", _OF_RESPONSES),
+        ("responses_create_params", ("input",)),
+    ):
+        others = one.plain(record[name], *used, of=name)
+        one.left_out |= {f"{name}.{key}" for key in others}
     if isinstance(agent := record.get("agent_ref"), dict):
         columns["agent"] = agent.get("name")
     facts = {"model": response.get("model"), "rewards": record.get("reward")}
@@ -70,7 +82,8 @@ def _columns(record: dict[str, Any], response: dict[str, Any]) -> dict[str, obje
         facts["status"] = cut.get("reason")
     if isinstance(error := response.get("error"), dict):
         facts["error"] = error.get("message")
-    columns |= plain_values(response.get("usage"))
+    usage = one.plain(response.get("usage"), of="response.usage")
+    columns |= {**usage, **outcome(usage, num_generated="output_tokens")}
     if (task := record.get("_ng_task_index")) is not None:
         columns["uid"] = str(task)
     return {**columns, **{name: v for name, v in facts.items() if v is not None}}

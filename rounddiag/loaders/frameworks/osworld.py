@@ -10,14 +10,10 @@ from typing import Any
 
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.turns import (
-    AgentTurn,
-    Transcript,
-    picture_file,
-    plain_values,
-)
+from rounddiag.loaders.assembly.turns import AgentTurn, Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source, inside
 from rounddiag.wording import by_numbers
 
@@ -41,7 +37,7 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     )
     for name in sorted(_listed(folder), key=by_numbers):
         if _FIRST.fullmatch(name):
-            _add_picture(one, one.turns[0], name)
+            one.turns[0].images += one.pictures(name)
     last: tuple[object, object] | None = None
     for record in lines:
         if "Error" in record:
@@ -53,7 +49,7 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         else:
             turn = one.rounds[-1]
             turn.action = f"{turn.action}\n{_text(record.get('action'))}"
-            turn.columns |= _round_columns(record)
+            turn.columns |= _round_columns(one, record)
         last = answer
         _add_observation(one, record)
     one.columns |= _sample_columns(folder)
@@ -71,7 +67,10 @@ def _add_answer(one: Transcript, record: dict[str, Any]) -> None:
     text = _answer(record.get("response")) or action
     one.turns.append(
         AgentTurn(
-            role=GENERATED, text=text, action=action, columns=_round_columns(record)
+            role=GENERATED,
+            text=text,
+            action=action,
+            columns=_round_columns(one, record),
         )
     )
 
@@ -92,32 +91,34 @@ def _text(value: object) -> str:
     return "\n".join(map(str, items))
 
 
-def _round_columns(record: dict[str, Any]) -> dict[str, object]:
-    columns = plain_values(
-        record, "action", "response", "instruction", "screenshot_file"
-    )
-    info = plain_values(record.get("info"))
-    return columns | {f"info.{name}": value for name, value in info.items()}
+def _round_columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]:
+    columns = one.plain(record, *_READ)
+    info = one.plain(record.get("info"), of="info")
+    response = record.get("response")
+    if isinstance(response, dict):
+        # A raw response repeats the parts of it.
+        used = _WRITTEN if not response.get(_WRITTEN[0]) else ()
+        others = one.plain(response, *_WRITTEN[:1], *used, of="response")
+        columns |= {f"response.{name}": value for name, value in others.items()}
+    return {
+        **columns,
+        **{f"info.{name}": value for name, value in info.items()},
+        **outcome(info, status="status", error="error"),
+    }
+
+
+_READ = ("action", "response", "instruction", "screenshot_file", "info")
 
 
 def _add_observation(one: Transcript, record: dict[str, Any]) -> None:
     turn = AgentTurn(role="user")
     name = record.get("screenshot_file")
     if isinstance(name, str):
-        _add_picture(one, turn, name)
+        turn.images += one.pictures(name)
     if one.turns[-1].is_round:
         one.turns.append(turn)
     else:
         one.turns[-1].images += turn.images
-
-
-def _add_picture(one: Transcript, turn: AgentTurn, name: str) -> None:
-    try:
-        picture = picture_file(one.file.parent, name)
-    except LoadError:
-        one.num_unread += 1
-        return
-    turn.images += [picture] if picture is not None else []
 
 
 def _sample_columns(folder: Path) -> dict[str, object]:

@@ -24,11 +24,12 @@ from rounddiag.loaders.assembly.turns import (
     GIVEN,
     Transcript,
     batch_of,
-    plain_values,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
+from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
+from rounddiag.schema import SECONDS
 
 _Node = Mapping[str, Any]
 Branches = dict[int, Mapping[str, Any]]
@@ -57,7 +58,7 @@ def read_traces(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 branch = _join_nodes(path, known, source)
                 rows = _rows(path, branch, source)
                 transcript = _trajectory(path, rows, trace, source, known)
-                transcript.columns |= _columns(record, trace, index, {})
+                transcript.columns |= _columns(transcript, record, trace, index)
                 branches.append((transcript, branch is not None))
                 known |= {*map(id, path)}
     is_annotated = any(is_trained for _, is_trained in branches)
@@ -102,19 +103,26 @@ def _trajectory(
             GENERATED if is_round else GIVEN if message.get("role") == GENERATED else ""
         )
         call = calls.get(numbers[id(node)], {}) if is_round else {}
-        transcript.add(
-            message, role, tokens=tokens or None, columns=_call_columns(call)
-        )
+        columns = _call_columns(transcript, call)
+        transcript.add(message, role, tokens=tokens or None, columns=columns)
+        transcript.plain(node, *_OF_NODES, of="nodes")
     return transcript
 
 
-def _call_columns(call: Mapping[str, Any]) -> dict[str, object]:
+_OF_NODES = (
+    *("parent", "semantic_parents", "message", "sampled", "token_ids", "mask"),
+    *("is_content", "logprobs", "trainer_logprobs", "entropies"),
+)
+
+
+def _call_columns(one: Transcript, call: Mapping[str, Any]) -> dict[str, object]:
     """Return finish reason, model, numbers of tokens and time of a model call."""
-    columns = plain_values(call, "node", "endpoint")
-    columns |= plain_values(call.get("usage"))
+    columns = one.plain(call, "node", "endpoint", "usage", "time", "error", of="calls")
+    usage = one.plain(call.get("usage"), of="calls.usage")
+    columns |= {**usage, **outcome(usage, num_generated="completion_tokens")}
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
-            columns["sampling_seconds"] = end - start
+            columns |= {"sampling_seconds": end - start, SECONDS.name: end - start}
     if isinstance(error := call.get("error"), dict):
         columns["error"] = f"{error.get('type')}: {error.get('message')}"
     return columns
@@ -152,7 +160,9 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                         )
                     rows = _rows(paths[index], branch, episodes.source)
                     sample = _trajectory(paths[index], rows, trace, source)
-                    sample.columns |= _columns(episode, trace, index, steps)
+                    sample.columns |= _columns(sample, episode, trace, index)
+                    if (step := steps.get(str(trace.get("id")))) is not None:
+                        sample.columns["ship_step"] = step
                     samples.append(sample)
     if not samples:
         raise source.error(
@@ -332,17 +342,26 @@ def _join_nodes(
     return {name: _spread(fresh, name, source) for name in names}
 
 
+_OF_EPISODES = ("group", "run", "errors", "traces", "id", "version")
+_OF_TRACES = (
+    *("id", "version", "root_reply", "agent", "info", "errors", "rewards", "nodes"),
+    "calls",
+)
+
+
 def _columns(
-    episode: Mapping[str, Any],
-    trace: Mapping[str, Any],
-    index: int,
-    steps: Mapping[str, int],
+    one: Transcript, episode: Mapping[str, Any], trace: Mapping[str, Any], index: int
 ) -> dict[str, object]:
     name = str(trace.get("id"))
     columns: dict[str, object] = {"trace_id": name, "branch": index}
-    columns |= plain_values(trace, "id", "version", "root_reply")
-    for part in (trace.get("agent"), (trace.get("info") or {}).get("prime_rl")):
-        columns |= plain_values(part)
+    columns |= one.plain(trace, *_OF_TRACES)
+    if episode is not trace:
+        others = one.plain(episode, *_OF_EPISODES, of="episode")
+        one.left_out |= {f"episode.{key}" for key in others}
+    info = object_in(trace.get("info"))
+    one.plain(info, "prime_rl", of="info")
+    for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):
+        columns |= one.plain(part, of=key)
     match episode:
         case {"group": {"id": str(group)}}:
             columns["uid"] = group
@@ -351,8 +370,6 @@ def _columns(
     match episode.get("run"):
         case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
             columns |= {"min_weight_version": start, "max_weight_version": end}
-    if name in steps:
-        columns["ship_step"] = steps[name]
     parts = [*object_in(trace.get("rewards")).values()]
     parts = [part if isinstance(part, dict) else {"score": part} for part in parts]
     scores = [(part.get("score"), part.get("weight", 1)) for part in parts]
