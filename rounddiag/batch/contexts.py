@@ -130,12 +130,12 @@ class Contexts:
     sample, round : arrays of int, shape (num_contexts,)
         The round that was written in the context; sorted. Later rounds append to it.
     start : array of int, shape (num_contexts,)
-        Where what entered the context begins, in the sample's prompt followed by its
-        response.
+        The position in the response at which what entered the context begins.
     offsets : array of int, shape (num_contexts + 1,)
         Where the ranges of each begin.
     ranges : array of int, shape (num_ranges, 2)
-        Start and stop in the sample's prompt followed by its response.
+        Start and stop of positions in the response; negative ones are in the prompt,
+        whose last token is -1.
     """
 
     sample: Array
@@ -210,7 +210,7 @@ def join_contexts(
 
 
 class RewrittenContext(NamedTuple):
-    """A context as ranges of the prompt and response of its sample.
+    """A context as ranges of positions of its sample; see `Contexts`.
 
     Attributes
     ----------
@@ -326,7 +326,11 @@ class SampleSequence:
         self.starts: list[int] = starts.tolist()
         self.stops: list[int] = (starts + rounds.num_tokens[first:stop]).tolist()
         contexts = batch.contexts
-        self.rewritten = {} if contexts is None else contexts.of_sample(sample)
+        known = {} if contexts is None else contexts.of_sample(sample)
+        self.rewritten = {
+            round_: RewrittenContext(start + self.num_prompt, ranges + self.num_prompt)
+            for round_, (start, ranges) in known.items()
+        }
         self._length = self.num_prompt + int(batch.lengths[sample])
         self._batch, self._sample = batch, sample
 
@@ -366,8 +370,13 @@ class SampleSequence:
     def position_ids(self) -> list[Tensor] | None:
         """Return the position ids of each chain; None if they do not fit."""
         saved = self._batch.position_ids
+        if saved is None:
+            return None
         sizes = [len(chain.index) for chain in self.chains]
-        if saved is None or saved[self._sample].shape[-1] != sum(sizes):
+        surplus = saved[self._sample].shape[-1] - sum(sizes)
+        if self._batch.prompt_offsets is None and surplus > 0:
+            sizes[0] += surplus  # a prompt that is not known, as in a redacted batch
+        elif surplus:
             return None
         return [*saved[self._sample].split(sizes, dim=-1)]
 
@@ -714,18 +723,25 @@ def check_contexts(batch: Batch) -> None:
         and len(contexts.start) == len(sample)
         and len(contexts.offsets) == len(sample) + 1
         and int(contexts.offsets[-1]) == len(contexts.ranges)
+        and bool((np.diff(contexts.offsets) >= 0).all())
     )
-    if fits:
-        sizes = batch.lengths.cpu().numpy().copy()
+    if fits and len(contexts):
+        limits = batch.lengths.cpu().numpy()[sample]
+        begins = np.full(len(contexts), np.iinfo(np.int32).min)
         if batch.prompt_offsets is not None:
-            sizes = sizes + batch.prompt_offsets.diff().cpu().numpy()
-        limits = np.repeat(sizes[sample], np.diff(contexts.offsets))
-        start, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
-        fits = bool(((start >= 0) & (start < stop) & (stop <= limits)).all())
+            begins = -batch.prompt_offsets.diff().cpu().numpy()[sample]
+        sizes = np.diff(contexts.offsets)
+        first, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
+        fits = (
+            bool((first >= np.repeat(begins, sizes)).all())
+            and bool((stop <= np.repeat(limits, sizes)).all())
+            and bool((first < stop).all())
+            and bool(((contexts.start >= begins) & (contexts.start <= limits)).all())
+        )
     if not fits:
         raise BatchError.build(
             key="contexts",
-            expected="ranges of the prompt and response of a sample, for its rounds",
+            expected="ranges of positions of the samples, for their rounds",
             found="others",
             advice="Build them with `rounddiag.load(..., sample_by=...)`.",
         )

@@ -71,10 +71,7 @@ def starts_context(batch: Batch) -> Tensor:
     starts = torch.zeros(batch.num_positions + 1, dtype=torch.bool)
     contexts = batch.contexts
     if contexts is not None:
-        begins = to_numpy(batch.offsets)[contexts.sample]
-        if batch.prompt_offsets is not None:
-            begins = begins - to_numpy(batch.prompt_offsets.diff())[contexts.sample]
-        starts[begins + contexts.start] = True
+        starts[to_numpy(batch.offsets)[contexts.sample] + contexts.start] = True
     return starts[:-1].to(batch.response_mask.device)
 
 

@@ -36,6 +36,8 @@ _MIN_ZEROS = 3
 @register("swapped_rows", kind="reversal")
 def swapped_rows(view: View) -> Evidence | None:
     """Find rows whose `a` fits the `b` of other rows, which lost their own fit too."""
+    if view.batch.response_ids is None:
+        return None
     own = view.per_sample(np.minimum(view.abs_diff, LARGEST_DIFF))
     num = view.num_per_sample
     lost = np.flatnonzero((own > _MIN_DIFF) & (num >= 2 * MIN_PROBES))

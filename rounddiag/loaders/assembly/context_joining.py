@@ -134,6 +134,7 @@ class ContextJoiner:
         end = 0  # of the sequence so far
         # Where a rewritten context begins in which no round was written yet.
         pending: int | None = None
+        num_first = 0  # tokens of the sample's prompt
         for row in rows:
             num_prompt, ids = known_sequence(self._rows, row)
             shots = self._images(row)
@@ -152,13 +153,16 @@ class ContextJoiner:
             end = start + num_prompt - num_known + len(ids) - num_prompt
             response = np.arange(end - (len(ids) - num_prompt), end)
             is_first = before is None
+            num_first = num_prompt if is_first else num_first
             index = np.concatenate([place, response])
             if pending is None and not (is_first or is_append):
                 pending = start
             if pending is not None and row in self._first_rounds:
                 ranges = ranges_of(index[: num_prompt + self._first_rounds[row]])
                 round_ = int(self._rounds_before[row])
-                self._rewritten.append((sample, round_, pending, ranges))
+                self._rewritten.append(
+                    (sample, round_, pending - num_first, ranges - num_first)
+                )
                 pending = None
             places = _places(shots, num_prompt, index)
             unplaced = [

@@ -45,6 +45,16 @@ TURNS = "turns"
 TURNS_TYPE = pa.list_(
     pa.struct({"role": pa.string(), "text": pa.string(), "num_images": pa.int32()})
 )
+CONTEXTS = "contexts"  # those of each sample that do not append to the one before
+CONTEXTS_TYPE = pa.list_(
+    pa.struct(
+        {
+            "round": pa.int32(),
+            "start": pa.int32(),
+            "ranges": pa.list_(pa.int32()),  # start, stop, start, stop
+        }
+    )
+)
 SHAPED = ("position_ids", "rollout_ids")  # fields with one tensor per sample
 SHAPE_SUFFIX = "_shape"  # suffix of the column with the shapes of a field's rows
 _INT32 = torch.iinfo(torch.int32)

@@ -20,7 +20,7 @@ KEY = b"rounddiag"
 # A reader refuses a higher version, which it would misread. A higher revision only adds
 # columns and entries that an older reader leaves out.
 VERSION = 2  # in version 1, the struct of a picture had its round
-REVISION = 1  # adds `token:NAME`
+REVISION = 2  # 1 adds `token:NAME`, 2 `contexts`
 
 
 @dataclass(frozen=True, kw_only=True)

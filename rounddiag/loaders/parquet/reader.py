@@ -20,12 +20,15 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import Contexts
 from rounddiag.batch.layout import PER_TOKEN
 from rounddiag.batch.turns import Turns, as_turns
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
+    CONTEXTS,
+    CONTEXTS_TYPE,
     POSITION_PREFIXES,
     SAMPLE_PREFIX,
     SHAPE_SUFFIX,
@@ -210,6 +213,7 @@ def read_fields(table: TableReader) -> dict[str, Any]:
         **_samples(table),
         **_prompts(table),
         "turns": _turns(table),
+        "contexts": _contexts(table),
         **{name: _rows(table, name) for name in SHAPED},
         "sample_columns": _sample_columns(table),
         "round_columns": _rounds(table),
@@ -264,6 +268,27 @@ def _turns(table: TableReader) -> Turns | None:
     require(column, TURNS, expected, fits=column.type == TURNS_TYPE)
     rows = [[(*share([*turn.values()]),) for turn in row] for row in column.to_pylist()]
     return as_turns(rows)
+
+
+def _contexts(table: TableReader) -> Contexts | None:
+    # Their ranges are of prompts and responses, in rounds that `round_ids` may divide.
+    if CONTEXTS not in table:
+        return None
+    column = table.column(CONTEXTS)
+    expected = "a list of round, start and ranges in each row"
+    require(column, CONTEXTS, expected, fits=column.type == CONTEXTS_TYPE)
+    return Contexts.build(
+        [
+            (
+                sample,
+                context["round"],
+                context["start"],
+                np.array(context["ranges"], np.int32).reshape(-1, 2),
+            )
+            for sample, row in enumerate(column.to_pylist())
+            for context in row
+        ]
+    )
 
 
 def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
@@ -323,7 +348,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
 
 _OF_BATCH = ("sample_id", "group_id", "reward", "prompt_ids", "round_columns")
 _KNOWN = {
-    *(*PER_TOKEN, *_OF_BATCH, TURNS, COLUMN, PICTURE_FACTS),
+    *(*PER_TOKEN, *_OF_BATCH, TURNS, CONTEXTS, COLUMN, PICTURE_FACTS),
     *(f"{name}{end}" for name in SHAPED for end in ("", SHAPE_SUFFIX)),
 }
 _PREFIXES = (SAMPLE_PREFIX, *POSITION_PREFIXES.values())

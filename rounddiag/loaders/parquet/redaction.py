@@ -25,6 +25,7 @@ from rounddiag.wording import pluralize, printable
 _KEPT = (
     *("response_mask", "loss_mask", "rollout_log_probs", "old_log_probs", "entropy"),
     *("advantages", "rewards", "position_ids", "step", "offsets", "lengths"),
+    "contexts",
 )
 # Names that say nothing of a task; others are numbered.
 KNOWN_COLUMNS = frozenset(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.batch.contexts import Contexts
 from rounddiag.errors import LoadError
 from rounddiag.loaders.output import (
     FileKind,
@@ -27,6 +28,8 @@ from rounddiag.loaders.output import (
 )
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
+    CONTEXTS,
+    CONTEXTS_TYPE,
     POSITION_PREFIXES,
     SAMPLE_PREFIX,
     SHAPE_SUFFIX,
@@ -109,12 +112,29 @@ def _others(batch: Batch) -> Iterator[_Column]:
     if batch.turns is not None:
         rows = [[turn._asdict() for turn in turns] for turns in batch.turns]
         yield _column(TURNS, pa.array(rows, TURNS_TYPE))
+    if batch.contexts is not None:
+        yield _column(CONTEXTS, _context_array(batch.contexts, batch.num_samples))
     if batch.images is not None:
         yield from screenshot_columns(batch.images)
     if batch.round_columns:
         yield rounds_column(batch.round_columns, batch.num_samples)
     for name, values in batch.sample_columns.items():
         yield open_column(f"{SAMPLE_PREFIX}{name}", values)
+
+
+def _context_array(contexts: Contexts, num_samples: int) -> pa.Array:
+    """Return the contexts of each sample that do not append to the one before."""
+    numbers = pa.array(contexts.ranges.reshape(-1), pa.int32())
+    offsets = pa.array(2 * contexts.offsets, pa.int32())
+    parts = [
+        pa.array(contexts.round, pa.int32()),
+        pa.array(contexts.start, pa.int32()),
+        pa.ListArray.from_arrays(offsets, numbers),
+    ]
+    limits = np.searchsorted(contexts.sample, np.arange(num_samples + 1))
+    kind = CONTEXTS_TYPE.value_type
+    structs = pa.StructArray.from_arrays(parts, fields=[*kind])
+    return pa.ListArray.from_arrays(pa.array(limits, pa.int32()), structs)
 
 
 def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch
 from rounddiag.batch import ContextPiece
+from rounddiag.batch.contexts import SampleSequence
 from rounddiag.errors import BatchError
+from rounddiag.loaders import load, save
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
@@ -177,6 +181,30 @@ def test_smaller_batches_keep_the_contexts_of_their_samples() -> None:
     assert batch[1].context(0, 1).ids.tolist() == [2, 4]
     assert batch[[1, 0]].context(1, 1).ids.tolist() == [1, 4]
     assert batch.where([False, True]).chains(0) == [range(1), range(1, 2)]
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_a_saved_batch_has_its_contexts(tmp_path: Path, *, redact: bool) -> None:
+    prompts = [[1, 2], [1, 4], [2, 2, 3], [2, 4, 3], [2, 4, 3, 6, 1]]
+    places = tuple(torch.arange(len(prompt) + 1) for prompt in prompts)
+    rows = rows_of(prompts, [[5], [6], [5], [6], [7]], [0, 0, 1, 1, 1])
+    batch = join_rows(replace(rows, position_ids=places), "name", "row")
+    save(batch, tmp_path / "a.parquet", redact=redact)
+    again = load(tmp_path / "a.parquet")
+
+    assert [again.chains(sample) for sample in range(2)] == [
+        [range(1), range(1, 2)],
+        [range(1), range(1, 3)],
+    ]
+    parts = SampleSequence(again, 1).position_ids()
+    assert parts is not None
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
+    assert again.round_columns["is_rewritten"].tolist() == [0, 1, 0, 1, 0]
+    if redact:
+        with pytest.raises(BatchError, match="`redact=True`"):
+            again.context(1, 2)
+    else:
+        assert again.context(1, 2).ids.tolist() == prompts[4]
 
 
 def test_the_samplers_prompt_is_a_context_of_its_own() -> None:

@@ -64,12 +64,12 @@ def test_a_column_of_a_later_revision_is_left_out_by_name(tmp_path: Path) -> Non
     import pyarrow.parquet as pq
 
     table = pq.read_table(SECOND)
-    later = table.append_column("contexts", pa.array([[1], [2]]))
+    later = table.append_column("episodes", pa.array([[1], [2]]))
     footer = table.schema.metadata[b"rounddiag"].replace(b"{", b'{"revision": 99, ', 1)
     path = tmp_path / "later.parquet"
     metadata = {**table.schema.metadata, b"rounddiag": footer}
     pq.write_table(later.replace_schema_metadata(metadata), path)
-    assert load_parquet(path).meta["left_out"] == ["contexts"]
+    assert load_parquet(path).meta["left_out"] == ["episodes"]
     assert load_parquet(path).rewards.tolist() == [1, 0]
 
 
