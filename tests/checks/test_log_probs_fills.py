@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from rounddiag.checks.fills import FILLS
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
@@ -61,6 +63,16 @@ def test_the_samples_of_both_engines_are_named() -> None:
         " other engine, in 2 samples: sample 1 round 0 position 0"
     )
     assert second.startswith("12 tokens whose old log-prob is exactly -9, and −1.69")
+
+
+@pytest.mark.parametrize(("num_others", "status"), [(11, "failed"), (12, "passed")])
+def test_most_far_tokens_must_have_the_value(num_others: int, status: str) -> None:
+    # 12 far tokens have -0.1; others far ones have values of their own; 8 are near.
+    near = [-0.2 - number / 32 for number in range(8)]
+    far = [-6 - number / 8 for number in range(num_others)]
+    old = [-3 - number / 8 for number in range(12)] + [value + 4 for value in far]
+    batch = scored([[-0.1] * 12 + far + near], [old + near])
+    assert came_to(FILLS, batch)[0] == status
 
 
 def test_a_fill_of_observations_is_no_fill() -> None:

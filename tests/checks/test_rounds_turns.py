@@ -79,6 +79,15 @@ def test_an_end_that_a_template_adds_is_no_fault(masks: Any) -> None:
     assert came_to(STOPS, batch) == PASSED
 
 
+@pytest.mark.parametrize(("num_cut", "status"), [(2, "passed"), (1, "failed")])
+def test_most_rounds_must_be_followed_by_an_end(num_cut: int, status: str) -> None:
+    # Two rounds are followed by an end of turn, and one or two by the end of the row.
+    rows = [[CLICK, END]] * 2 + [[CLICK]] * num_cut
+    masks = [[1, 0]] * 2 + [[1]] * num_cut
+    batch = chat(rows, masks, tokenizer=Chat())
+    assert came_to(STOPS, batch)[0] == status
+
+
 def test_a_response_that_is_cut_off_is_reported() -> None:
     batch = chat([[END], [END, 0, CLICK]], [[1], [1, 0, 1]], tokenizer=Chat())
     assert came_to(ENDS, batch) == PASSED

@@ -109,6 +109,21 @@ def test_the_interval_is_clustered_by_group() -> None:
     )
 
 
+@pytest.mark.parametrize(("num_samples", "is_known"), [(4, False), (5, True)])
+def test_five_samples_have_an_interval(num_samples: int, is_known: bool) -> None:
+    rollout = [[-5.0] * 4] * num_samples
+    old = [[-5.0 - size / 8] * 4 for size in range(num_samples)]
+    level = Level.from_view(View.from_batch(literal(old, rollout)))
+    assert np.isfinite([level.low, level.high]).tolist() == [is_known] * 2
+
+
+def test_a_log_prob_above_0_has_a_probability_of_1() -> None:
+    old, rollout = [[-1.0, 0.5]], [[0.5, -1.0]]
+    level = Level.from_view(View.from_batch(literal(old, rollout)))
+    assert level.prob_diff == pytest.approx(1 - np.exp(-1))
+    assert level.pearson == pytest.approx(-1)
+
+
 @pytest.mark.parametrize("num_groups", [4, 8])
 def test_the_interval_covers_the_mean(num_groups: int) -> None:
     rng = np.random.default_rng(5)
