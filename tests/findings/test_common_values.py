@@ -86,7 +86,7 @@ def test_numbers_that_are_cut_into_ranges_are_no_values() -> None:
 
 def test_random_ranks_are_named_at_most_at_the_level() -> None:
     rng = np.random.default_rng(0)
-    num = 400
+    num = 200
     named = sum(
         bool(
             common_values(
@@ -97,14 +97,13 @@ def test_random_ranks_are_named_at_most_at_the_level() -> None:
         )
         for _ in range(num)
     )
-    # Binomial: more than 8 of 400 at a level of 1 / 200 has a probability of 2e-4.
-    assert named <= 8
+    # Binomial: more than 5 of 200 at a level of 1 / 200 has a probability of 6e-4.
+    assert named <= 5
     assert LEVEL == 1 / 200
 
 
-@pytest.mark.parametrize("num_samples", [64, 128])
-def test_the_rank_of_a_few_bad_samples_of_a_step_is_named(num_samples: int) -> None:
-    step = realistic_step(1, num_samples=num_samples, rounds=(8, 20))
+def test_the_rank_of_a_few_bad_samples_of_a_step_is_named() -> None:
+    step = realistic_step(1, num_samples=64, rounds=(8, 20))
     rows = np.flatnonzero(step.sample_columns["rank"] == 3)
     bad = rows[:: len(rows) // 4].tolist()
     place = {
@@ -114,15 +113,14 @@ def test_the_rank_of_a_few_bad_samples_of_a_step_is_named(num_samples: int) -> N
     }
     planted, affected, _ = plant(step, place, "all", 0, columns=place_columns(step))
     found = rd.diagnose(planted)
-    (first,) = find_places(View.from_batch(planted))
+    (finding,) = found
+    (first,) = find_places(finding.view)
     (value,) = first.common_values
     listed = ", ".join(map(str, bad))
     assert (
         first.text == f"coordinates, in samples {listed}, {value.text}, from round 6 on"
     )
     assert value.text.startswith(f"all on rank 3 (4 of its {len(rows)}, p 0.00")
-    assert rd.places(planted)["conditions"].tolist() == [first.text]
-    (finding,) = found
     assert "bad_worker" in {name.cause for name in finding.candidates}
     assert value.text in found.headline
     assert str(finding.where["common_values"][0].condition) == "rank = 3"

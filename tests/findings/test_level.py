@@ -124,10 +124,9 @@ def test_a_log_prob_above_0_has_a_probability_of_1() -> None:
     assert level.pearson == pytest.approx(-1)
 
 
-@pytest.mark.parametrize("num_groups", [4, 8])
-def test_the_interval_covers_the_mean(num_groups: int) -> None:
+def test_the_interval_covers_the_mean() -> None:
     rng = np.random.default_rng(5)
-    covered = 0
+    num_groups, covered = 4, 0
     for _ in range(200):
         size = np.exp(rng.normal(0, 0.35, num_groups) - 0.35**2 / 2)
         noise = rng.normal(size=(num_groups * 4, 60)) * np.repeat(size, 4)[:, None]

@@ -97,9 +97,9 @@ def test_one_of_two_prompts_is_described_and_not_tested() -> None:
     assert texts(batch_of(range(8), 0.03, num=16)) == []
 
 
-@pytest.mark.parametrize("num_groups", [4, 7, 16])
+@pytest.mark.parametrize("num_groups", [4, 16])
 def test_prompts_that_differ_in_noise_are_no_bug(num_groups: int) -> None:
-    for seed in range(15):
+    for seed in range(8):  # `python -m tests.faults.permutation` draws hundreds
         found = find_places(View.from_batch(sound_batch(num_groups, 0.35, seed)))
         assert not any(one.is_tested for one in found), found[0].text
 
