@@ -248,10 +248,8 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         return empty_figure(title, NO_TOKENS, inputs.theme)
     num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
     onset = None if last_aligned else onset
-    batch = inputs.data.batch
-    if onset is None and options.is_usual and batch is not None and num_rounds > 1:
-        pair = inputs.data.pair
-        onset = diagnose(batch, a=pair.a, b=pair.b).onset
+    if onset is None and options.is_usual and num_rounds > 1:
+        onset = _diagnosed_onset(inputs.data)
     drawn_rows, note = thin_rounds(summary, onset.round if onset else ())
     scene = RoundScene(
         lines=split_by_column(drawn_rows, by, inputs.theme),
@@ -277,6 +275,26 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     figure.layout.yaxis.title.text = axis_title(
         inputs.metric, inputs.pair, note=extra, is_mean=is_mean, width=_TITLE_WIDTH
     )
+    _add_layers(figure, scene, drawn, left)
+    if drawn["counts"]:
+        counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
+        set_panels(figure, counts, SUMMARY, inputs.theme)
+    return figure
+
+
+def _diagnosed_onset(data: Measured) -> Onset | None:
+    if data.batch is None:
+        return None
+    return diagnose(data.batch, a=data.pair.a, b=data.pair.b).onset
+
+
+def _add_layers(
+    figure: go.Figure,
+    scene: RoundScene,
+    drawn: Mapping[str, bool],
+    left: pd.DataFrame | None,
+) -> None:
+    """Draw from the back to the front; `left` is what `stats.survivors` gives."""
     add_guide(figure, scene)
     if scene.axis.has_floor:
         add_floor(figure, scene)
@@ -285,10 +303,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     if left is not None:
         add_survivors(figure, left, scene)
     add_round_means(figure, scene, drawn)
-    if drawn["counts"]:
-        counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
-        set_panels(figure, counts, SUMMARY, inputs.theme)
-    return figure
 
 
 def _set_axes(figure: go.Figure, summary: pd.DataFrame, scene: RoundScene) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -159,21 +159,16 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     metric, chosen, drawn = inputs.metric, inputs.theme, inputs.layers
     if rows.empty:
         return empty_figure(_TITLE, NO_TOKENS, chosen)
+    has_band = drawn["band"] and inputs.pair.is_standard
+    usual = _usual(run, metric, kind) if has_band else None
     scene = RunScene(
         rows=rows,
         rounds=_choose_rounds(rows, rounds),
         metric=metric,
         pair=inputs.pair,
-        axis=choose_axis(rows, metric),
+        axis=_axis(rows, metric, usual),
         theme=chosen,
     )
-    usual = None
-    if drawn["band"] and inputs.pair.is_standard:
-        usual = _usual(run, metric, kind)
-    if usual is not None:  # the axis has room for it
-        end = pd.DataFrame([dict.fromkeys(("mean", "ci_low", "ci_high"), usual[1])])
-        with_end = pd.concat([rows[[*end]], end], ignore_index=True)
-        scene = replace(scene, axis=choose_axis(with_end, metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
     events = run.events() if drawn["events"] and isinstance(run, Run) else []
     stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
@@ -194,13 +189,11 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         _add_band(figure, scene, usual[1])
     for round_ in scene.rounds:
         _add_line(figure, scene, round_, has_intervals=drawn["ci"])
-    for number_, name in enumerate(panels, 2):
-        axis = f"y{number_}"
+    for number, name in enumerate(panels, 2):
         if name == "legs" and legs is not None:
-            add_legs_of_steps(figure, legs, axis, chosen)
-            add_heading(figure, axis, LEGS["mean_log_ratio"].label, chosen)
+            _add_legs(figure, legs, f"y{number}", chosen)
         else:
-            _add_panel(figure, beside, name, axis, chosen)
+            _add_panel(figure, beside, name, f"y{number}", chosen)
     if drawn["heatmap"]:
         _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
@@ -279,6 +272,14 @@ def _usual(
         assumed = "" if is_stated else ", assumed"
     usual = named_range(kind)
     return f"{usual.meaning}{assumed}", usual.usual
+
+
+def _axis(rows: pd.DataFrame, metric: str, usual: tuple[str, float] | None) -> MeanAxis:
+    """Return the axis of the means, with room for the usual range."""
+    if usual is None:
+        return choose_axis(rows, metric)
+    end = pd.DataFrame([dict.fromkeys(("mean", "ci_low", "ci_high"), usual[1])])
+    return choose_axis(pd.concat([rows[[*end]], end], ignore_index=True), metric)
 
 
 def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:
@@ -414,6 +415,11 @@ def _add_panel(
     is_known = bool(values.notna().any())
     heading = column.label if is_known else f"{column.label}: not in the files"
     add_heading(figure, axis, heading, theme)
+
+
+def _add_legs(figure: go.Figure, legs: pd.DataFrame, axis: str, theme: Theme) -> None:
+    add_legs_of_steps(figure, legs, axis, theme)
+    add_heading(figure, axis, LEGS["mean_log_ratio"].label, theme)
 
 
 def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
