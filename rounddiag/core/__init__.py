@@ -9,6 +9,7 @@
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
 `weights`         the weights by which corrections multiply the advantage of tokens
+`loss_ratio`      which ratio the loss of a batch used, and with which correction
 `corrections`     what corrections do to an update
 `legs`            the factors of the importance ratio: engine gap, staleness, update
 `versions`        the versions of the weights that sampled each token, and their lag

@@ -113,7 +113,7 @@ _FIELDS = {
     "advantage": "advantages",
     "loss_mask": "loss_mask",
 }
-_OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if c.weight == "update"}
+_OF_UPDATES = {weight_column(c) for c in CORRECTIONS.values() if "update" in c.ratios}
 _BOTH = ("old", "rollout")
 _NEEDS: dict[str, tuple[str, ...]] = {
     "token_id": ("ids",),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.aggregation import means_of_sums
+from rounddiag.core.loss_ratio import trainers_rule
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.scores import tag_as
 from rounddiag.core.weights import Ratios
@@ -26,8 +28,8 @@ def corrections(
     *,
     advantages: Array | None = None,
     by: str | None = None,
-    a: str = "old",
-    b: str = "rollout",
+    a: str | None = None,
+    b: str | None = None,
 ) -> pd.DataFrame:
     r"""Return what each correction does to the update: weights, and what it drops.
 
@@ -35,130 +37,226 @@ def corrections(
     ----------
     batch : Batch
     names : sequence of str or Correction, optional
-        Names of `rounddiag.schema.CORRECTIONS`, or records of your own. All of them
-        where left out, those of the update only for the standard pair of a batch with a
-        score `current`.
+        Names of `rounddiag.schema.CORRECTIONS`, or records of your own. Left out, the
+        rule of the run, where its settings are recorded (`attrs["own_rule"]`), and all
+        presets; those of the update only where the batch has a score `current`.
     advantages : array, optional
         One per sample or per generated token, in place of the batch's own. Without
         any, every token counts as much.
     by : str, optional
         A column of tokens, rounds or samples: a row for each of its values too.
-    a, b : str
-        The scores of the ratio :math:`\pi_a / \pi_b`.
+    a, b : str, optional
+        The scores of the ratio :math:`\pi_a / \pi_b`. Left out, it is the one that the
+        loss of this batch used: old / rollout, or current / rollout in a bypass.
 
     Returns
     -------
     DataFrame
-        A row per correction, with `by` one per value of it: `correction`; `num_tokens`;
-        `tokens_kept` and `samples_kept`, shares; `mean_weight`;
-        `effective_sample_size`, :math:`(\sum w)^2 / (n \sum w^2)` over the tokens, 0 to
-        1; `gradient_share`, the part of the step's :math:`\sum |A w|` in this row;
+        A row per correction, with `by` one per value of it. `num_tokens` that the loss
+        counts, `num_left_out` of them, whose weight is NaN or infinite, as in the
+        trainer; `tokens_kept` and `samples_kept`, shares; `share_at_limit`, of tokens
+        whose weight is clipped; `mean_weight` and `max_weight`;
+        `effective_sample_size`, :math:`(\sum w)^2 / (n \sum w^2)`, 0 to 1;
+        `gradient_share`, the part of the step's :math:`\sum |A w|` in this row;
         `gradient_kept`, its :math:`\sum |A w|` over that without correction; `cosine`
-        of the weights :math:`A w` and :math:`A`, and `max_weight`. Tokens whose log
-        ratio is not finite are left out: `attrs["num_nonfinite"]`.
+        of :math:`A w` and :math:`A`; `moved`, :math:`\|A (w - 1)\| / \|A\|`, how far
+        the step moves; `bias_left`, :math:`\|A (w - r)\| / \|A r\|` with the whole
+        ratio r, up to 20 nats; `is_unbeaten`, where no other row of this value has both
+        less bias and a larger sample size.
+
+        The name of `columns`, in the corner of a printed frame, is the ratio, or the
+        two that are possible. `attrs` has `ratio`, `why` it is this one,
+        `has_advantages`, and `num_nonfinite` log ratios.
 
     Notes
     -----
-    The formulas are those of verl 0.9 (`rollout_corr_helper`), SkyRL 0.3, TRL 1.16 and
-    OpenRLHF 0.11, with a log ratio clamped to 20 nats. A sequence is a sample.
+    Where a mask shrinks the mask of the loss (`Mask.shrinks`: verl's rejection), its
+    mean over tokens divides by those that are left, and so do `mean_weight`,
+    `gradient_kept`, `moved` and `bias_left`. The formulas, also at infinite and unknown
+    ratios, are those of the source of each record. A sequence is a sample.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rows = rd.corrections(batch, ["none", "tis", "sequence_tis"])
-    >>> rows["tokens_kept"].tolist()
-    [1.0, 1.0, 1.0]
+    >>> rows.columns.name, rows["share_at_limit"].round(3).tolist()
+    ('old / rollout', [0.0, 0.001, 0.046])
     """
     import pandas as pd
 
     ratios = Ratios.of(batch, a, b, advantages)
+    own = trainers_rule(batch) if names is None else None
+    chosen = [*map(find_correction, CORRECTIONS if names is None else names)]
     if names is None:
-        has_update = ratios.update is not None
-        chosen = [c for c in CORRECTIONS.values() if has_update or c.weight != "update"]
-    else:
-        chosen = [find_correction(name) for name in names]
+        others = (rule for rule in chosen if own is None or rule.name != own.name)
+        offered = [*([] if own is None else [own]), *others]
+        chosen = [rule for rule in offered if rule.ratios <= {*ratios.log_ratios}]
     code, values = np.zeros(len(ratios.sample), dtype=np.int64), [None]
+    pair = ratios.chosen.pair
     if by is not None:
-        column = Measured.of(batch, a, b).tokens(by)[by].to_numpy()[ratios.kept]
-        code, groups = number_values(by, column)
+        column = Measured.of(batch, pair.a, pair.b).tokens(by)[by].to_numpy()
+        code, groups = number_values(by, column[ratios.in_loss])
         values = groups.tolist()
-    parts = _Parts.of(code, ratios.sample, len(values))
-    frames = [
-        _measure(ratios, correction, parts).assign(correction=correction.name)
-        for correction in chosen
-    ]
-    rows = pd.concat(frames, ignore_index=True)
+    step = _Step.of(ratios, code, len(values))
+    parts = [step.measure(rule) for rule in chosen]
+    rows = pd.DataFrame(
+        {
+            "correction": np.repeat([rule.name for rule in chosen], len(values)),
+            **{
+                name: np.concatenate([part[name] for part in parts])
+                for name in parts[0]
+            },
+        }
+    )
     if by is not None:
         rows[by] = values * len(chosen)
     keys = ["correction", *([by] if by is not None else [])]
+    rows["is_unbeaten"] = _find_unbeaten(rows, len(values))
     rows = rows[[*keys, *(name for name in rows if name not in keys)]]
-    rows.attrs["num_nonfinite"] = int((~ratios.kept).sum())
-    return tag_as(rows, Measured.of(batch, a, b).pair)
+    rows.columns.name = ratios.chosen.name
+    rows.attrs = {
+        "ratio": ratios.chosen.name,
+        "why": ratios.chosen.why,
+        "has_advantages": ratios.has_advantages,
+        **({} if own is None else {"own_rule": own.name}),
+        "num_nonfinite": int((~np.isfinite(ratios.log_ratios["mismatch"])).sum()),
+    }
+    return tag_as(rows, pair)
+
+
+def _find_unbeaten(rows: pd.DataFrame, num_values: int) -> Array:
+    """Return which rows no other of their value beats on both bias and sample size."""
+    shape = (-1, num_values)
+    bias = rows["bias_left"].to_numpy().reshape(shape)
+    size = rows["effective_sample_size"].to_numpy().reshape(shape)
+    is_beaten = (bias[None] < bias[:, None]) & (size[None] > size[:, None])
+    unbeaten: Array = ~is_beaten.any(axis=1) & np.isfinite(bias + size)
+    return unbeaten.reshape(-1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Parts:
-    """A division of tokens by the values of a column.
+class _Step:
+    """The tokens of a step, divided by the values of a column.
 
     Attributes
     ----------
     code: The value of each token, by its number.
     num: Tokens of each value.
     pair, value: Which value and sample a token is in; the value of each such pair.
+    size, square: |A| and its square.
+    whole: The whole ratio of each token.
     """
 
+    ratios: Ratios
     code: Array
     num: Array
     pair: Array
     value: Array
+    size: Array
+    square: Array
+    whole: Array
 
     @classmethod
-    def of(cls, code: Array, sample: Array, num_values: int) -> _Parts:
-        width = int(sample.max(initial=0)) + 1
-        known, pair = np.unique(code * width + sample, return_inverse=True)
-        num = np.bincount(code, minlength=num_values)
-        return cls(code=code, num=num, pair=pair, value=known // width)
-
-    def add(self, values: Array) -> Array:
-        """Sum values of tokens."""
-        if len(self.num) == 1:  # much faster
-            return np.array([values.sum()])
-        share: Array = np.bincount(
-            self.code, weights=values, minlength=len(self.num)
-        ).astype(np.float64)
-        return share
-
-    def share_of_samples(self, is_kept: Array) -> Array:
-        """Return the share of samples with a token that is kept."""
-        alive = np.bincount(self.pair, weights=is_kept, minlength=len(self.value)) > 0
-        sizes = [
-            np.bincount(v, minlength=len(self.num))
-            for v in (self.value[alive], self.value)
-        ]
-        return means_of_sums(sizes[0].astype(np.float64), sizes[1])
-
-
-def _measure(ratios: Ratios, correction: Correction, parts: _Parts) -> pd.DataFrame:
-    """Return a row for each value of a column."""
-    import pandas as pd
-
-    weight, plain = ratios.weights(correction), np.abs(ratios.advantage)
-    is_kept, pulled = (weight > 0).astype(np.float64), plain * weight
-    largest = np.full(len(parts.num), np.nan)
-    np.fmax.at(largest, parts.code, weight)
-    total, norm = parts.add(weight), np.sqrt(parts.add(plain**2) * parts.add(pulled**2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return pd.DataFrame(
-            {
-                "num_tokens": parts.num,
-                "tokens_kept": parts.add(is_kept) / parts.num,
-                "samples_kept": parts.share_of_samples(is_kept),
-                "mean_weight": total / parts.num,
-                "max_weight": largest,
-                "effective_sample_size": total**2 / (parts.num * parts.add(weight**2)),
-                "gradient_share": parts.add(pulled) / pulled.sum(),
-                "gradient_kept": parts.add(pulled) / parts.add(plain),
-                "cosine": parts.add(plain * pulled) / norm,
-            }
+    def of(cls, ratios: Ratios, code: Array, num_values: int) -> _Step:
+        width = ratios.num_samples + 1
+        known, pair = code * width + ratios.sample, code
+        if num_values > 1:  # a sort, that one value does not need
+            known, pair = np.unique(known, return_inverse=True)
+        size = np.abs(ratios.advantage)
+        return cls(
+            ratios=ratios,
+            code=code,
+            num=np.bincount(code, minlength=num_values),
+            pair=pair,
+            value=known // width,
+            size=size,
+            square=size**2,
+            whole=ratios.whole,
         )
+
+    def add(self, values: Array, factors: Array) -> Array:
+        """Sum the products of values of tokens."""
+        if len(self.num) == 1:  # much faster
+            return np.array([np.dot(values, factors)], dtype=np.float64)
+        num, products = len(self.num), values * factors
+        return np.bincount(self.code, weights=products, minlength=num).astype(float)
+
+    def count(self, is_counted: Array) -> Array:
+        """Count tokens."""
+        if len(self.num) == 1:
+            return np.array([np.count_nonzero(is_counted)])
+        return np.bincount(self.code[is_counted], minlength=len(self.num))
+
+    @cached_property
+    def sums(self) -> tuple[Array, Array]:
+        """Sum |A| and its square."""
+        ones = np.ones(len(self.size))
+        return self.add(self.size, ones), self.add(self.square, ones)
+
+    def largest(self, weight: Array) -> tuple[Array, Array]:
+        """Return the largest weight, and the share of samples with one above 0."""
+        if len(self.num) == 1:
+            of_samples = np.maximum.reduceat(weight, self.ratios.starts)
+            return of_samples.max(keepdims=True), (of_samples > 0).mean(keepdims=True)
+        of_samples = np.zeros(len(self.value))
+        np.maximum.at(of_samples, self.pair, weight)
+        largest = np.full(len(self.num), np.nan)
+        np.fmax.at(largest, self.value, of_samples)
+        kept, num = (
+            np.bincount(values, minlength=len(self.num))
+            for values in (self.value[of_samples > 0], self.value)
+        )
+        return largest, means_of_sums(kept.astype(np.float64), num)
+
+    @np.errstate(invalid="ignore", divide="ignore")
+    def measure(self, correction: Correction) -> dict[str, Array]:
+        """Return columns with an entry for each value of the column."""
+        weighed = self.ratios.weigh(correction)
+        weight, step, num = weighed.weight, self, self.num
+        if not np.isfinite(weight.sum()):
+            is_known = np.isfinite(weight)
+            weight, size, square = (
+                np.where(is_known, values, 0.0)
+                for values in (weight, self.size, self.square)
+            )
+            step, num = replace(self, size=size, square=square), self.count(is_known)
+        # The loss's mean over tokens divides by those that are left.
+        scale = len(weight) / weighed.num_left if weighed.num_left else 1.0
+        total, pulled = (
+            self.add(weight, np.ones(len(weight))),
+            step.add(step.size, weight),
+        )
+        largest, samples_kept = (
+            self.largest(weight) if len(weight) else (self.num * np.nan,) * 2
+        )
+        plain, norm = step.sums[0], np.sqrt(step.sums[1])
+        return {
+            "num_tokens": self.num,
+            "num_left_out": self.num - num,
+            "tokens_kept": self.count(weight > 0) / num,
+            "samples_kept": samples_kept,
+            "share_at_limit": self.count(weighed.is_clipped) / num,
+            "mean_weight": scale * total / num,
+            "max_weight": largest,
+            "effective_sample_size": total**2 / (num * self.add(weight, weight)),
+            "gradient_share": pulled / pulled.sum(),
+            "gradient_kept": scale * pulled / plain,
+            "cosine": step.add(step.square, weight) / (norm * step.norm(weight)),
+            "moved": step.norm(scale * weight - 1) / norm,
+            "bias_left": step.bias(scale * weight),
+        }
+
+    def norm(self, values: Array) -> Array:
+        """Return the norm of A times values."""
+        norm: Array = np.sqrt(self.add(self.square * values, values))
+        return norm
+
+    def bias(self, weight: Array) -> Array:
+        """Return how far weights are from the whole ratio, where that is known."""
+        whole, step = self.whole, self
+        if np.isnan(whole.sum()):
+            square = np.where(np.isnan(whole), 0.0, self.square)
+            step, whole = replace(self, square=square), np.nan_to_num(whole)
+        bias: Array = step.norm(weight - whole) / step.norm(whole)
+        return bias

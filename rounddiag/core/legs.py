@@ -9,6 +9,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.divergence import clamp_log_ratio, k3
+from rounddiag.core.loss_ratio import is_bypassed
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.versions import LAG_COLUMNS, Versions
 from rounddiag.errors import BatchError
@@ -111,21 +112,18 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
     def between(a: str, b: str) -> Array:
         return Measured.of(batch, a, b).diff.astype(np.float64)
 
-    has_update = "current" in batch.scores
-    is_bypassed = has_update and (
-        batch.old_log_probs is None or not between("old", "rollout").any()
-    )
-    if is_bypassed and behaviour is None:
+    has_bypass = is_bypassed(batch)
+    if has_bypass and behaviour is None:
         return {GAP_TO_UPDATE: between("current", "rollout")}
     if behaviour is not None:
         legs = {ENGINE_GAP: between(behaviour, "rollout")}
-        if is_bypassed:
+        if has_bypass:
             return {**legs, STALENESS_AND_UPDATE: between("current", behaviour)}
         legs[STALENESS] = between("old", behaviour)
     else:
         is_own = _is_of_own_step(batch)
         legs = {ENGINE_GAP if is_own else GAP_AND_STALENESS: between("old", "rollout")}
-    if has_update:
+    if "current" in batch.scores:
         legs[UPDATE] = between("current", "old")
     return legs
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -10,152 +11,270 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
-from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import clamp_log_ratio, k2
-from rounddiag.core.scores import select_scores
+from rounddiag.core.loss_ratio import LossRatio, find_loss_ratio, is_bypassed
+from rounddiag.core.scores import pair_of, select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import (
     CORRECTIONS,
     Correction,
+    Edges,
+    Mask,
     Pair,
+    RatioName,
+    Weight,
     find_correction,
     weight_column,
 )
 
-_EDGE = 1e-6  # probabilities of `binary_kl` are clamped to it, as in verl and OpenRLHF
+_LARGEST = float(np.finfo(np.float32).max)
+_KL_EDGE = 1e-8  # added to 1 - p in the binary divergence, as verl and SkyRL do
+_LEAST_MEAN = 1e-8  # below it verl and slime do not divide by a mean of weights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weighed:
+    """The weights of a correction.
+
+    Attributes
+    ----------
+    is_clipped: Which tokens have a factor that is beyond its bounds, and are kept.
+    num_left: By how many tokens a mean over them divides.
+    """
+
+    weight: Array
+    is_clipped: Array
+    num_left: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ratios:
-    """The generated tokens whose log ratio is finite, as corrections read them.
+    """The generated tokens that the loss counts, as corrections read them.
 
     Attributes
     ----------
-    kept: bool array, one per generated token. Which tokens these are.
+    chosen: Which ratio is that of the mismatch, and why.
+    in_loss: bool array, one per generated token. Which tokens these are.
     sample: int64 array
-    a, b: float64 array. Log-probs of both engines, in nats.
-    log_ratio, update: float64 array. `a - b`; `current - old`, or None where the batch
-        has no score `current`.
+    pairs: Of each ratio, log-probs of both scores, in float64 nats.
+    log_ratios: Of each ratio, its logarithm, in float64 nats, as float32 has it.
+    spoiled: Of each ratio, the samples with a token outside the loss that is not
+        finite.
     advantage: float64 array. 1 where neither the batch nor the caller has advantages.
+    has_advantages: Whether one of them has.
     """
 
-    kept: Array
+    chosen: LossRatio
+    in_loss: Array
     sample: Array
-    a: Array
-    b: Array
-    log_ratio: Array
-    update: Array | None
+    num_samples: int
+    pairs: dict[RatioName, tuple[Array, Array]]
+    log_ratios: dict[RatioName, Array]
+    spoiled: dict[RatioName, Array]
     advantage: Array
+    has_advantages: bool
+    _known: dict[object, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, batch: Batch, a: str, b: str, advantages: Array | None) -> Ratios:
-        """Read a batch."""
-        pair = select_scores(batch, a, b)
-        log_ratio = diffs(pair).astype(np.float64)
-        is_kept = np.isfinite(log_ratio)
+    def of(
+        cls,
+        batch: Batch,
+        a: str | None = None,
+        b: str | None = None,
+        advantages: Array | None = None,
+    ) -> Ratios:
+        """Read a batch; without `a` and `b`, the ratio that its loss used."""
+        chosen = find_loss_ratio(batch)
+        if a is not None or b is not None:
+            chosen = LossRatio(Pair(a or "old", b or "rollout"), "as asked for")
+        names: dict[RatioName, Pair] = {"mismatch": chosen.pair, "whole": chosen.pair}
+        whole, is_own = Pair("current", "rollout"), pair_of(batch).is_standard
+        if is_own and "current" in batch.scores and chosen.pair in (Pair(), whole):
+            before = "rollout" if is_bypassed(batch) else "old"
+            names |= {"whole": whole, "update": Pair("current", before)}
         num = batch.rounds.num_tokens.cpu().numpy()
         sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)
-        update = None
-        if "current" in batch.scores and Pair(a, b).is_standard:
-            update = diffs(select_scores(batch, "current", "old")).astype(np.float64)
-            is_kept &= np.isfinite(update)
-        weight = _advantages(batch, sample, advantages)
-        of_a, of_b = (
-            pack_tokens(pair, score)[is_kept] for score in pair.both_log_probs()
-        )
+        in_loss = np.ones(len(sample), dtype=bool)
+        if batch.loss_mask is not None:
+            in_loss = pack_tokens(batch, batch.loss_mask) != 0
+        pairs, log_ratios, spoiled = {}, {}, {}
+        for name, scores in names.items():
+            pair = select_scores(batch, scores.a, scores.b)
+            log_ratio = diffs(pair)
+            is_bad = ~in_loss & ~np.isfinite(log_ratio)
+            spoiled[name] = np.bincount(sample[is_bad], minlength=batch.num_samples) > 0
+            log_ratios[name] = log_ratio[in_loss].astype(np.float64)
+            of_a, of_b = (
+                pack_tokens(pair, score)[in_loss].astype(np.float64)
+                for score in pair.both_log_probs()
+            )
+            pairs[name] = of_a, of_b
         return cls(
-            kept=is_kept,
-            sample=sample[is_kept],
-            a=of_a.astype(np.float64),
-            b=of_b.astype(np.float64),
-            log_ratio=log_ratio[is_kept],
-            update=None if update is None else update[is_kept],
-            advantage=weight[is_kept],
+            chosen=chosen,
+            in_loss=in_loss,
+            sample=sample[in_loss],
+            num_samples=batch.num_samples,
+            pairs=pairs,
+            log_ratios=log_ratios,
+            spoiled=spoiled,
+            advantage=_advantages(batch, sample, advantages)[in_loss],
+            has_advantages=advantages is not None or batch.advantages is not None,
         )
 
     @cached_property
-    def ratio(self) -> Array:
-        """The importance ratio of each token."""
-        ratio: Array = np.exp(clamp_log_ratio(self.log_ratio))
+    def whole(self) -> Array:
+        """The whole ratio of each token, of a log ratio clamped to 20 nats."""
+        ratio: Array = np.exp(clamp_log_ratio(self.log_ratios["whole"]))
         return ratio
+
+    @np.errstate(invalid="ignore", over="ignore", divide="ignore")
+    def weigh(self, correction: Correction) -> Weighed:
+        """Return the weight of each token; NaN or infinite where the trainer's own is.
+
+        Raises
+        ------
+        BatchError
+            If it is of the update, of which the batch has no log-probs.
+        """
+        if not correction.ratios <= {*self.log_ratios}:
+            raise lacks_update()
+        edges, num = correction.edges, len(self.sample)
+        weight, is_left = np.ones(num), np.ones(num, dtype=bool)
+        is_kept, is_clipped = is_left, np.zeros(num, dtype=bool)
+        for factor in correction.weight:
+            ratio, (low, high) = self._ratio(factor, edges), factor.bounds
+            is_inside = _is_inside(ratio, low, high)
+            if factor.outside == "drop":
+                ratio = np.where(is_inside, ratio, 0.0)
+            elif factor.bounds != (0.0, math.inf):
+                is_clipped |= self._spread(~is_inside & ~np.isnan(ratio))
+                ratio = np.clip(ratio, low, high)
+            if factor.is_normalised:
+                ratio = _normalise(ratio)
+            weight *= self._spread(ratio)
+        for condition in correction.mask:
+            meets = self._meets(condition, edges)
+            is_kept = is_kept & meets
+            is_left = is_left & meets if condition.shrinks else is_left
+        if correction.mask:
+            weight, is_clipped = np.where(is_kept, weight, 0.0), is_clipped & is_kept
+        num_left = int(np.count_nonzero(is_left))
+        return Weighed(weight=weight, is_clipped=is_clipped, num_left=num_left)
 
     @cached_property
-    def sample_ratio(self) -> Array:
-        """The product of the ratios of each token's sample."""
-        total = self._over_samples(self.log_ratio, "sum")
-        ratio: Array = np.exp(clamp_log_ratio(total))
-        return ratio
+    def num_tokens(self) -> Array:
+        """How many tokens each sample has that has any, in order."""
+        num = np.bincount(self.sample, minlength=self.num_samples)
+        return num[num > 0]
 
-    def statistic(self, correction: Correction) -> Array:
-        """Return what decides whether a token is kept, one value per token."""
-        if correction.estimator in ("prob_diff", "signed_prob_diff"):
-            apart: Array = np.exp(self.a) - np.exp(self.b)
-            return np.abs(apart) if correction.estimator == "prob_diff" else apart
-        if correction.estimator == "binary_kl":
-            return _binary_kl(self.a, self.b)
-        is_update = correction.weight == "update"
-        log_ratio = self._require_update() if is_update else self.log_ratio
-        level = correction.level
-        if correction.estimator == "ratio":
-            if level in ("token", "all") and not is_update:
-                return self.ratio
-            of_samples = self._over_samples(log_ratio, level)
-            ratios: Array = np.exp(clamp_log_ratio(of_samples))
-            return ratios
-        log_ratio = clamp_log_ratio(log_ratio)  # verl clamps each token of a rejection
-        if correction.estimator == "k1":
-            of_samples = self._over_samples(log_ratio, level)
-            inverse: Array = np.exp(-clamp_log_ratio(of_samples))
-            return inverse
-        is_k2 = correction.estimator == "k2"
-        values = k2(log_ratio) if is_k2 else np.expm1(log_ratio) - log_ratio
-        return self._over_samples(values, level)
+    @cached_property
+    def starts(self) -> Array:
+        """The first token of each of these samples."""
+        starts: Array = np.cumsum(self.num_tokens) - self.num_tokens
+        return starts
 
-    def weights(self, correction: Correction) -> Array:
-        """Return what the advantage of each token is multiplied by; 0 where dropped."""
-        value, (low, high) = self.statistic(correction), correction.bounds
-        is_update = correction.weight == "update"
-        if is_update or correction.estimator == "signed_prob_diff":
-            # PPO stops the gradient only where the ratio left the range already.
-            above = (value > high) & (self.advantage > 0)
-            below = (value < low) & (self.advantage < 0)
-            factor = value if is_update else self.ratio
-            weights: Array = np.where(above | below, 0.0, factor)
-            return weights
-        keep = (value >= low) & (value <= high)
-        if correction.level == "all":
-            is_kept = np.ones(int(self.sample.max(initial=-1)) + 1, dtype=bool)
-            is_kept[self.sample[~keep]] = False
-            keep = is_kept[self.sample]
-        if correction.weight == "one":
-            return keep.astype(np.float64)
-        ratio = self.sample_ratio if correction.weight == "sample" else self.ratio
-        weight: Array = np.where(keep, np.clip(ratio, *correction.clip), 0.0)
-        return weight
-
-    def _require_update(self) -> Array:
-        if self.update is None:
-            raise lacks_update()
-        return self.update
-
-    def _over_samples(self, values: Array, level: str) -> Array:
-        """Sum or average over each sample; values of other levels stay as they are."""
-        if level not in ("sum", "mean"):
+    def _spread(self, values: Array) -> Array:
+        """Give the tokens the values of their samples; values of tokens stay."""
+        if len(values) == len(self.sample):
             return values
-        total = np.bincount(self.sample, weights=values)
-        if level == "mean":
-            total = means_of_sums(total, np.bincount(self.sample))
-        of_samples: Array = total[self.sample]
-        return of_samples
+        return np.repeat(values, self.num_tokens)
+
+    def _total(self, values: Array, level: str) -> Array:
+        """Sum or average over each sample; values of tokens stay at other levels."""
+        if level not in ("sum", "mean") or not len(values):
+            return values
+        total: Array = np.add.reduceat(values, self.starts)
+        return total / self.num_tokens if level == "mean" else total
+
+    def _ratio(self, factor: Weight, edges: Edges) -> Array:
+        """Return the ratio of each token or sample."""
+        key = ("ratio", factor.ratio, factor.level, edges)
+        if key not in self._known:
+            zeroes = "none" if edges.drops_infinite else edges.zeroes
+            log_ratio = self._log_ratio(factor.ratio, factor.level, zeroes, edges)
+            ratio = np.exp(np.clip(log_ratio, -edges.nats, edges.nats))
+            if edges.drops_infinite:
+                ratio = np.where(ratio <= _LARGEST, ratio, 0.0)
+            self._known[key] = ratio
+        return self._known[key]
+
+    def _log_ratio(
+        self, name: RatioName, level: str, zeroes: str, edges: Edges
+    ) -> Array:
+        """Return the log ratio of each token, or its sum or mean over each sample."""
+        level = level if level in ("sum", "mean") else "token"
+        key = (name, level, zeroes, edges.spreads)
+        if key not in self._known:
+            values = self.log_ratios[name]
+            if zeroes == "nan":
+                values = np.where(np.isnan(values), 0.0, values)
+            elif zeroes == "nonfinite":
+                values = np.where(np.isfinite(values), values, 0.0)
+            total = self._total(values, level)
+            if edges.spreads and level != "token":
+                is_spoiled = self.spoiled[name][self.sample[self.starts]]
+                total = np.where(is_spoiled, np.nan, total)
+            self._known[key] = total
+        return self._known[key]
+
+    def _meets(self, condition: Mask, edges: Edges) -> Array:
+        """Return which tokens meet a condition."""
+        (low, high), level = condition.bounds, condition.level
+        log_ratio = self._log_ratio(condition.ratio, level, edges.zeroes, edges)
+        value = log_ratio
+        if condition.quantity != "ratio":
+            value = self._total(self._quantity(condition), level)
+        if condition.is_ratio:
+            low, high = np.log(low), np.log(high)
+        meets = _is_inside(value, low, high)
+        if edges.keeps_unknown:
+            meets |= np.isnan(value)
+        meets = self._spread(meets)
+        if condition.sign == "away":
+            meets = meets | ~(self._spread(log_ratio) * self.advantage > 0)
+        elif condition.sign == "negative":
+            meets = meets | ~(self.advantage < 0)
+        if level == "all" and len(meets):
+            meets = self._spread(np.logical_and.reduceat(meets, self.starts))
+        return meets
+
+    def _quantity(self, condition: Mask) -> Array:
+        """Return the quantity of each token, that of `k1` in logarithms."""
+        name, quantity = condition.ratio, condition.quantity
+        if quantity in ("k1", "k2", "k3"):
+            clamped = clamp_log_ratio(self.log_ratios[name])
+            k3 = np.expm1(clamped) - clamped if quantity == "k3" else clamped
+            estimate: Array = {"k1": -clamped, "k2": k2(clamped)}.get(quantity, k3)
+            return estimate
+        log_p, log_q = self.pairs[name]
+        p, q = np.exp(log_p), np.exp(log_q)
+        rest = np.log((1 - q + _KL_EDGE) / (1 - p + _KL_EDGE))
+        is_kl = quantity == "binary_kl"
+        apart: Array = q * (log_q - log_p) + (1 - q) * rest if is_kl else np.abs(p - q)
+        return apart
+
+
+def _is_inside(values: Array, low: float, high: float) -> Array:
+    """Return which values are inside of bounds; an unknown one is not."""
+    is_inside: Array = values <= high
+    if low > -math.inf:
+        is_inside &= values >= low
+    return is_inside
+
+
+def _normalise(ratio: Array) -> Array:
+    """Divide by the mean over tokens or samples, unless that is unknown or about 0."""
+    mean = ratio.mean() if len(ratio) else math.nan
+    return ratio / mean if mean > _LEAST_MEAN else ratio
 
 
 def token_weights(
-    batch: Batch, name: str | Correction, a: str = "old", b: str = "rollout"
+    batch: Batch, name: str | Correction, a: str | None = None, b: str | None = None
 ) -> Array:
-    """Return the weight that a correction gives each generated token, NaN if undefined.
+    """Return the weight that a correction gives each generated token.
 
-    0 where it drops the token.
+    0 where it drops the token; NaN outside the loss, and where it is not defined.
 
     Examples
     --------
@@ -163,10 +282,11 @@ def token_weights(
     >>> token_weights(rd.load("sample_data/healthy.parquet"), "none")[:2]
     array([1., 1.], dtype=float32)
     """
-    ratios = Ratios.of(batch, a, b, None)
-    totals = np.full(len(ratios.kept), np.nan, dtype=np.float32)
-    totals[ratios.kept] = ratios.weights(find_correction(name))
-    return totals
+    ratios = Ratios.of(batch, a, b)
+    weights = np.full(len(ratios.in_loss), np.nan, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        weights[ratios.in_loss] = ratios.weigh(find_correction(name)).weight
+    return weights
 
 
 def lacks_update() -> BatchError:
@@ -176,14 +296,13 @@ def lacks_update() -> BatchError:
         expected="a score `current` for a correction of the update ratio",
         found="a batch without it",
         advice="Save the log-probs of the update in `scores`, or leave `ppo_clip` and"
-        " `gspo_clip` out.",
+        " others of the update out.",
     )
 
 
 def _register(correction: Correction) -> None:
     def make(batch: Batch) -> ColumnSource | None:
-        is_update = correction.weight == "update"
-        if is_update and "current" not in batch.scores:
+        if "update" in correction.ratios and "current" not in batch.scores:
             return None
         return lambda: token_weights(batch, correction)
 
@@ -212,12 +331,3 @@ def _advantages(batch: Batch, sample: Array, given: Array | None) -> Array:
         found=f"an array of shape {values.shape}",
         advice="Leave it out for those of the batch.",
     )
-
-
-def _binary_kl(a: Array, b: Array) -> Array:
-    """Return the larger Kullback-Leibler divergence of two Bernoulli distributions."""
-    p, q = (np.clip(np.exp(log_probs), _EDGE, 1 - _EDGE) for log_probs in (a, b))
-    odds, rest = np.log(p / q), np.log((1 - p) / (1 - q))
-    forward, reverse = p * odds + (1 - p) * rest, -q * odds - (1 - q) * rest
-    divergence: Array = np.maximum(forward, reverse)
-    return divergence

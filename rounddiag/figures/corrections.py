@@ -1,10 +1,11 @@
-"""The figure of corrections: what each keeps of the update, and what it changes."""
+"""The figure of corrections: what each keeps of the update, and how far it moves it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -20,44 +21,53 @@ from rounddiag.figures._parts.canvas import (
 )
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text, wrap
+from rounddiag.findings import diagnose
 from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS, Correction
 from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.wording import pluralize
 
 _TITLE = "What corrections do to the update"
 _ROW, _BOTTOM = 24, 84  # pixels
-_TITLE_WIDTH, _LINE = 15, 56  # characters of a line of an axis title; under the title
-# The panels, from left to right, and the part of the width of each.
-_PANELS = ("tokens_kept", "effective_sample_size", "cosine")
-_GAP = 0.06
+# Characters of a line: titles of the axes, and under the title.
+_TITLE_WIDTH, _AXIS_WIDTH, _LINE = 15, 24, 56
+_NUM_ROWS = 8  # as many as a reader compares
+# The panels, from left to right, with the value of no change.
+_PANELS = {"tokens_kept": 1.0, "share_at_limit": 0.0, "moved": 0.0}
+_GAP = 0.06  # between panels, of the width
+_OWN, _UNBEATEN = "▸", "◆"
 
 
 def plot_corrections(
     data: Data,
     names: Sequence[str | Correction] | None = None,
     *,
-    a: str = "old",
-    b: str = "rollout",
+    a: str | None = None,
+    b: str | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot what each correction keeps of the update.
+    """Plot what each correction keeps of the update, and how far it moves the step.
 
     Parameters
     ----------
     data : Batch, DataFrame or path-like
         A batch, or what `corrections` made of one without `by`.
     names : sequence of str or Correction, optional
-        Of a batch: as in `corrections`.
-    a, b, theme : as everywhere, see `help(rounddiag)`
+        Of a batch: as in `corrections`. Left out, the rule of the run, where its
+        settings are known, and those that differ most, eight in all.
+    a, b : str, optional
+        The scores of the ratio; left out, that of the batch's loss, as in
+        `corrections`.
+    theme : as everywhere, see `help(rounddiag)`
 
     Notes
     -----
     How to read it: a row is a correction. The panels show the share of tokens that it
-    keeps; the effective sample size of its weights, which says how many tokens still
-    count; and the cosine between the weights of the step with and without it. Where
-    engines agree all of them are 1. A correction far left in the second panel, although
-    tokens agree, multiplies small differences over long samples. One that drops few
-    tokens and changes the cosine little hides what it drops: `corrections(batch,
-    by="role")` says where that is.
+    keeps; the share whose weight is clipped, which counts no longer how far engines
+    are apart; and how far the step moves. A dotted line is no change. A rule that keeps
+    all and has most tokens at the limit only multiplies the step. A diamond marks a
+    preset that no other beats on both the bias that is left and the effective sample
+    size. There is none while a fact or a reversal says that an engine is wrong: what it
+    gives is no noise to be corrected.
 
     Examples
     --------
@@ -66,73 +76,121 @@ def plot_corrections(
     >>> list(rd.plot_corrections(batch, ["none", "tis"]).data[0].x)
     [1.0, 1.0]
     """
-    inputs = open_measured(data, a, b)
-    rows = _get_rows(inputs, names)
+    inputs = open_measured(data, a or "old", b or "rollout")
+    rows = inputs.frame
+    if rows is None:
+        rows = corrections(inputs.require_batch(), names, a=a, b=b)
+    CORRECTION_ROWS.require(rows.columns, "correction", *_PANELS)
     colors = theme_of(theme)
-    if not rows["num_tokens"].any():
+    if rows["num_tokens"].eq(0).all():
         return empty_figure(_TITLE, NO_TOKENS, colors)
-    ratio = inputs.pair.fill("{a} / {b} ratio")
-    lines = [
-        *note_unknown_rounds(inputs),
-        wrap(f"weights of the {ratio}; dotted: no change", _LINE),
-    ]
+    rows = _choose(rows) if names is None else rows
+    own, wrong = rows.attrs.get("own_rule", ""), _find_wrong_engine(inputs)
+    lines = [*note_unknown_rounds(inputs), *_describe(rows, own, wrong)]
     height = TOP + _ROW * len(rows) + _BOTTOM
-    figure = new_figure(_TITLE, lines, colors, height=height, bottom=_BOTTOM)
-    width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
-    names_of_rows = [hover_text(name) for name in rows["correction"]]
+    figure = new_figure(
+        _TITLE,
+        [wrap(line, _LINE) for line in lines],
+        colors,
+        height=height,
+        bottom=_BOTTOM,
+    )
+    labels = [_label(row, own, wrong) for row in rows.to_dict("records")]
     hover = [_hover(row) for row in rows.to_dict("records")]
-    for index, name in enumerate(_PANELS):
+    width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
+    for index, (name, unchanged) in enumerate(_PANELS.items()):
         axis = f"x{index + 1 if index else ''}"
-        _add_panel(figure, rows[name], names_of_rows, hover, ratio, axis, colors)
+        _add_panel(figure, rows[name], unchanged, labels, hover, axis, colors)
         left = index * (width + _GAP)
+        largest = max(1.0, float(rows[name].max()))
         figure.layout[axis.replace("x", "xaxis")] = {
             "domain": [left, left + width],
             "title": {"text": wrap(CORRECTION_ROWS[name].meaning, _TITLE_WIDTH)},
-            "range": [-0.04, 1.06],
-            "tickvals": [0, 0.5, 1],
+            "range": [-0.04 * largest, 1.06 * largest],
+            "nticks": 4,
             "showgrid": True,
         }
-    figure.update_layout(yaxis={"autorange": "reversed", "showgrid": False})
+    ratio = rows.attrs.get("ratio", inputs.pair.fill("{a} / {b}"))
+    title = {"text": wrap(f"{ratio} ratio", _AXIS_WIDTH)}
+    figure.update_layout(
+        yaxis={"autorange": "reversed", "showgrid": False, "title": title}
+    )
     return figure
 
 
-def _get_rows(
-    inputs: Measured, names: Sequence[str | Correction] | None
-) -> pd.DataFrame:
-    if inputs.frame is None:
-        pair = inputs.pair
-        return corrections(inputs.require_batch(), names, a=pair.a, b=pair.b)
-    CORRECTION_ROWS.require(inputs.frame.columns, "correction", *_PANELS)
-    return inputs.frame
+def _choose(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the first row, and those that are farthest from what is chosen already."""
+    points = np.nan_to_num(rows[[*_PANELS]].to_numpy(dtype=np.float64))
+    chosen = [0]
+    while len(chosen) < min(_NUM_ROWS, len(rows)):
+        apart = np.abs(points[:, None] - points[chosen][None]).sum(axis=2).min(axis=1)
+        apart[chosen] = -1
+        chosen.append(int(apart.argmax()))
+    return rows.iloc[sorted(chosen)]
+
+
+def _find_wrong_engine(inputs: Measured) -> str:
+    """Return the first fact or reversal that says that an engine is wrong."""
+    if inputs.batch is None or not inputs.pair.is_standard:
+        return ""
+    found = (
+        finding.name
+        for finding in diagnose(inputs.batch)
+        if finding.is_bug and finding.kind in ("fact", "reversal")
+    )
+    return next(found, "")
+
+
+def _describe(rows: pd.DataFrame, own: str, wrong: str) -> list[str]:
+    """Say what the rows are of, what the marks mean, and what is missing."""
+    facts, left_out = rows.attrs, int(rows.get("num_left_out", pd.Series([0])).max())
+    lines = []
+    if facts.get("has_advantages") is False:
+        lines.append("no advantages: every token counts as much")
+    if left_out:
+        lines.append(f"left out: up to {pluralize(left_out, 'token')} without a weight")
+    if own:
+        lines.append(f"{_OWN} the rule of this run")
+    if wrong:
+        lines.append(f"mend the engine first: {hover_text(wrong)}")
+    elif "is_unbeaten" in rows:
+        lines.append(f"{_UNBEATEN} none has less bias left and a larger sample size")
+    return lines
+
+
+def _label(row: Mapping[Any, Any], own: str, wrong: str) -> str:
+    name = str(row["correction"])
+    marks = [_OWN] * (name == own), [_UNBEATEN] * (row.get("is_unbeaten") is True)
+    return " ".join([*marks[0], hover_text(name), *([] if wrong else marks[1])])
 
 
 def _add_panel(
     figure: go.Figure,
     values: pd.Series[float],
-    names: list[str],
+    unchanged: float,
+    labels: list[str],
     hover: list[str],
-    ratio: str,
     axis: str,
     theme: Theme,
 ) -> None:
-    """Draw a dot in each row, with a line from 1, which is no change."""
+    """Draw a dot in each row, with a line from the value of no change."""
     steps: dict[str, list[object]] = {"x": [], "y": []}
-    for value, name in zip(values.tolist(), names, strict=True):
-        steps["x"] += [1.0, value, None]
-        steps["y"] += [name, name, None]
+    for value, label in zip(values.tolist(), labels, strict=True):
+        steps["x"] += [unchanged, value, None]
+        steps["y"] += [label, label, None]
     figure.add_scatter(
         x=values.tolist(),
-        y=names,
+        y=labels,
         xaxis=axis,
         mode="markers",
         marker={"size": 9, "color": theme.text},
         customdata=hover,
-        hovertemplate=f"%{{customdata}}<br>of the {ratio}<extra></extra>",
+        hovertemplate="%{customdata}<extra></extra>",
     )
     line = {"color": theme.quiet, "width": 2}
     figure.add_scatter(**steps, xaxis=axis, mode="lines", line=line, hoverinfo="skip")
     figure.add_vline(
-        x=1, xref=axis, line={"color": theme.muted, "width": 1, "dash": "dot"}
+        x=unchanged, xref=axis, line={"color": theme.muted, "width": 1, "dash": "dot"}
     )
 
 

@@ -1,4 +1,4 @@
-"""What a mismatch does to the update: the gradient weight it touches, corrections."""
+"""What a mismatch does to the update: what it touches, and how far the step moves."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from scipy import special
 
 from rounddiag._typing import Array
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.loss_ratio import trainers_rule
 from rounddiag.core.weights import token_weights
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.view import View
-from rounddiag.schema import CORRECTIONS
+from rounddiag.schema import CORRECTIONS, Correction, Pair
 from rounddiag.wording import percent, pluralize
 
 # The mask with most trainers as its source, and weights of whole samples.
-_MASK, _PRODUCT = CORRECTIONS["icepop"], CORRECTIONS["sequence_tis"]
-# A sample's product below it is what verl rejects.
-_COLLAPSED = CORRECTIONS["sequence_rejection"].bounds[0]
+_MASK, _PRODUCT, _TIS = (
+    CORRECTIONS[name] for name in ("icepop", "sequence_tis", "tis")
+)
+# A sample's product below it is what verl rejects; the largest weight of a sample.
+_COLLAPSED, _LARGEST = CORRECTIONS["sequence_rejection"].bounds[0], _PRODUCT.bounds[1]
 _RARE = 0.01  # probability by chance
 
 
@@ -26,11 +29,13 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
     """Say what the mismatch does to the step; empty if the batch has no advantages.
 
     The gradient weight of a token is |advantage|: what it adds to an update without
-    correction, of a ratio of 1.
+    correction, of a ratio of 1. Tokens outside the loss have none.
     """
     if view.batch.advantages is None:
         return ""
     size = np.abs(to_numpy(view.batch.advantages)[view.flat].astype(np.float64))
+    if view.batch.loss_mask is not None:
+        size = size * (to_numpy(view.batch.loss_mask)[view.flat] != 0)
     total = float(size.sum())
     if not (np.isfinite(total) and total > 0):
         return ""
@@ -38,24 +43,47 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
     for finding in findings:
         if finding.is_bug:
             touched[finding.indices] = True
-    if not touched.any():
-        return _describe_collapse(view, size)
-    share = float(size[touched].sum()) / total
-    text = f"These tokens carry {percent(share)} of the step's gradient weight."
-    return " ".join(filter(None, [text, _describe_hiding(view, touched)]))
+    parts = [_describe_collapse(view, size)]
+    if touched.any():
+        parts = [_describe_touched(view, touched, size), *parts]
+        parts.insert(1, _describe_hiding(view, touched))
+    return " ".join(filter(None, parts))
 
 
-def _weights(view: View, name: str) -> Array:
+def _weights(view: View, correction: Correction) -> Array:
     """Return the weight of each token of the view."""
     num = to_numpy(view.batch.rounds.num_tokens)
     place = (np.cumsum(num) - num)[view.segment] + view.token
-    weights: Array = token_weights(view.batch, name, view.a, view.b)[place]
+    pair = (None, None) if Pair(view.a, view.b).is_standard else (view.a, view.b)
+    weights: Array = token_weights(view.batch, correction, *pair)[place]
     return weights
+
+
+def _describe_touched(view: View, touched: Array, size: Array) -> str:
+    """Say what the mismatch touches, and how far the step moves, which is no share."""
+    samples = len(np.unique(view.sample[touched])) / (view.num_per_sample > 0).sum()
+    share = float(size[touched].sum() / size.sum())
+    own = trainers_rule(view.batch)
+    rule, of_run = (
+        (own, "this run's")
+        if own and not own.ratios - {"mismatch"}
+        else (
+            _TIS,
+            "the trainers'",
+        )
+    )
+    away = np.nan_to_num(size * (_weights(view, rule) - 1.0))
+    moved = float(np.linalg.norm(away) / np.linalg.norm(size))
+    return (
+        f"These tokens, {percent(float(touched.mean()))} of all in {percent(samples)}"
+        f" of samples, carry {percent(share)} of the step's gradient weight. With"
+        f" {of_run} rule `{rule.name}` the step moves by {percent(moved)}."
+    )
 
 
 def _describe_hiding(view: View, touched: Array) -> str:
     """Say that a mask drops the tokens of the bug, more than it would by chance."""
-    dropped = _weights(view, _MASK.name) == 0
+    dropped = _weights(view, _MASK) == 0
     num, hit = int(dropped.sum()), int((dropped & touched).sum())
     by_chance = float(touched.mean())
     # The binomial tail: as many of any tokens, drawn without regard to the bug.
@@ -70,15 +98,21 @@ def _describe_hiding(view: View, touched: Array) -> str:
 
 
 def _describe_collapse(view: View, size: Array) -> str:
-    """Say that products over samples weigh the step down though tokens agree."""
-    share = float(np.nansum(_weights(view, _PRODUCT.name) * size) / size.sum())
-    if not share < _COLLAPSED:
+    """Say that products over samples weigh the step down, or are at their limit."""
+    weights = _weights(view, _PRODUCT)
+    left = float(np.nansum(weights * size) / size.sum())
+    grown = float(size[weights >= _LARGEST].sum() / size.sum())
+    if left < _COLLAPSED:
+        what = f"leave {left:.2g} of"
+    elif 2 * grown > 1:  # most
+        what = f"be at their limit of {_LARGEST:g} for {percent(grown)} of"
+    else:
         return ""
     num_samples = int((view.num_per_sample > 0).sum())
     num_rounds = len(np.unique(view.segment)) / num_samples
     tokens, mean = len(view) / num_samples, float(view.diff.mean())
     return (
-        f"Weights per sequence would leave {share:.2g} of the step's gradient weight,"
-        f" although tokens differ by {mean:.2g} nat on average: the ratios of"
-        f" {num_rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
+        f"Weights per sequence would {what} the step's gradient weight, although tokens"
+        f" differ by {mean:.2g} nat on average: the ratios of {num_rounds:.0f} rounds,"
+        f" {tokens:,.0f} tokens a sample, multiply."
     )

@@ -34,6 +34,10 @@ from rounddiag.schema.columns import ColumnSchema as ColumnSchema
 from rounddiag.schema.columns import Pair as Pair
 from rounddiag.schema.corrections import CORRECTIONS as CORRECTIONS
 from rounddiag.schema.corrections import Correction as Correction
+from rounddiag.schema.corrections import Edges as Edges
+from rounddiag.schema.corrections import Mask as Mask
+from rounddiag.schema.corrections import RatioName as RatioName
+from rounddiag.schema.corrections import Weight as Weight
 from rounddiag.schema.corrections import find_correction as find_correction
 from rounddiag.schema.corrections import weight_column as weight_column
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS

@@ -299,13 +299,18 @@ CORRECTION_ROWS = TableSchema(
     columns=(
         ColumnSchema("correction", "name of the correction", "str"),
         NUM_TOKENS,
+        count("num_left_out", "tokens whose weight is not finite"),
         ColumnSchema("tokens_kept", "share of tokens kept"),
         ColumnSchema("samples_kept", "share of samples kept"),
+        ColumnSchema("share_at_limit", "share of tokens at the limit"),
         ColumnSchema("mean_weight", "mean weight"),
         ColumnSchema("max_weight", "largest weight"),
         _SIZE,
         ColumnSchema("gradient_share", "share of the step's |advantage x weight|"),
         ColumnSchema("gradient_kept", "|advantage x weight| over |advantage|"),
         ColumnSchema("cosine", "cosine with the step without correction"),
+        ColumnSchema("moved", "how far the step moves"),
+        ColumnSchema("bias_left", "bias that is left"),
+        ColumnSchema("is_unbeaten", "none has less bias and a larger size", "bool"),
     ),
 )

@@ -37,7 +37,7 @@ def offered(batch: Batch) -> list[dict[str, object]]:
         }
         for correction in CORRECTIONS.values()
         if correction.limit is not None
-        and (correction.weight != "update" or "current" in batch.scores)
+        and ("update" not in correction.ratios or "current" in batch.scores)
     ]
 
 
@@ -51,30 +51,42 @@ def chosen_correction(name: str | None, limit: float | None) -> Correction | Non
 
 def find_fates(batch: Batch, correction: Correction, a: str, b: str) -> Array:
     """Return what a correction does to each generated token."""
-    ratios = Ratios.of(batch, a, b, None)
-    weight, fates = ratios.weights(correction), np.full(len(ratios.kept), _UNKNOWN)
-    fate = np.where(weight >= correction.clip[1], CAPPED, _KEPT)
-    fates[ratios.kept] = np.where(weight == 0, DROPPED, fate)
-    return fates.astype(np.uint8)
+    ratios = Ratios.of(batch, *_asked_for(a, b))
+    fates = np.full(len(ratios.in_loss), _UNKNOWN, dtype=np.uint8)
+    weighed = ratios.weigh(correction)
+    known = np.where(weighed.is_clipped, CAPPED, _KEPT)
+    known[np.isnan(weighed.weight)] = _UNKNOWN
+    fates[ratios.in_loss] = np.where(weighed.weight == 0, DROPPED, known)
+    return fates
+
+
+def _asked_for(a: str, b: str) -> tuple[str | None, str | None]:
+    """Leave the ratio to the batch where the standard pair is compared."""
+    return (None, None) if Pair(a, b).is_standard else (a, b)
 
 
 def describe_correction(
     batch: Batch, correction: Correction, fates: Array, pair: Pair
 ) -> dict[str, Any]:
     """Return the limit of a correction, and what it does to the step in words."""
-    (row,) = corrections(batch, [correction], a=pair.a, b=pair.b).to_dict("records")
+    a, b = _asked_for(pair.a, pair.b)
+    rows = corrections(batch, [correction], a=a, b=b)
+    (row,) = rows.to_dict("records")
     dropped, capped = (int((fates == fate).sum()) for fate in (DROPPED, CAPPED))
     share = format_number(100 * dropped / max(len(fates), 1))
     parts = [f"drops {pluralize(dropped, 'token')} ({share} %)"]
     if capped:
         parts.append(f"caps {capped:,}")
-    left = row["gradient_kept"]
+    left, moved = row["gradient_kept"], row["moved"]
     if batch.advantages is None:
         parts.append(f"mean weight {format_number(left)}")
     else:
         parts.append(f"{format_number(100 * left)} % of the gradient weight left")
+    parts.append(f"the step moves by {format_number(100 * moved)} %")
     size = format_number(row["effective_sample_size"])
     parts.append(f"effective sample size {size}")
+    if (ratio := rows.attrs["ratio"]) != pair.fill("{a} / {b}"):
+        parts.append(f"of the {ratio} ratio")
     text = " · ".join(parts)
     return {"limit": correction.limit, "num_capped": capped, "text": text}
 
@@ -85,7 +97,7 @@ def mark_dropped(
     """Strike the cells of a heatmap that have dropped tokens, longer where more are."""
     rows, pool = figure.layout.meta["samples"], figure.layout.meta["pool"]
     place = np.full(int(tokens["sample"].max()) + 1, -1)
-    known = [sample for sample in rows if sample < len(place)]
+    known = [row for row in rows if row < len(place)]
     place[known] = np.flatnonzero(np.isin(rows, known)) // pool
     row, round_ = place[tokens["sample"]], tokens["round"].to_numpy()
     width = int(round_.max()) + 1

@@ -18,6 +18,7 @@ from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.core import round_and_token_frames
+from rounddiag.core.loss_ratio import correction_settings
 from rounddiag.core.measured import Measured
 from rounddiag.core.scores import has_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
@@ -359,9 +360,9 @@ def _value_of(record: Mapping[Any, Any], surprise: Array | None) -> str:
 
 def weight_limit(batch: Batch) -> float | None:
     """Return the importance weight at which training truncates, where that is known."""
-    facts = batch.meta.get("rollout_correction")
-    limit = facts.get("rollout_is_threshold") if isinstance(facts, dict) else None
-    is_on = isinstance(facts, dict) and facts.get("rollout_is") not in (None, "null")
+    facts = correction_settings(batch)
+    limit = facts.get("rollout_is_threshold")
+    is_on = facts.get("rollout_is") not in (None, "null")
     return float(limit) if is_on and isinstance(limit, int | float) else None
 
 

@@ -44,7 +44,7 @@ COLUMNS = {
     "plot_conditional": (*TOKEN, "sample round diff rollout_log_prob"),
     "plot_corrections": (
         *("correction", "corrections"),
-        "correction tokens_kept effective_sample_size cosine",
+        "correction tokens_kept share_at_limit moved",
     ),
     "plot_legs": (
         *("value of a column and leg", "legs"),
