@@ -29,6 +29,7 @@ Public names, in the order of work:
 `check`               the invariants of every valid batch
 `diagnose`            noise or a bug: which one, where, and what to do next
 `places`              where tokens differ more than equally likely tokens elsewhere
+`groups`              one row per group: rewards, advantages, gradient weight
 `legs`                the ratio of an update: engine gap, staleness, update
 `corrections`         what TIS, IcePop, masks and clips do to the update
 `prove`               which engine was wrong, by scoring the same tokens again
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from rounddiag.core import sample_frame as sample_frame
     from rounddiag.core import token_frame as token_frame
     from rounddiag.core.corrections import corrections as corrections
+    from rounddiag.core.groups import groups as groups
     from rounddiag.core.legs import legs as legs
     from rounddiag.export import report as report
     from rounddiag.figures.colored_text import token_text as token_text
@@ -171,6 +173,7 @@ else:
         "checks": "check",
         "core": "metrics reconcile round_frame sample_frame token_frame",
         "core.corrections": "corrections",
+        "core.groups": "groups",
         "core.legs": "legs",
         "export": "report",
         "figures.colored_text": "token_text",

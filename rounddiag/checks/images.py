@@ -20,9 +20,9 @@ from rounddiag.checks.contracts import (
     fault_at,
     generated_where,
 )
-from rounddiag.checks.rows import rows_per_sample
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.groups import rows_per_sample
 from rounddiag.core.images_seen import images_before
 from rounddiag.errors import LoadError
 from rounddiag.vision import PatchScreenshot, Screenshot

@@ -21,6 +21,11 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.columns import Column
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.groups import (
+    TRAJECTORY_COLUMNS,
+    as_bytes,
+    prompt_hashes,
+)
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -41,26 +46,8 @@ _HASH_BYTES = 16
 _BY_CHANCE = 0.01
 # A total log-prob below this, in nats, is never sampled twice.
 _NEVER_TWICE = -20.0
-# Columns that together identify a trajectory: of verl-agent, rLLM (whose
-# `trajectory_ids` are the same in all rollouts of a task), Agent-Lightning, DART-GUI
-# and ROLL.
-TRAJECTORY_COLUMNS = (
-    ("traj_uid",),
-    ("episode_ids", "trajectory_ids"),
-    ("rollout_id_list",),
-    ("dataset_ids",),
-    ("traj_id",),
-)
 # Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
 STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
-
-
-def rows_per_sample(batch: Batch) -> Array:
-    """Return how many rows of the file each sample was joined from."""
-    column = batch.sample_columns.get("num_rows")
-    if column is None or column.dtype.kind != "i":
-        return np.ones(len(batch), dtype=np.int64)
-    return column
 
 
 def starts_context(batch: Batch) -> Tensor:
@@ -136,7 +123,7 @@ def _least_log_prob(batch: Batch) -> Callable[[list[int]], float]:
 
     Of the sets of so many rows of one prompt, a part is expected to repeat its first.
     """
-    prompts = [*map(_prompt_hashes(batch), range(len(batch)))]
+    prompts = [*map(prompt_hashes(batch), range(len(batch)))]
     times = Counter(prompts)
 
     def limit(rows: list[int]) -> float:
@@ -173,9 +160,9 @@ def _probes(batch: Batch) -> Array:
 def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
     """Return a function that hashes a row's prompt, response and log-probs."""
     flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
-    fields = [_as_bytes(values) for values in flat if values is not None]
+    fields = [as_bytes(values) for values in flat if values is not None]
     begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
-    hash_prompt = _prompt_hashes(batch)
+    hash_prompt = prompt_hashes(batch)
 
     def hash_row(row: int) -> bytes:
         digest = blake2b(hash_prompt(row), digest_size=_HASH_BYTES)
@@ -185,26 +172,6 @@ def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
         return digest.digest()
 
     return hash_row
-
-
-def _prompt_hashes(batch: Batch) -> Callable[[int], bytes]:
-    """Return a function that hashes a row's prompt; without prompts all are equal."""
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return lambda _: b""
-    data, size = _as_bytes(batch.prompt_ids)
-    limits = batch.prompt_offsets.tolist()
-
-    def hash_prompt(row: int) -> bytes:
-        part = data[limits[row] * size : limits[row + 1] * size]
-        return blake2b(part, digest_size=_HASH_BYTES).digest()
-
-    return hash_prompt
-
-
-def _as_bytes(values: Tensor) -> tuple[memoryview, int]:
-    """Return the bytes of values, in which NaN is NaN, and how many each has."""
-    whole = values.cpu().contiguous().view(torch.uint8)  # numpy has no bfloat16
-    return whole.numpy().data, values.dtype.itemsize
 
 
 def _log_prob(batch: Batch, sample: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rounddiag.batch import Batch
 from rounddiag.checks import (
+    advantages,
     coordinates,
     fills,
     images,
@@ -39,8 +40,14 @@ _FAST = (
     rounds.NO_HOLES,
     images.INTEGERS,
     images.POSSIBLE,
-    update.ADVANTAGES_REACH,
-    update.ADVANTAGES_DIFFER,
+    advantages.ADVANTAGES_REACH,
+    advantages.ADVANTAGES_DIFFER,
+    advantages.NO_OUTLIER,
+    advantages.SHARED_GROUPS,
+    advantages.KNOWN_ESTIMATOR,
+    advantages.EVEN_GROUPS,
+    advantages.NO_GRADIENT,
+    advantages.BALANCED,
     update.SEPARATED,
 )
 _OTHERS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from rounddiag.checks.contracts import (
@@ -13,7 +12,6 @@ from rounddiag.checks.contracts import (
     Fault,
     UntestableError,
     fault_at,
-    fault_in,
     require_tokens,
 )
 from rounddiag.checks.rounds import find_holes
@@ -23,102 +21,11 @@ from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from torch import Tensor
 
     from rounddiag.batch import Batch
 
 
 _UPDATE = partial(Contract, kind="update")
-
-
-def _trained(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the tokens that an update uses, and their advantages."""
-    require_tokens(batch)
-    if batch.advantages is None:
-        raise UntestableError(field="advantages")
-    trained = batch.response_mask != 0
-    if batch.loss_mask is not None:
-        trained &= batch.loss_mask != 0
-    index = trained.nonzero()[:, 0]
-    return index, batch.advantages[index]
-
-
-def _last_round_only(batch: Batch) -> Fault | None:
-    index, advantages = _trained(batch)
-    rounds = batch.rounds
-    owner = torch.searchsorted(rounds.start, index, right=True) - 1
-    num_trained = owner.bincount(minlength=len(rounds))
-    num_used = owner[advantages != 0].bincount(minlength=len(rounds))
-    known = num_trained > 0
-    sample, used = rounds.sample[known], num_used[known] > 0
-    num_rounds = sample.bincount(minlength=batch.num_samples)
-    is_last = torch.ones_like(used)
-    is_last[:-1] = sample[1:] != sample[:-1]
-    reached = sample[is_last & used].bincount(minlength=batch.num_samples) > 0
-    earlier = sample[~is_last & used].bincount(minlength=batch.num_samples) > 0
-    several = (num_rounds > 1) & (reached | earlier)
-    alone = several & ~earlier
-    # The advantage of one round may be 0; that of all rounds but the last is a rule.
-    if 2 * int(alone.sum()) <= int(several.sum()):
-        return None
-    rows = alone.nonzero()[:, 0].tolist()
-    fault = fault_in(rows, "in which the advantage is 0 in all rounds but the last")
-    lost = index[(advantages == 0) & alone[rounds.sample[owner]]]
-    return fault and Fault(
-        f"{fault.detail}; {pluralize(len(lost), 'trained token')} without an advantage",
-        fault.samples,
-        lost,
-    )
-
-
-ADVANTAGES_REACH = _UPDATE(
-    "advantages reach the earlier rounds",
-    "advantages",
-    _last_round_only,
-    effect="the earlier rounds are not trained",
-    cause="lost_advantages",
-    advice="Broadcast the advantage of a trajectory to the tokens of all its rounds.",
-)
-
-
-def _all_zero(batch: Batch) -> Fault | None:
-    _, advantages = _trained(batch)
-    if not len(advantages) or (advantages != 0).any():
-        return None
-    if batch.rewards is None:
-        raise UntestableError(
-            field="rewards",
-            why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
-            " `rewards` would say whether that is right",
-        )
-    rewards = batch.rewards.double().cpu().numpy()
-    groups = np.array(batch.group_ids or [""] * batch.num_samples)
-    differing = [
-        name
-        for name in np.unique(groups)
-        if len(np.unique(rewards[groups == name][~np.isnan(rewards[groups == name])]))
-        > 1
-    ]
-    if not differing:
-        return None
-    samples = np.flatnonzero(np.isin(groups, differing)).tolist()
-    where = pluralize(len(differing), "group") if batch.group_ids else "the batch"
-    return Fault(
-        f"advantages are 0 at all {pluralize(len(advantages), 'trained token')}, and"
-        f" the rewards of {where} differ: sample {samples[0]} has"
-        f" {rewards[samples[0]]:g}",
-        tuple(samples),
-    )
-
-
-ADVANTAGES_DIFFER = _UPDATE(
-    "advantages are not 0 where rewards differ",
-    "advantages",
-    _all_zero,
-    effect="nothing is learned from the rewards",
-    cause="zero_advantages",
-    advice="Compare the rewards that the estimator of advantages was given.",
-)
 
 
 def _separators(batch: Batch) -> Fault | None:

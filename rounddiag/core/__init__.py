@@ -11,6 +11,7 @@
 `weights`         the weights by which corrections multiply the advantage of tokens
 `loss_ratio`      which ratio the loss of a batch used, and with which correction
 `corrections`     what corrections do to an update
+`groups`          samples of one prompt: rewards, advantages, gradient weight
 `legs`            the factors of the importance ratio: engine gap, staleness, update
 `versions`        the versions of the weights that sampled each token, and their lag
 `images_seen`     the column `num_images`: images that a sample had been shown before a

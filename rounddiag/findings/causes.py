@@ -92,6 +92,18 @@ CAUSES: dict[str, Cause] = {
         meaning="advantages of 0 where rewards differ",
         test="Compare the rewards that the estimator of advantages was given.",
     ),
+    "outlier_advantages": Cause(
+        meaning="an advantage that outweighs all others",
+        test="Compare the standard deviation that its rewards were divided by.",
+    ),
+    "split_groups": Cause(
+        meaning="samples of one prompt in groups of one",
+        test="Compare the groups that the estimator of advantages was given.",
+    ),
+    "slipped_advantages": Cause(
+        meaning="advantages after a step too many, or over rows",
+        test="Compute them again from the rewards, once, over trajectories.",
+    ),
     "lost_separators": Cause(
         meaning="turns without the separator of the template",
         test="Append the ids that the template writes after the end of a turn.",

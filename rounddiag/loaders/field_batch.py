@@ -7,7 +7,9 @@ the first mask, its response part          `response_mask`; `meta["mask_source"]
                                            names the field
 prompts, padding removed                   `prompt_ids`
 `attention_mask`, response part            `lengths`
-`token_level_scores`                       `rewards`: their sum over each row
+`token_level_scores`                       `rewards`: their sum over each row; over each
+                                           round, `round_columns["round_reward"]`
+one of `advantages` per row                `advantages` of the tokens of the mask
 `ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
 `rollout_is_weights`                       `scores["rollout_is"]`
 `versions`, one per token                  `token_columns["weight_version"]`; lowest
@@ -47,6 +49,8 @@ from rounddiag.loaders.plain_columns import (
     select_plain_columns,
     take_round_records,
     with_round_records,
+    with_round_rewards,
+    with_sample_advantages,
     with_versions,
 )
 from rounddiag.loaders.source import left_out_entry
@@ -160,7 +164,10 @@ def batch_from_fields(
         msg = f"{source}: {error}"
         raise LoadError(msg) from error
     batch = batch if versions is None else with_versions(batch, versions)
-    return _with_routes(batch, reader)
+    scores_of_tokens = reader.optional("token_level_scores")
+    if scores_of_tokens is not None:
+        batch = with_round_rewards(batch, scores_of_tokens)
+    return _with_routes(with_sample_advantages(batch), reader)
 
 
 def _open_columns(

@@ -80,7 +80,7 @@ FIELDS = (
     Field("rollout_log_probs"),
     Field("old_log_probs"),
     Field("entropy", ("entropys", "entropy")),
-    Field("advantages"),
+    Field("advantages", ("advantages", "advantage")),
     Field("loss_mask", dtype="mask"),
     Field("round_ids", dtype="id"),
     Field("token_level_scores", ("token_level_scores", "rm_scores")),

@@ -10,12 +10,14 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.columns.column import MAX_INTEGER_BITS, scatter_with_missing
+from rounddiag.columns.column import MAX_INTEGER_BITS, Column, scatter_with_missing
 from rounddiag.errors import BatchError
+from rounddiag.loaders.fields import aliases_of
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.loaders.stored import scalar_value
@@ -219,6 +221,70 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
         sample_columns={**sample_columns, **batch.sample_columns},
         round_columns=batch.round_columns or round_columns,
     )
+
+
+def with_round_rewards(batch: Batch, scores: Tensor) -> Batch:
+    """Return the batch with the reward of each round, if earlier rounds have some.
+
+    That is the sum over its tokens and the observation after it, in the round column
+    `round_reward`; one that the file has stays.
+    """
+    rounds, at = batch.rounds, scores.nonzero()[:, 0]
+    if "round_reward" in batch.round_columns or not len(rounds) or not len(at):
+        return batch
+    sample = torch.searchsorted(batch.offsets, at, right=True) - 1
+    # A token before the first round counts with it; without rounds, with none.
+    owner = torch.searchsorted(rounds.start, at, right=True) - 1
+    owner = owner.maximum(torch.searchsorted(rounds.sample, sample))
+    known = (owner < len(rounds)).nonzero()[:, 0]
+    known = known[rounds.sample[owner[known]] == sample[known]]
+    last = torch.searchsorted(rounds.sample, sample[known], right=True) - 1
+    if (owner[known] == last).all():
+        return batch
+    rewards = torch.zeros(len(rounds), dtype=torch.float64)
+    rewards.index_add_(0, owner[known], scores[at[known]].double())
+    return _with_round_column(batch, "round_reward", rewards.numpy())
+
+
+def _with_round_column(batch: Batch, name: str, values: Array) -> Batch:
+    """Return the batch with one more column of rounds, and a row for every round."""
+    own = np.stack([batch.rounds.sample.numpy(), batch.rounds.round.numpy()], axis=1)
+    columns = dict(batch.round_columns)
+    stored = np.empty((0, 2), dtype=np.int64)
+    if columns:
+        stored = np.stack([columns.pop("sample"), columns.pop("round")], axis=1)
+    place = {tuple(key): row for row, key in enumerate(own.tolist())}
+    found = [place.pop(tuple(key), -1) for key in stored.tolist()]
+    rows = np.array([*found, *place.values()], dtype=np.int64)
+    keys = np.concatenate([stored, own[rows[len(stored) :]]]).astype(np.int32)
+    filled = {
+        key: scatter_with_missing(column, np.arange(len(column)), len(rows))
+        for key, column in columns.items()
+    }
+    new = np.where(rows < 0, np.nan, values[rows])
+    return replace(
+        batch,
+        round_columns={"sample": keys[:, 0], "round": keys[:, 1], **filled, name: new},
+    )
+
+
+def with_sample_advantages(batch: Batch) -> Batch:
+    """Return the batch with the advantages that a file has one of per sample.
+
+    They become those of all tokens that the model wrote, as in the loss of TRL. A
+    column in which some are unknown stays a column.
+    """
+    columns = dict(batch.sample_columns)
+    name = next((name for name in aliases_of("advantages") if name in columns), None)
+    if name is None or batch.advantages is not None:
+        return batch
+    column = Column.of(name, "sample", columns.pop(name))
+    if column.kind != "number" or not column.is_known().all():
+        return batch
+    values = torch.from_numpy(column.filled.astype(np.float32))
+    flat = values.repeat_interleave(batch.offsets.diff())
+    flat[batch.response_mask == 0] = 0
+    return replace(batch, advantages=flat, sample_columns=columns)
 
 
 def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:

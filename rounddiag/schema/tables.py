@@ -278,6 +278,26 @@ ROLE_MEANS = TableSchema(
     ),
 )
 
+GROUPS = TableSchema(
+    one_row_per="group",
+    built_by="groups",
+    keys=("group_id",),
+    columns=(
+        ColumnSchema("group_id", "group: samples of one prompt", "str"),
+        count("num_samples", "samples"),
+        count("num_trajectories", "trajectories"),
+        count("num_rows", "rows of the file"),
+        count("num_prompts", "distinct prompts"),
+        count("num_tokens", "tokens that the update uses"),
+        ColumnSchema("mean_reward", "mean reward of samples"),
+        ColumnSchema("std_reward", "standard deviation of their rewards"),
+        ColumnSchema("min_advantage", "smallest advantage of a token"),
+        ColumnSchema("max_advantage", "largest advantage of a token"),
+        ColumnSchema("std_advantage", "standard deviation of samples' advantages"),
+        ColumnSchema("gradient_share", "share of the batch's |advantage|"),
+    ),
+)
+
 _SIZE = ColumnSchema("effective_sample_size", "effective sample size")
 LEGS = TableSchema(
     one_row_per="value of a column and leg",

@@ -10,14 +10,10 @@ import pytest
 import torch
 
 from rounddiag import Batch
+from rounddiag.checks.advantages import ADVANTAGES_DIFFER, ADVANTAGES_REACH
 from rounddiag.checks.images import NUMBERS
 from rounddiag.checks.rounds import ENDS, NOT_CUT
-from rounddiag.checks.update import (
-    ADVANTAGES_DIFFER,
-    ADVANTAGES_REACH,
-    RESUMED,
-    SEPARATED,
-)
+from rounddiag.checks.update import RESUMED, SEPARATED
 from rounddiag.loaders.assembly.trajectories import join_rows
 from tests.checks.chats import (
     CLICK,

@@ -34,8 +34,8 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, select
-from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.columns.sources import build_offsets
+from rounddiag.core.groups import TRAJECTORY_COLUMNS
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.context_joining import ContextJoiner
 from rounddiag.loaders.assembly.images import with_image_rounds
