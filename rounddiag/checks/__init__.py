@@ -11,7 +11,9 @@
 `rounds`      headers, ends and holes of rounds
 `rows`        copies, padding, empty rows, mixed weight versions
 `provable`    what a proof can use: the checkpoint, prompts of rounds
-`update`      advantages, separators of turns, rows joined into samples
+`advantages`  what an update learns: advantages and groups
+`estimators`  the formulas of trainers for advantages, and known slips
+`update`      separators of turns, resumed turns, rows joined into samples
 `coordinates` the frame of the points of actions
 `images`      image tokens and M-RoPE position ids
 ============  ====================================================================

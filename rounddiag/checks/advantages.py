@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.checks.estimators import Match
+    from rounddiag.checks.estimators import EstimatorMatch
 
 
 _UPDATE = partial(Contract, kind="update")
@@ -259,7 +259,7 @@ def _grouped(batch: Batch) -> GroupedSamples:
     return GroupedSamples.of(batch)
 
 
-def _estimated(batch: Batch) -> tuple[GroupedSamples, Match | None]:
+def _estimated(batch: Batch) -> tuple[GroupedSamples, EstimatorMatch | None]:
     """Return samples of one advantage each, and the estimator that gives these."""
     for field in ("advantages", "rewards"):
         if getattr(batch, field) is None:
@@ -319,17 +319,17 @@ def _uneven(batch: Batch) -> Fault | None:
     pairs = np.unique(np.c_[samples.group, samples.trajectory], axis=0)
     sizes = np.bincount(pairs[:, 0])
     distinct, times = np.unique(sizes, return_counts=True)
-    usual = distinct[times == times.max()].max(initial=0)
-    if usual <= 1 or len(distinct) == 1:
+    usual = distinct[times == times.max(initial=0)].max(initial=0)
+    if usual <= 1 or times.max() == 1 or len(distinct) == 1:
         return None
     counts = [
-        f"{num:,} have {pluralize(size, 'sample')}"
-        for size, num in zip(distinct.tolist(), times.tolist(), strict=True)
+        f"{pluralize(number, 'group')} of {pluralize(size, 'sample')}"
+        for size, number in zip(distinct.tolist(), times.tolist(), strict=True)
     ]
     first = samples.names[int(np.flatnonzero(sizes != usual)[0])]
     return Fault(
-        f"of {pluralize(len(sizes), 'group')}, {join_names(counts, len(counts))}: the"
-        f" first of another size than {usual:,} is {first}",
+        f"{join_names(counts, len(counts))}: the first of another size than {usual:,}"
+        f" is {first}",
         tuple(np.flatnonzero(sizes[samples.group] != usual).tolist()),
     )
 
@@ -369,8 +369,8 @@ def _gradient_of_equal(batch: Batch) -> Fault | None:
     equal = pluralize(len(np.unique(samples.group[inside])), "group")
     share = weight[inside].sum() / weight.sum()
     return Fault(
-        f"{equal} of equal rewards with advantages other than 0, {percent(share)} of the"
-        " gradient weight",
+        f"{equal} of equal rewards with advantages other than 0, {percent(share)} of"
+        " the gradient weight",
         tuple(np.flatnonzero(inside).tolist()),
     )
 

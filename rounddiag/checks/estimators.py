@@ -18,10 +18,11 @@ from rounddiag.core.groups import GroupedSamples
 _Baseline: TypeAlias = Literal["none", "group", "others"]
 # Trainers compute advantages in float32; `u` is its unit roundoff.
 _U = 2.0**-24
+_UNDERFLOW = float(np.finfo(np.float32).tiny)  # below it, float32 rounds to 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Units:
+class Rewards:
     """What statistics are taken over: trajectories, or their rows.
 
     Attributes
@@ -38,7 +39,7 @@ class Units:
 
     @property
     def size(self) -> Array:
-        """How many units the group of each has."""
+        """How many rewards the group of each has."""
         of_groups: Array = np.bincount(self.group, self.count)
         return of_groups[self.group]
 
@@ -56,7 +57,7 @@ class Units:
         """
         largest = np.zeros(len(np.bincount(self.group)))
         np.maximum.at(largest, self.group, np.abs(self.reward))
-        bound: Array = (self.size + 1) * _U * largest[self.group]
+        bound: Array = (self.size + 1) * _U * largest[self.group] + _UNDERFLOW
         return bound
 
 
@@ -111,7 +112,7 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimator:
+class AdvantageEstimator:
     """A formula for one advantage per trajectory, from rewards and groups.
 
     Attributes
@@ -129,23 +130,23 @@ class Estimator:
     scale: Literal["one", "group", "batch", "tokens"] = "one"
     spread: Spread = Spread(epsilon=0.0)
 
-    def estimate(self, units: Units) -> Estimate:
+    def estimate(self, rewards: Rewards) -> Estimate:
         """Return the advantages of trajectories, in float64."""
-        size, values = units.size, units.reward
+        size, values = rewards.size, rewards.reward
         is_alone = size == 1
         if self.baseline != "none":
-            values = values - np.where(is_alone, 0.0, units.mean(units.reward))
+            values = values - np.where(is_alone, 0.0, rewards.mean(rewards.reward))
         if self.baseline == "others":
             values = values * size / np.where(is_alone, 1.0, size - 1)
-        estimate = Estimate(values=values, error=units.bound)
+        estimate = Estimate(values=values, error=rewards.bound)
         if self.scale == "tokens":
-            return estimate.standardised(units.num_tokens, self.spread)
+            return estimate.standardised(rewards.num_tokens, self.spread)
         if self.scale == "batch":
-            of_all = float(np.var(units.reward, ddof=min(1, len(size) - 1)))
+            of_all = float(np.var(rewards.reward, ddof=min(1, len(size) - 1)))
             return estimate.divided(self.spread.of(of_all))
         if self.scale == "group":
-            squares = (units.reward - units.mean(units.reward)) ** 2
-            variance = units.mean(squares)
+            squares = (rewards.reward - rewards.mean(rewards.reward)) ** 2
+            variance = rewards.mean(squares)
             if self.spread.is_unbiased:
                 variance = variance * size / np.where(is_alone, 1.0, size - 1)
             return estimate.divided(self.spread.of(np.where(is_alone, 1.0, variance)))
@@ -170,32 +171,32 @@ _REINFORCE: dict[str, _Baseline] = {
 }
 ESTIMATORS = (
     *(
-        Estimator(name="GRPO", source=source, scale="group", spread=spread)
+        AdvantageEstimator(name="GRPO", source=source, scale="group", spread=spread)
         for source, epsilon in _GRPO.items()
         for spread in (
             Spread(epsilon=epsilon),
             Spread(epsilon=epsilon, is_unbiased=False),
         )
     ),
-    Estimator(
+    AdvantageEstimator(
         name="GRPO with the deviation of all rewards",
         source="TRL 1.16.0 `GRPOTrainer`, `scale_rewards='batch'`",
         scale="batch",
         spread=Spread(epsilon=1e-4),
     ),
-    Estimator(
+    AdvantageEstimator(
         name="Dr. GRPO",
         source="verl 0.9.1 `norm_adv_by_std_in_grpo=False`, TRL 1.16.0"
         " `scale_rewards='none'`, OpenRLHF 0.11.2 `dr_grpo`, prime-rl, Tinker",
     ),
-    Estimator(
+    AdvantageEstimator(
         name="RLOO",
         source="verl 0.9.1, SkyRL 0.3.0 `compute_rloo_outcome_advantage`, OpenRLHF"
         " 0.11.2 `rloo`",
         baseline="others",
     ),
     *(
-        Estimator(
+        AdvantageEstimator(
             name=name, source=source, baseline=baseline, scale="tokens", spread=spread
         )
         for source, spread in _WHITENED.items()
@@ -212,7 +213,7 @@ _AGAIN = [
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Match:
+class EstimatorMatch:
     """An estimator that gives the advantages of a batch.
 
     Attributes
@@ -221,14 +222,14 @@ class Match:
     sound: The advantages by its formula, one per sample.
     """
 
-    estimator: Estimator
+    estimator: AdvantageEstimator
     slip: str = ""
     sound: Array
 
 
 def find_estimator(
     samples: GroupedSamples, advantages: Array, precision: float
-) -> Match | None:
+) -> EstimatorMatch | None:
     """Return the estimator that gives one advantage per sample, None if none is known.
 
     A slip is named where no estimator gives the advantages without it, and one does
@@ -242,7 +243,7 @@ def find_estimator(
     )[1:]
     if (samples.reward != samples.reward[first][of_sample]).any():
         first = of_sample = np.arange(len(of_sample))  # a reward for each row
-    units = Units(
+    rewards = Rewards(
         reward=samples.reward[first],
         group=samples.group[first],
         count=np.ones(len(first)),
@@ -258,33 +259,35 @@ def find_estimator(
         return bool((np.abs(values - given) <= limit).all())
 
     for estimator in ESTIMATORS:
-        estimate = estimator.estimate(units)
+        estimate = estimator.estimate(rewards)
         if gives(estimate):
-            return Match(estimator=estimator, sound=estimate.values[of_sample])
-    for estimator, slip, estimate in _slips(units, num_rows):
+            return EstimatorMatch(estimator=estimator, sound=estimate.values[of_sample])
+    for estimator, slip, estimate in _slips(rewards, num_rows):
         if gives(estimate):
-            sound = estimator.estimate(units).values[of_sample]
-            return Match(estimator=estimator, slip=slip, sound=sound)
+            sound = estimator.estimate(rewards).values[of_sample]
+            return EstimatorMatch(estimator=estimator, slip=slip, sound=sound)
     return None
 
 
-def _slips(units: Units, num_rows: Array) -> Iterator[tuple[Estimator, str, Estimate]]:
+def _slips(
+    rewards: Rewards, num_rows: Array
+) -> Iterator[tuple[AdvantageEstimator, str, Estimate]]:
     """Yield what estimators give after each known slip."""
     total, num = int(num_rows.sum()), len(num_rows)
     if total > num:
         slip = f"with statistics over {total:,} rows, not {num:,} trajectories"
-        rows = replace(units, count=num_rows)
+        rows = replace(rewards, count=num_rows)
         for estimator in ESTIMATORS:
             if estimator.baseline != "none":
                 yield estimator, slip, estimator.estimate(rows)
     supports = {
-        "tokens": units.num_tokens,
-        "trajectories": units.count,
+        "tokens": rewards.num_tokens,
+        "trajectories": rewards.count,
         **({"rows": num_rows} if total > num else {}),
     }
     scaled = [estimator for estimator in ESTIMATORS if estimator.scale == "group"]
     for estimator, (support, weight), spread in product(
         scaled, supports.items(), _AGAIN
     ):
-        again = estimator.estimate(units).standardised(weight, spread)
+        again = estimator.estimate(rewards).standardised(weight, spread)
         yield estimator, f"normalised a second time, over all {support}", again

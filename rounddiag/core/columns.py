@@ -16,6 +16,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts
 from rounddiag.columns import Column, ColumnSource, register_column
+from rounddiag.core.aggregation import run_sums
 from rounddiag.core.sums import (
     Totals,
     as_numpy,
@@ -130,7 +131,7 @@ _OF_ROUNDS = {
 }
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
-    *("surprise", "round_length", *_OF_ROUNDS),
+    *("surprise", "round_length", *_OF_ROUNDS, "round_advantage"),
     *("role", "text"),
 )
 _WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
@@ -165,6 +166,8 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
         batch.require(*_NEEDS.get(name, _BOTH if name in _WEIGHTS else ()))
         if name == "surprise" and _engine_of(batch) is None:
             batch.require("rollout")
+        if name == "round_advantage":
+            batch.require("advantages")
         if name in _OF_ROUNDS and batch.columns.made(name) is None:
             raise FrameError.build(
                 key=name,
@@ -301,6 +304,20 @@ def _round_length(batch: Batch) -> ColumnSource:
     return lambda: to_numpy(batch.rounds.num_tokens).astype(np.float32)
 
 
+def _round_advantage(batch: Batch) -> ColumnSource | None:
+    """Read the mean advantage of the tokens of each round."""
+    advantages = batch.advantages
+    if advantages is None:
+        return None
+
+    def read() -> Array:
+        num = to_numpy(batch.rounds.num_tokens)
+        values = pack_tokens(batch, advantages).astype(np.float64)
+        return (run_sums(values, num) / num).astype(np.float32)
+
+    return read
+
+
 def _of_round(name: str, batch: Batch) -> ColumnSource | None:
     columns = batch.columns.rounds
     known = (columns[key] for key in _OF_ROUNDS[name] if key in columns)
@@ -331,6 +348,7 @@ _READ: dict[str, Callable[[Batch], Array]] = {
 register_column("role", "token", "text", _roles)
 register_column("surprise", "token", "number", _surprise)
 register_column("round_length", "round", "number", _round_length)
+register_column("round_advantage", "round", "number", _round_advantage)
 for _name in _OF_ROUNDS:
     register_column(_name, "round", "number", partial(_of_round, _name))
 for _name in _FIELDS:

@@ -93,7 +93,8 @@ def round_frame(
 
     Aggregates are over the tokens whose diff is finite; `num_nonfinite` counts the
     others, and a round without any finite diff has NaN. A batch without the log-probs
-    of both engines has no aggregates. The batch's `round_columns` follow.
+    of both engines has no aggregates. The batch's `round_columns` follow, and with
+    advantages `round_advantage`, their mean.
 
     Parameters
     ----------
@@ -241,6 +242,7 @@ def _rounds(batch: Batch, totals: Totals | None) -> pd.DataFrame:
     columns |= (
         {"num_tokens": num_tokens} if totals is None else aggregates(totals, num_tokens)
     )
-    for name, column in batch.columns.rounds.items():
+    own = {**batch.columns.rounds, **batch.columns.available(["round_advantage"])}
+    for name, column in own.items():
         columns.setdefault(name, column.filled)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)

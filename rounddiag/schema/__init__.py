@@ -48,7 +48,7 @@ from rounddiag.schema.metrics import metric_name as metric_name
 from rounddiag.schema.tables import CELLS as CELLS
 from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
-from rounddiag.schema.tables import GROUPS as GROUPS
+from rounddiag.schema.tables import GROUP_ROWS as GROUP_ROWS
 from rounddiag.schema.tables import LEGS as LEGS
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS

@@ -94,6 +94,7 @@ TOKENS = TableSchema(
         count("round_length", "generated tokens of the round", "float32"),
         ColumnSchema("round_seconds", "time of the round", "float32", unit="s"),
         ColumnSchema("round_reward", "reward of the step", "float32"),
+        ColumnSchema("round_advantage", "mean advantage of the round", "float32"),
         ColumnSchema("advantage", "advantage", "float32"),
         ColumnSchema("loss_mask", "1 where the loss counts it", "int8"),
         ColumnSchema("importance_weight", "{a} / {b} ratio", "float32"),
@@ -128,7 +129,11 @@ ROUNDS = TableSchema(
     one_row_per="sample and round",
     built_by="round_frame",
     keys=("sample", "round"),
-    columns=(*_OF_ROUNDS, _FIRST_UNEQUAL),
+    columns=(
+        *_OF_ROUNDS,
+        _FIRST_UNEQUAL,
+        ColumnSchema("round_advantage", "mean advantage of the round", "float32"),
+    ),
 )
 
 # The cells of a heatmap: rounds of samples, with more columns than `round_frame` has.
@@ -278,7 +283,7 @@ ROLE_MEANS = TableSchema(
     ),
 )
 
-GROUPS = TableSchema(
+GROUP_ROWS = TableSchema(
     one_row_per="group",
     built_by="groups",
     keys=("group_id",),

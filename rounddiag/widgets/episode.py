@@ -27,7 +27,8 @@ _ENDS = re.compile(
 _FAILURES = re.compile(r"error|exception", re.IGNORECASE)
 # Columns of rounds that stand beside their head; a tooltip has all others.
 _MAIN = re.compile(
-    r"time|second|_m?s$|latency|duration|finish|stop|cached|reward|score|error|parsed",
+    r"time|second|_m?s$|latency|duration|finish|stop|cached|reward|score|advantage"
+    r"|error|parsed",
     re.IGNORECASE,
 )
 _UNITS = (
@@ -64,9 +65,10 @@ def task_of(sample: Batch, parts: Sequence[dict[str, Any]]) -> str:
 
 def round_facts(sample: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
     """Return what the file has of each round of a sample: names, texts, which first."""
+    made = sample.columns.available(["round_advantage"])
     columns = {
         name: column
-        for name, column in sample.columns.rounds.items()
+        for name, column in {**sample.columns.rounds, **made}.items()
         if name not in _INNER and len(column.filled) == num_rounds
     }
     names = sorted(columns, key=lambda name: not _MAIN.search(name))

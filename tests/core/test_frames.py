@@ -95,7 +95,9 @@ def test_another_pair_of_scores(device: torch.device) -> None:
 
 
 def test_one_row_per_sample_and_round(device: torch.device) -> None:
-    frame = round_frame(hand_batch(device), ["first_unequal"])
+    advantages = torch.arange(18.0).reshape(3, 6)
+    frame = round_frame(hand_batch(device, advantages=advantages), ["first_unequal"])
+    assert frame["round_advantage"].tolist() == [0.5, 3.0, 8.0, 11.0, 12.0]
     assert frame["sample"].tolist() == [0, 0, 1, 1, 2]
     assert frame["round"].tolist() == [0, 1, 0, 1, 0]
     assert frame["start"].tolist() == [0, 3, 1, 5, 0]
@@ -333,7 +335,7 @@ def test_an_unknown_column_lists_the_known() -> None:
         "expected columns out of ['position', 'token_id', 'rollout_log_prob', "
         "'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight', "
         "'prob_diff', 'equal_so_far', 'surprise', 'round_length', 'round_seconds', "
-        "'round_reward', 'role', 'text']; found 'ratio'. "
+        "'round_reward', 'round_advantage', 'role', 'text']; found 'ratio'. "
         "`sample`, `round` and `token` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
