@@ -21,7 +21,6 @@ from rounddiag.text.chat_template import TURN_ENDS
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-
     from rounddiag.batch import Batch
 
 
