@@ -143,6 +143,20 @@ def groups(batch: Batch) -> pd.DataFrame:
     return frame
 
 
+def trajectory_columns(batch: Batch) -> tuple[str, ...]:
+    """Return the columns that identify a trajectory of several rows; none if none do.
+
+    Joined rows have a trajectory each.
+    """
+    columns = batch.sample_columns
+    for names in TRAJECTORY_COLUMNS:
+        if {*names} <= columns.keys():
+            values = zip(*(columns[name].tolist() for name in names), strict=True)
+            if len(set(map(repr, values))) < len(batch):
+                return names
+    return ()
+
+
 def rows_per_sample(batch: Batch) -> Array:
     """Return how many rows of the file each sample was joined from."""
     column = batch.sample_columns.get("num_rows")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from rounddiag.columns import Column, Scope
 from rounddiag.columns.phrases import Named, phrase
 from rounddiag.columns.predicates import Condition, Relation
 from rounddiag.core.columns import to_numpy, token_roles
+from rounddiag.core.groups import trajectory_columns
 from rounddiag.errors import RounddiagError
 from rounddiag.findings.view import View
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
@@ -111,12 +112,30 @@ def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
         **{k: column for k, column in made.items() if column is not None},
     }
     named.pop(ORIGINAL_SAMPLE.name, None)  # numbers of rows describe nothing
+    steps = _columns_of_steps(view, named.values())
     for column in named.values():
-        yield from _encode(column, view.sample)
+        scope: Scope = "round" if column.name in steps else "sample"
+        for encoded in _encode(column, view.sample):
+            yield replace(encoded, scope=scope)
     advantages = view.batch.advantages
     if advantages is not None:
         values = to_numpy(advantages)[view.flat].astype(float)
         yield from _encode(Column.of("advantage", "token", values))
+
+
+def _columns_of_steps(view: View, columns: Iterable[Column]) -> set[str]:
+    """Return the columns that change along a trajectory whose rows are its steps.
+
+    What a row is, is then a round: as where the rows are joined.
+    """
+    names = trajectory_columns(view.batch)
+    if not names:
+        return set()
+    values = zip(*(view.batch.sample_columns[n].tolist() for n in names), strict=True)
+    _, owner = np.unique([*map(repr, values)], return_inverse=True)
+    _, first = np.unique(owner, return_index=True)
+    codes = {column.name: column.codes()[0] for column in columns}
+    return {name for name, code in codes.items() if (code != code[first][owner]).any()}
 
 
 def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:

@@ -20,6 +20,7 @@ from scipy.special import stdtrit
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.checks.rows import STEP_COLUMNS
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.common_values import CommonValue, find_common_values
@@ -328,7 +329,10 @@ class _Search:
         low = place.low if np.isfinite(place.low) else place.ratio
         if low < _FAR and self.cells.selection_penalty(trial.parts) > 0:
             return None
-        is_far = columns <= ALONG and trial.gain > FAR_GAIN and low > _FAR
+        # The number of a step, in rows that were not joined, is that of a round.
+        steps = {*STEP_COLUMNS} if place.scopes == {"round"} else set()
+        is_along = columns <= ALONG | steps
+        is_far = is_along and trial.gain > FAR_GAIN and low > _FAR
         if is_far or trial.gain > SURE or not self._is_small(place):
             return place
         return None

@@ -253,8 +253,11 @@ def load(  # noqa: PLR0913 all but the path by keyword
         For files with one row per step: the columns that identify a trajectory. Its
         rows are joined into one sample.
 
-        - The whole prompt of a later row becomes an observation, including what it
-          repeats of earlier rows.
+        - Of the prompt of a later row, what is new becomes an observation.
+          `Batch.context` returns all of it, `Batch.chains` the rounds that append, and
+          the round columns `num_context_tokens`, `num_context_images`,
+          `num_entered_tokens`, `num_left_tokens`, `num_left_images` and `is_rewritten`
+          describe it.
         - Rounds are numbered through, and the round column `row` is the row in the
           file.
     order_by : str, optional

@@ -35,7 +35,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, select
 from rounddiag.columns.sources import build_offsets
-from rounddiag.core.groups import TRAJECTORY_COLUMNS
+from rounddiag.core.groups import trajectory_columns
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.context_joining import ContextJoiner
 from rounddiag.loaders.assembly.images import with_image_rounds
@@ -78,17 +78,12 @@ def with_join_hint(batch: Batch) -> Batch:
 
     Until then the rounds are unknown: each step counts its own from 0.
     """
-    for names in TRAJECTORY_COLUMNS:
-        if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
-            continue
-        values = zip(*(batch.sample_columns[n].tolist() for n in names), strict=True)
-        if len(set(map(repr, values))) < len(batch):
-            by = repr(names[0]) if len(names) == 1 else repr([*names])
-            hint = (
-                f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
-            )
-            return _with_unknown_rounds(batch, hint)
-    return batch
+    names = trajectory_columns(batch)
+    if "rows" in batch.meta or not names:
+        return batch
+    by = repr(names[0]) if len(names) == 1 else repr([*names])
+    hint = f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
+    return _with_unknown_rounds(batch, hint)
 
 
 def _with_unknown_rounds(batch: Batch, note: str) -> Batch:
