@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from tokenize import TokenError
 from typing import Any
 
@@ -30,6 +32,7 @@ from rounddiag.loaders.stored import (
     numpy_array,
     read_tensordict,
 )
+from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
 
 
@@ -46,7 +49,7 @@ def _packed(source: Source) -> object:
             return JsonLines(source)
     inner = unpack(source)
     kind = read_kind(inner)
-    if kind in {"packed", "parquet", "arrow"}:
+    if kind in {"packed", "parquet", "arrow", "sqlite"}:
         return UnknownContent(f"a {kind} file in a packed one", (), "Unpack it first. ")
     return kind if isinstance(kind, UnknownContent) else _READERS[kind](inner)
 
@@ -64,6 +67,35 @@ def _arrow(source: Source) -> object:
     from rounddiag.loaders.arrow import arrow_table
 
     return arrow_table(source)
+
+
+def _sqlite(source: Source) -> LazyFields:
+    """Return the tables of a database by name, each with its rows when looked up.
+
+    A database that a program still writes is read with its log, which lies beside it.
+    """
+    path = source.path.absolute()
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    address = f"{path.as_uri()}?mode=ro{'' if has_log else '&immutable=1'}"
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as database:
+                database.row_factory = sqlite3.Row
+                return [dict(row) for row in database.execute(query)]
+        except sqlite3.Error as error:
+            raise damage_error(
+                found=f"a database that SQLite refuses: {error}"
+            ) from error
+
+    tables = rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+    # A name in quotes cannot end the query, and the database is read only.
+    names = [str(table["name"]) for table in tables]
+    queries = {
+        name: 'SELECT * FROM "' + name.replace('"', '""') + '"'  # noqa: S608
+        for name in names
+    }
+    return LazyFields(queries, lambda name: rows(queries[name]))
 
 
 def _zip(source: Source) -> object:
@@ -168,6 +200,7 @@ _READERS = {
     "pickle": _pickle,
     "parquet": _parquet,
     "arrow": _arrow,
+    "sqlite": _sqlite,
     "json": JsonLines,
     "packed": _packed,
 }

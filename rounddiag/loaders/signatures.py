@@ -16,6 +16,7 @@ KINDS = (
     (b"PK\x03\x04", "zip"),
     (b"\x80", "pickle"),
     (b"PAR1", "parquet"),
+    (b"SQLite format 3\0", "sqlite"),
     (b"ARROW1", "arrow"),
     (b"\xff\xff\xff\xff", "arrow"),  # the stream form
     *((start, "packed") for start in PACKINGS),

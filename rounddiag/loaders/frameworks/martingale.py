@@ -1,0 +1,102 @@
+"""The ledger of martingale, `tokens.db`: the weights behind each token."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rounddiag.batch import Batch
+from rounddiag.core.versions import TRAINER
+from rounddiag.loaders.fields import SAMPLING
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.plain_columns import collect_columns
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.tables import batch_from_table, table_of
+from rounddiag.wording import pluralize
+
+_Rows = Sequence[Mapping[str, Any]]
+_NAN = float("nan")
+
+
+def read_ledger(tables: Mapping[str, _Rows], source: Source) -> Batch:
+    """Build a batch of all sequences; versions are the learner's steps.
+
+    Where several revisions of the trainer scored a sequence, the earliest counts.
+    """
+    manifests = {
+        row["digest"]: json.loads(row["manifest_json"])
+        for row in tables["llm_revisions"]
+    }
+    steps = {digest: manifest["step"] for digest, manifest in manifests.items()}
+    scores: dict[str, Any] = defaultdict(lambda: defaultdict(dict))
+    for row in tables["scores"]:
+        bits = json.loads(row["record_json"])["logprob_bits"]
+        of_trainer = scores[row["sequence_digest"]][row["train_revision_digest"]]
+        of_trainer[row["position"]] = _number(bits)
+    records = [json.loads(row["record_json"]) for row in tables["sequences"]]
+    if not records:
+        raise source.error(
+            expected="a ledger with sequences",
+            found="none",
+            advice="Open it after martingale has recorded a generation.",
+        )
+    columns, _ = collect_columns(
+        _row(record, scores.get(record["digest"], {}), steps) for record in records
+    )
+    sampler = manifests[records[0]["tokens"][0]["revision_digest"]]["sampler"]
+    info = {name: sampler[name] for name in SAMPLING if sampler.get(name) is not None}
+    trainers = {*columns[TRAINER]} - {None}
+    if len(trainers) == 1:
+        info["step"] = trainers.pop()
+    if not scores:
+        del columns["old_log_probs"], columns[TRAINER]
+    num_others = sum(max(len(of_trainers) - 1, 0) for of_trainers in scores.values())
+    others = [pluralize(num_others, "score") + " by a later revision"]
+    table = replace(table_of(columns, info=info), left_out=others[: num_others > 0])
+    return batch_from_table(table, source)
+
+
+def _row(
+    record: Mapping[str, Any],
+    scores: Mapping[str, Mapping[int, float]],
+    steps: Mapping[str, int],
+) -> dict[str, Any]:
+    tokens, prompt = record["tokens"], record["prompt_ids"]
+    trainer = min(scores, key=steps.__getitem__, default="")
+    old = scores.get(trainer, {})
+    reward = record["reward_bits"]
+    return {
+        "responses": [token["token_id"] for token in tokens],
+        "response_mask": [1] * len(tokens),
+        "rollout_log_probs": [_number(token["logprob_bits"]) for token in tokens],
+        "old_log_probs": [old.get(token["position"], _NAN) for token in tokens],
+        "versions": [steps[token["revision_digest"]] for token in tokens],
+        **({} if prompt is None else {"prompts": prompt}),
+        "rewards": None if reward is None else _number(reward),
+        "uid": record["prompt_digest"],
+        "sample_ids": record["sequence_id"],
+        TRAINER: steps.get(trainer),
+        "provenance": record.get("provenance", "fresh"),
+        "actor_id": record["actor_id"],
+    }
+
+
+def _number(bits: str) -> float:
+    """Return a float from the bits that martingale writes, such as `f32:bf800000`."""
+    kind, _, digits = bits.partition(":")
+    (number,) = struct.unpack({"f32": ">f", "f64": ">d"}[kind], bytes.fromhex(digits))
+    return float(number)
+
+
+MARTINGALE = Format(
+    name="a ledger of tokens",
+    framework="martingale",
+    files=("tokens.db",),
+    keys=("llm_revisions", "sequences", "scores"),
+    read=read_ledger,
+    verified="written by martingale 0.2.0",
+)
