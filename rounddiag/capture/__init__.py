@@ -6,6 +6,7 @@
 `options`           the validated options of a `Recorder`, and stale partial files
 `facts`             facts of the run, which `facts_from_verl` reads from verl's
                     configuration; `round_record`: those of a round
+`weights`           digests of the weights that were sent and received
 `trainer_batch`     the fields of a DataProto, TensorDict, mapping or TransferQueue
 `snapshot`          the copy of a batch in host memory; several of one step, joined
 `sampling`          which samples keep their screenshots, and copies of those
@@ -19,8 +20,15 @@
 from rounddiag.capture.facts import facts_from_verl, round_record
 from rounddiag.capture.recorder import Recorder
 from rounddiag.capture.step_file import save_batch
+from rounddiag.capture.weights import digest_weights
 
-__all__ = ["Recorder", "facts_from_verl", "round_record", "save_batch"]
+__all__ = [
+    "Recorder",
+    "digest_weights",
+    "facts_from_verl",
+    "round_record",
+    "save_batch",
+]
 
 
 def __dir__() -> list[str]:

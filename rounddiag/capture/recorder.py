@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,12 @@ from rounddiag.capture.trainer_batch import (
     read_trainer_batch,
 )
 from rounddiag.capture.verdict_worker import VerdictWorker
+from rounddiag.capture.weights import (
+    NamedTensors,
+    WeightLog,
+    add_digest,
+    digest_weights,
+)
 from rounddiag.capture.writer import CLOSE_TIMEOUT, ProcessLock, Writer, logger
 from rounddiag.errors import BatchError
 from rounddiag.wording import pluralize
@@ -183,6 +189,7 @@ class Recorder:
         self._verdicts = VerdictWorker(options)
         # Not a method: a recorder that nobody holds any more can be deleted.
         self._end = partial(_end, self._writer, self._verdicts)
+        self._weights = WeightLog(options.folder)
         self._lock = ProcessLock()
         self._process: int | None = None
         self._parts: list[Snapshot] = []
@@ -311,6 +318,82 @@ class Recorder:
             if self._can_finish(step):
                 self._finish(fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 
+    def weights_sent(self, named_tensors: NamedTensors, version: int) -> NamedTensors:
+        """Note which weights the trainer sends to the sampler.
+
+        Every later step file has digests of a few tensors, as `digest_weights` makes
+        them: `rounddiag.diagnose` says whether they arrived, and whether the trainer's
+        weights change at all. Any process can call it, with a Recorder of the same
+        folder; nothing else is written to disk.
+
+        Parameters
+        ----------
+        named_tensors : mapping of str to Tensor, or pairs of these
+            Whole tensors as they are sent: of an adapter its own, or the merged ones.
+        version : int
+            The trainer's step whose update made them. Several calls of one version,
+            such as one per bucket, are one.
+
+        Returns
+        -------
+        mapping, or iterable of pairs
+            To be sent: the same object, or what yields the tensors of an iterator.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import torch
+        >>> weights = {"norm.weight": torch.ones(4)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     recorder = Recorder(folder, every=1)
+        ...     sent = recorder.weights_sent(weights, version=12)
+        >>> sent is weights
+        True
+        """
+        return self._note_weights("sent", named_tensors, version, None)
+
+    def weights_received(
+        self, named_tensors: NamedTensors, version: int, *, worker: int | str = 0
+    ) -> NamedTensors:
+        """Note which weights a worker of the sampler received.
+
+        Parameters
+        ----------
+        named_tensors : mapping or iterable
+            Under the names of the sender; or what `digest_weights` returned there.
+        version : int
+            The version that the worker was told to load.
+        worker : int or str
+            Which of the sampler's processes received them.
+
+        Returns
+        -------
+        mapping, or iterable of pairs
+            As `weights_sent`.
+        """
+        return self._note_weights("received", named_tensors, version, worker)
+
+    def _note_weights(
+        self, kind: str, tensors: NamedTensors, version: int, worker: int | str | None
+    ) -> NamedTensors:
+        if isinstance(tensors, Iterator):
+            return self._note_each(kind, tensors, version, worker)
+        with self._writer.guard("the weights of step", version), self._lock:
+            self._weights.add(kind, digest_weights(tensors), version, worker)
+        return tensors
+
+    def _note_each(
+        self, kind: str, tensors: Iterator[Any], version: int, worker: int | str | None
+    ) -> Iterator[Any]:
+        """Yield tensors that can be read once, and note each of them."""
+        digests: dict[str, Any] = {}
+        for name, tensor in tensors:
+            with self._writer.guard("the weights of step", version):
+                add_digest(digests, name, tensor)
+            yield name, tensor
+        with self._writer.guard("the weights of step", version), self._lock:
+            self._weights.add(kind, digests, version, worker)
+
     def close(self) -> None:
         """Wait until all files are written and judged, 30 s at most.
 
@@ -348,6 +431,7 @@ class Recorder:
 
     def _put(self, part: Snapshot) -> None:
         """Add a part, or replace the one with the same samples."""
+        part = replace(part, weights=self._weights.events())
         number = self._part_like(part.batch)
         if not self._parts and part.step in self._left:
             self._warn_replaced(part.step, self._left.pop(part.step))

@@ -59,6 +59,7 @@ class Snapshot:
     screenshots: Copies of the screenshots of some samples.
     num_without_room: Number of picked samples whose screenshots exceeded the memory
         limit.
+    weights: Which were sent and received until now, as `checks.weights` has them.
     """
 
     step: int
@@ -67,6 +68,7 @@ class Snapshot:
     order: SampleOrder | None = None
     screenshots: Mapping[int, Screenshots] = field(default_factory=dict)
     num_without_room: int = 0
+    weights: Mapping[str, Any] = field(default_factory=dict)
 
 
 def take_snapshot(

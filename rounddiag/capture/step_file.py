@@ -30,6 +30,7 @@ from rounddiag.checks.provable import PROMPTS
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
+from rounddiag.core.versions import TRAINER
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.field_reader import FieldReader
@@ -171,7 +172,12 @@ def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batc
         images=encode_screenshots(batch, screenshots, exact),
         sample_columns={**batch.sample_columns, **texts, "picked": why},
         round_columns=_without_known_prompts(batch, exact),
-        meta={**batch.meta, **_run_entries(options), "capture": facts},
+        meta={
+            **batch.meta,
+            **_run_entries(options),
+            **_weight_entries(snapshot.weights),
+            "capture": facts,
+        },
     )
 
 
@@ -239,6 +245,14 @@ def _run_entries(options: Options) -> dict[str, Any]:
     tokenizer = {"tokenizer": options.tokenizer} if options.tokenizer else {}
     facts = {"facts": options.facts} if options.facts else {}
     return {**facts, "versions": installed_versions(), **tokenizer}
+
+
+def _weight_entries(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of `meta` on weights: digests, and the trainer's version."""
+    if not any(weights.values()):
+        return {}
+    versions = [event["version"] for event in weights["sent"]]
+    return {"weights": weights, **({TRAINER: versions[-1]} if versions else {})}
 
 
 def _long_texts(

@@ -11,6 +11,7 @@
 `rounds`      headers, ends and holes of rounds
 `rows`        copies, padding, empty rows, mixed weight versions
 `provable`    what a proof can use: the checkpoint, prompts of rounds
+`weights`     whether weights arrived, and were newer than the trainer's
 `advantages`  what an update learns: advantages and groups
 `estimators`  the formulas of trainers for advantages, and known slips
 `update`      separators of turns, resumed turns, rows joined into samples

@@ -17,6 +17,7 @@ from rounddiag.checks import (
     rows,
     tokens,
     update,
+    weights,
 )
 from rounddiag.checks.contracts import Checks
 from rounddiag.core.scores import select_scores
@@ -37,6 +38,10 @@ _FAST = (
     rows.COPIES,
     tokens.NOT_REPEATED,
     rows.ONE_VERSION,
+    weights.VERSIONS_KNOWN,
+    weights.NOT_AHEAD,
+    weights.ARRIVED,
+    weights.CHANGED,
     rounds.NO_HOLES,
     images.INTEGERS,
     images.POSSIBLE,

@@ -104,6 +104,10 @@ CAUSES: dict[str, Cause] = {
         meaning="advantages after a step too many, or over rows",
         test="Compute them again from the rewards, once, over trajectories.",
     ),
+    "frozen_weights": Cause(
+        meaning="an update that leaves the weights as they are",
+        test="Look at the learning rate and the parameters of the optimizer.",
+    ),
     "lost_separators": Cause(
         meaning="turns without the separator of the template",
         test="Append the ids that the template writes after the end of a turn.",
@@ -263,8 +267,13 @@ CAUSES: dict[str, Cause] = {
     ),
     "sync_broken": Cause(
         family="weights",
-        meaning="weights that did not arrive intact",
-        test="Compare a checksum of each layer after the sync.",
+        meaning="weights that did not arrive",
+        test="Record what is sent and received: `Recorder.weights_sent`.",
+    ),
+    "newer_weights": Cause(
+        family="weights",
+        meaning="newer weights in the sampler than in the trainer",
+        test="Compare the trainer's step with the versions of tokens.",
     ),
     # Which samples, not why.
     "truncated_round": Cause(

@@ -217,6 +217,7 @@ class Event:
 def find_events(steps: pd.DataFrame) -> list[Event]:
     """Return what changes from one step to the next: facts, and how weights change."""
     events = [*_find_weight_events(steps), *_find_fact_events(steps)]
+    events += _find_arrival_events(steps)
     return sorted(events, key=lambda event: event.step)
 
 
@@ -248,6 +249,15 @@ def _find_weight_events(steps: pd.DataFrame) -> Iterator[Event]:
         longest = longest if has_stopped else max(longest, num_alike)
         num_alike, has_stopped = 1, False
         num_changes += 1
+
+
+def _find_arrival_events(steps: pd.DataFrame) -> Iterator[Event]:
+    """Yield the steps at which weights no longer arrive or change, or do so again."""
+    known = steps[steps["weights"] != ""]
+    rows = list(zip(known["step"].tolist(), known["weights"], strict=True))
+    for (before, was), (after, now) in pairwise(rows):
+        if (was == "as sent") != (now == "as sent"):
+            yield Event(before, after, f"weights {now}" if now == "as sent" else now)
 
 
 def _is_lower(now: str, was: str) -> bool:

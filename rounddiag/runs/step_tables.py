@@ -18,6 +18,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.checks.weights import describe_weights
 from rounddiag.core.legs import legs
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
@@ -158,15 +159,18 @@ def _tables(
     num_rounds = len(rounds["round"])
     names = ("facts", "sampling", "rounds")
     facts = {**{name: meta[name] for name in names if meta.get(name)}, **note}
-    texts = [str(means.get("weight_version", "")), json.dumps(facts, sort_keys=True)]
+    texts = {
+        "weight_version": str(means.get("weight_version", "")),
+        "weights": describe_weights(meta),
+        "facts": json.dumps(facts, sort_keys=True),
+    }
     return {
         "rounds": {"step": np.full(num_rounds, step.step, np.int64), **rounds},
         "steps": {
             "step": np.array([step.step]),
             "num_samples": np.array([int(means["num_samples"])], dtype=np.int64),
             **{name: np.array([float(means[name])]) for name in _MEANS},
-            "weight_version": np.array(texts[:1], dtype=object),
-            "facts": np.array(texts[1:], dtype=object),
+            **{name: np.array([text], dtype=object) for name, text in texts.items()},
         },
     }
 

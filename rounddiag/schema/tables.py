@@ -234,6 +234,11 @@ STEPS = TableSchema(
             'version of the weights that sampled, such as "9" or "8 to 9"',
             "str",
         ),
+        ColumnSchema(
+            "weights",
+            'whether the weights arrived: "as sent", or what is wrong; else empty',
+            "str",
+        ),
         ColumnSchema("facts", "facts of the run, as JSON", "str"),
     ),
 )

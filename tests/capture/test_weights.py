@@ -1,0 +1,165 @@
+"""Digests of weights, from the processes that send and receive to the step file."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rounddiag as rd
+from rounddiag.capture import Recorder, digest_weights
+from rounddiag.checks.weights import ARRIVED, CHANGED
+
+NAMES = [f"model.layers.{layer}.mlp.weight" for layer in range(40)]
+BATCH = {
+    "responses": torch.tensor([[5, 6]]),
+    "response_mask": torch.tensor([[1, 1]]),
+    "rollout_log_probs": torch.tensor([[-1.0, -2.0]]),
+    "old_log_probs": torch.tensor([[-1.5, -2.0]]),
+}
+
+
+def weights(step: int) -> dict[str, torch.Tensor]:
+    return {name: torch.full((4, 3), step + i) for i, name in enumerate(NAMES)}
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path, every=1, diagnose=False)
+
+
+def recorded(recorder: Recorder, folder: Path, step: int) -> rd.Batch:
+    recorder.step(step, BATCH)
+    recorder.close()
+    assert recorder.errors == 0
+    return rd.load(folder / f"step_{step}.parquet")
+
+
+def test_a_step_has_what_was_sent_and_received_before_it(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    for step in (11, 12):
+        recorder.weights_sent(weights(step), step)
+        recorder.weights_received(weights(step), step)
+    batch = recorded(recorder, tmp_path, 12)
+    assert ARRIVED.check(batch).status == CHANGED.check(batch).status == "passed"
+    assert batch.meta["trainer_version"] == 12
+
+    recorder.weights_sent(weights(13), 13)
+    recorder.weights_received(weights(12), 13)
+    later = recorded(recorder, tmp_path, 13)
+    assert ARRIVED.check(later).status == "failed"
+    assert len(later.meta["weights"]["sent"]) == 3
+    assert ARRIVED.check(rd.load(tmp_path / "step_12.parquet")).status == "passed"
+
+
+def test_a_step_that_waits_to_be_written_does_not_see_what_comes_later(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    recorder.weights_sent(weights(12), 12)
+    recorder.step(12, BATCH)
+    recorder.weights_sent({"another.weight": torch.ones(1)}, 12)
+    recorder.close()
+    (sent,) = rd.load(tmp_path / "step_12.parquet").meta["weights"]["sent"]
+    assert "another.weight" not in sent["tensors"]
+
+
+def test_processes_of_one_folder_share_them(recorder: Recorder, tmp_path: Path) -> None:
+    trainer, worker = (pickle.loads(pickle.dumps(recorder)) for _ in range(2))  # noqa: S301
+    trainer.weights_sent(weights(12), 12)
+    worker.weights_received(weights(12), 12, worker="host-3")
+    batch = recorded(recorder, tmp_path, 12)
+    (received,) = batch.meta["weights"]["received"]
+    assert (ARRIVED.check(batch).status, received["worker"]) == ("passed", "host-3")
+    assert rd.open_run(tmp_path).steps == (12,)
+
+
+def test_files_of_an_earlier_training_are_not_read(tmp_path: Path) -> None:
+    Recorder(tmp_path).weights_sent(weights(90), 90)
+    time.sleep(0.05)  # the clock of a file system may tick slowly
+    recorder = Recorder(tmp_path, every=1, diagnose=False)
+    assert "weights" not in recorded(recorder, tmp_path, 1).meta
+
+
+def test_buckets_of_a_version_are_one_event(recorder: Recorder, tmp_path: Path) -> None:
+    pairs = [*weights(12).items()]
+    recorder.weights_sent(pairs, 12)
+    for start in range(0, len(pairs), 7):
+        recorder.weights_received(pairs[start : start + 7], 12)
+    stored = recorded(recorder, tmp_path, 12).meta["weights"]
+    (sent,), (received,) = stored["sent"], stored["received"]
+    assert sent["tensors"] == received["tensors"]
+    assert len(sent["tensors"]) == 16
+
+
+def test_an_iterator_is_passed_on(recorder: Recorder, tmp_path: Path) -> None:
+    pairs = [*weights(12).items()]
+    assert [*recorder.weights_sent(iter(pairs), 12)] == pairs
+    stored = recorded(recorder, tmp_path, 12).meta["weights"]["sent"][0]["tensors"]
+    assert stored == digest_weights(pairs)
+
+
+def test_the_last_versions_are_kept(recorder: Recorder, tmp_path: Path) -> None:
+    for step in range(20):
+        recorder.weights_sent(weights(step), step)
+    sent = recorded(recorder, tmp_path, 20).meta["weights"]["sent"]
+    assert [event["version"] for event in sent] == [*range(12, 20)]
+
+
+def test_errors_never_reach_the_trainer(recorder: Recorder) -> None:
+    for wrong in (3, [("a", "no tensor")], [3]):
+        odd: Any = wrong
+        assert recorder.weights_sent(odd, 1) is odd
+    odd_pairs: Any = iter([("a", "no tensor")])
+    assert [*recorder.weights_sent(odd_pairs, 1)] == [("a", "no tensor")]
+    assert recorder.errors == 4
+
+
+def test_without_a_folder_nothing_is_written() -> None:
+    bad: Any = 3
+    recorder = Recorder(bad)
+    recorder.weights_sent(weights(1), 1)
+
+
+class Shard(torch.Tensor):
+    def full_tensor(self) -> torch.Tensor:
+        return torch.ones(2)
+
+
+def test_a_shard_is_refused() -> None:
+    with pytest.raises(rd.errors.BatchError, match="shard"):
+        digest_weights({"a": torch.ones(2).as_subclass(Shard)})
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float8_e4m3fn, torch.int8, torch.float64]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (70_000,)])
+def test_tensors_of_any_dtype_and_shape(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    tensor = torch.ones(shape).to(dtype)
+    digest = digest_weights({"a": tensor})["a"]
+    assert digest == digest_weights({"a": tensor.clone()})["a"]
+    assert digest["norm"] == pytest.approx(min(tensor.numel(), 14_000) ** 0.5)
+
+
+@given(st.permutations(NAMES), st.integers(0, 11))
+def test_neither_order_nor_strides_count_and_each_value_does(
+    names: list[str], index: int
+) -> None:
+    tensors = weights(3)
+    known = digest_weights(tensors)
+    moved = {name: tensors[name].T.contiguous().T for name in names}
+    assert digest_weights(moved) == known
+    changed = {name: values.clone() for name, values in tensors.items()}
+    for values in changed.values():
+        values.view(-1)[index] += 1
+    other = digest_weights(changed)
+    assert all(other[name]["digests"] != known[name]["digests"] for name in known)
