@@ -20,11 +20,11 @@ from rounddiag.checks.contracts import Contract, Fault, UntestableError, fault_a
 from rounddiag.core.versions import Versions
 from rounddiag.wording import join_names, pluralize
 
-Event = Mapping[str, Any]
+_Event = Mapping[str, Any]
 ADAPTER = "lora_"  # in the names of tensors of an adapter of PEFT
 
 
-def _events(meta: Mapping[str, Any], kind: str) -> list[Event]:
+def _events(meta: Mapping[str, Any], kind: str) -> list[_Event]:
     stored = meta.get("weights")
     events = stored.get(kind) if isinstance(stored, dict) else None
     if not isinstance(events, list) or not events:
@@ -33,7 +33,7 @@ def _events(meta: Mapping[str, Any], kind: str) -> list[Event]:
     return events
 
 
-def _compare(one: Event, other: Event) -> tuple[int, list[str]]:
+def _compare(one: _Event, other: _Event) -> tuple[int, list[str]]:
     """Return how many tensors two events share in dtype and shape, and which differ.
 
     The first dtype is the tensor's own; float32 is also digested as what it is cast to.
@@ -48,12 +48,12 @@ def _compare(one: Event, other: Event) -> tuple[int, list[str]]:
     return num, differing
 
 
-def _is_equal(one: Event, other: Event) -> bool:
+def _is_equal(one: _Event, other: _Event) -> bool:
     num, differing = _compare(one, other)
     return num > 0 and not differing
 
 
-def _describe_arrival(received: Event, sent: list[Event]) -> str | None:
+def _describe_arrival(received: _Event, sent: list[_Event]) -> str | None:
     """Say what a worker has instead of what was sent last; None if nothing compares."""
     newest, names = sent[-1], [*received["tensors"]]
     adapter = [name for name in newest["tensors"] if ADAPTER in name]

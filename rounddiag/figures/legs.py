@@ -20,6 +20,7 @@ from rounddiag.core.legs import (
 )
 from rounddiag.core.legs import legs as compute_legs
 from rounddiag.core.measured import number_values
+from rounddiag.core.versions import LAG_COLUMNS
 from rounddiag.figures._parts.canvas import (
     TOP,
     Theme,
@@ -38,6 +39,7 @@ from rounddiag.figures._parts.labels import (
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import Data, open_measured
+from rounddiag.stats.staleness import staleness_share
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
@@ -99,12 +101,15 @@ def plot_legs(
     if frame.empty:
         return empty_figure(_TITLE, NO_TOKENS, colors)
     keys = _colors(frame, colors)
+    is_of_lag = by in LAG_COLUMNS and inputs.batch is not None
+    share = staleness_share(inputs.require_batch()) if is_of_lag else None
     figure = new_figure(
         _TITLE,
         [
             *note_unknown_rounds(inputs),
             *describe_legs(frame, colors),
             "◆ whole ratio",
+            *([str(share)] if share is not None else []),
             *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
         colors,

@@ -50,6 +50,7 @@ from rounddiag.findings.sentence import (
 from rounddiag.findings.verdict import find_verdict
 from rounddiag.findings.view import ROUNDING, View, lacks_engine
 from rounddiag.stats.inputs import open_measured
+from rounddiag.stats.staleness import staleness_share
 from rounddiag.wording import pluralize
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
@@ -198,13 +199,13 @@ def _judge(
         reason = f"one sample cannot be compared with others; {mean}"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    consequence = describe_consequence(view, findings)
+    parts = (staleness_share(batch, a, b), describe_consequence(view, findings))
     return replace(
         result,
         verdict=verdict,
         findings=findings,
         rest=rest,
-        consequence=consequence,
+        consequence=" ".join(str(part) for part in parts if part),
     )
 
 

@@ -82,7 +82,41 @@ class ColumnOfTokens:
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
     """Return every column of a view that can name a place, without the token ids."""
     of_tokens = [column for column in _of_tokens(view) if len(column.values) > 1]
-    return [*_of_samples(view), *_of_rounds(view), *of_tokens]
+    columns = [*_of_samples(view), *_of_rounds(view), *of_tokens]
+    versions = [column for column in columns if VERSIONS.search(column.name)]
+    names = {*view.batch.columns.extra_names} - {column.name for column in versions}
+    return [
+        column
+        for column in columns
+        if column.name not in names
+        or explains(column.name)
+        or not any(same_partition(column.codes, one.codes) for one in versions)
+    ]
+
+
+def explains(name: str) -> bool:
+    """Return whether a column explains a mismatch as well as a version does.
+
+    Any other that parts tokens as the versions do, such as the time of sampling, is one
+    column with them.
+    """
+    return any(names.search(name) for names in (WORKERS, CACHES, PACKS))
+
+
+def same_partition(codes: Array, others: Array) -> bool:
+    """Return whether two columns of codes, from -1 on, part their rows alike.
+
+    Examples
+    --------
+    >>> same_partition(np.array([0, 0, 1]), np.array([7, 7, -1]))
+    True
+    """
+    sizes, other_sizes = (np.bincount(part + 1) for part in (codes, others))
+    sizes, other_sizes = (np.sort(part[part > 0]) for part in (sizes, other_sizes))
+    if not np.array_equal(sizes, other_sizes):
+        return False
+    pairs = codes.astype(np.int64) * (int(others.max(initial=-1)) + 2) + others
+    return len(np.unique(pairs)) == len(sizes)
 
 
 def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
@@ -282,7 +316,5 @@ def read_roles(view: View) -> tuple[list[str], Array] | None:
     known = memo["roles"]
     if known is None:
         return None
-    num = to_numpy(batch.rounds.num_tokens)
-    before = np.cumsum(num) - num
-    codes = known.codes[before[view.segment] + view.token]
+    codes = known.codes[view.order]
     return [str(name) for name in known.categories], codes

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from rounddiag.core.versions import Versions
 from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
-from rounddiag.findings.conditions import VERSIONS
+from rounddiag.findings.conditions import VERSIONS, explains, same_partition
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.families import list_candidates
@@ -20,7 +22,7 @@ from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.sample_sets import GROUPS, LISTS
 from rounddiag.findings.two_kinds import TwoKinds, find_two_kinds, split_units
-from rounddiag.wording import pluralize
+from rounddiag.wording import join_names, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -270,7 +272,7 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
             constant = replace(constant, where=where)
             yield replace(explained, kind="reversal", evidence=constant)
         elif cause := _older_weights(view, place):
-            versions = replace(evidence, cause=cause, shown=_say_versions(place))
+            versions = replace(evidence, cause=cause, shown=_say_versions(view, place))
             yield replace(explained, kind="fact", evidence=versions)
         else:
             possible = list_candidates(view, tokens, place, refuted)
@@ -342,38 +344,39 @@ def _older_weights(view: View, place: Place) -> str:
     if not VERSIONS.search(name):
         return ""
     values = _versions(view, name)
-    if values is None:
+    known = np.isfinite(values)
+    inside, outside = values[place.tokens & known], values[~place.tokens & known]
+    if not (len(inside) and len(outside) and inside.max() < outside.max()):
         return ""
-    inside, outside = values[place.tokens], values[~place.tokens]
-    if not inside.max() < outside.max():
-        return ""
-    if _is_described_otherwise(view, place, name):
+    versions = Versions.of(view.batch)
+    if versions is not None and (versions.lag()[view.order][place.tokens] <= 0).any():
+        return ""  # the sampler was not behind the trainer
+    alike = _columns_alike(view, values)
+    if _is_described_otherwise(view, place, (name, *alike)):
         return ""
     spread = np.full(view.batch.num_samples, np.nan)
-    spread[view.sample] = values
-    is_mixed = bool((values != spread[view.sample]).any())
+    spread[view.sample[known]] = values[known]
+    is_mixed = bool((values != spread[view.sample])[known].any())
     return "mixed_weights" if is_mixed else "stale_weights"
 
 
-def _versions(view: View, name: str) -> Array | None:
-    """Return the version of each token; None if one is unknown or no number."""
-    columns = view.batch.columns
-    for scope, rows in ((columns.samples, view.sample), (columns.rounds, view.segment)):
-        column = scope.get(name)
-        if column is not None and column.kind in ("number", "name"):
-            is_whole = column.is_known(rows).all()
-            return column.values(rows).astype(float) if is_whole else None
-    return None
+def _versions(view: View, name: str) -> Array:
+    """Return the version of each token, NaN where it is unknown or no number."""
+    column = view.batch.columns.of_file(name)
+    rows = {"sample": view.sample, "round": view.segment, "token": view.order}
+    values = pd.to_numeric(pd.Series(column.filled[rows[column.scope]]), "coerce")
+    numbers: Array = values.to_numpy(np.float64, na_value=np.nan)
+    return numbers
 
 
-def _is_described_otherwise(view: View, place: Place, name: str) -> bool:
-    """Return whether another column has a value of exactly these samples."""
+def _is_described_otherwise(view: View, place: Place, names: Collection[str]) -> bool:
+    """Return whether a column other than these has a value of exactly these samples."""
     inside = np.zeros(view.batch.num_samples, dtype=bool)
     inside[view.sample[place.tokens]] = True
     has_tokens = view.num_per_sample > 0
     columns = view.batch.columns
     for other in {**columns.samples, **columns.available(["group_id"])}.values():
-        if other.name == name or VERSIONS.search(other.name):
+        if other.name in names or VERSIONS.search(other.name):
             continue
         codes = other.codes()[0]
         if len(np.unique(codes[has_tokens])) > has_tokens.sum() / 2:
@@ -385,11 +388,28 @@ def _is_described_otherwise(view: View, place: Place, name: str) -> bool:
     return False
 
 
-def _say_versions(place: Place) -> str:
-    return (
+def _columns_alike(view: View, versions: Array) -> list[str]:
+    """Return the columns of samples with one value for each version."""
+    codes = np.unique(versions, return_inverse=True)[1]
+    return [
+        name
+        for name, column in view.batch.columns.samples.items()
+        if not VERSIONS.search(name)
+        and not explains(name)
+        and same_partition(codes, column.codes()[0][view.sample])
+    ]
+
+
+def _say_versions(view: View, place: Place) -> str:
+    text = (
         f"Tokens {place.text} differ {place.ratio:.3g} times as much as equally likely"
-        " ones of newer weights, and no other column has exactly these samples."
+        " ones of newer weights, and no other column has exactly these samples"
     )
+    alike = _columns_alike(view, _versions(view, place.conditions[0].column))
+    if alike:
+        names = join_names([f"`{name}`" for name in alike], len(alike))
+        text += f", except {names}: one value for each version"
+    return f"{text}."
 
 
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:

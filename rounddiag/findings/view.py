@@ -188,6 +188,13 @@ class View:
         return means
 
     @cached_property
+    def order(self) -> Array:
+        """The index of each token among all generated tokens of the batch."""
+        num = to_numpy(self.batch.rounds.num_tokens)
+        index: Array = (np.cumsum(num) - num)[self.segment] + self.token
+        return index
+
+    @cached_property
     def num_before(self) -> Array:
         """How many tokens were generated before each token, in its sample."""
         num = to_numpy(self.batch.rounds.num_tokens)

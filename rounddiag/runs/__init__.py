@@ -7,6 +7,7 @@
 `step_tables`         the rows of one step, and of all steps
 `change_points`       steps at which a round changes, growth over steps, and breaks:
                       steps at which several rounds change together
+`growth`              whether the mismatch follows the updates, or the recorded lag
 `serial_correlation`  the correlation of the means of neighbouring steps
 `diagnosis`           a verdict per step, and what changed between steps
 `sql`                 `Run.query`: DuckDB over the step files

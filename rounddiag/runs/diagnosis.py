@@ -44,6 +44,7 @@ class RunDiagnosis:
     breaks: Steps at which rounds change together.
     changes: One row per round that changes or grows, as `Run.changes` returns it.
     events: Changes of facts of the run, and of how its weights change.
+    growth: Whether the mismatch goes with the updates or with the recorded lag.
     """
 
     frame: pd.DataFrame
@@ -51,6 +52,7 @@ class RunDiagnosis:
     breaks: tuple[Break, ...]
     changes: pd.DataFrame
     events: tuple[Event, ...]
+    growth: str = ""
 
     @property
     def text(self) -> str:
@@ -82,7 +84,8 @@ class RunDiagnosis:
         events = [str(event) for event in self.events[:_MOST]]
         if len(self.events) > _MOST:
             events.append(pluralize(len(self.events) - _MOST, "more change"))
-        return [*lines, *self._findings(), *events]
+        growth = [self.growth] if self.growth else []
+        return [*lines, *growth, *self._findings(), *events]
 
     def _findings(self) -> Iterator[str]:
         """Say in which of the diagnosed steps each cause, or place, is found."""

@@ -31,6 +31,7 @@ from rounddiag.runs.diagnosis import (
 )
 from rounddiag.runs.engines import RunEngine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
+from rounddiag.runs.growth import describe_growth
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
 from rounddiag.runs.step_tables import (
@@ -405,6 +406,7 @@ class Run:
             breaks=tuple(breaks),
             changes=changes,
             events=tuple(self.events()),
+            growth=describe_growth(self.step_summary()),
         )
 
     def verdicts(self) -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
 - Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
-  `tail`, `agreement` (one engine against the other).
+  `tail`, `agreement` (one engine against the other), `staleness` (against the engine).
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
@@ -15,6 +15,7 @@ from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.stats.roles import role_means
+from rounddiag.stats.staleness import StalenessShare, staleness_share
 from rounddiag.stats.standardisation import conditional_means, standardise
 from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tail import tail_shares
@@ -23,6 +24,7 @@ from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst
 
 __all__ = [
     "FEW_SAMPLES",
+    "StalenessShare",
     "cell_frame",
     "compare_batches",
     "conditional_means",
@@ -32,6 +34,7 @@ __all__ = [
     "position_means",
     "role_means",
     "round_summary",
+    "staleness_share",
     "standardise",
     "survivors",
     "tail_shares",

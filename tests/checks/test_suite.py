@@ -58,6 +58,8 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
     assert [result.field for result in results.not_testable] == [
         "rollout_ids",
         "min_global_steps",
+        *["weight_version"] * 2,
+        *["digests of weights"] * 2,
         *["advantages"] * 6,
         "rollout_ids",
         "images",
@@ -68,7 +70,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_fast_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), fast=True), check(hand_batch())
     assert {result.name for result in few} < {result.name for result in every}
-    assert len({result.name for result in every}) == len(every) == 39
+    assert len({result.name for result in every}) == len(every) == 43
 
 
 def test_what_a_failure_means_and_a_pass_rules_out() -> None:
@@ -90,8 +92,11 @@ def test_what_a_failure_means_and_a_pass_rules_out() -> None:
         "position ids are possible": "position_ids",
         "position ids are those of M-RoPE": "position_ids",
         "image tokens are as many as the grids ask for": "image_expansion",
+        "no token is of newer weights than the trainer's": "newer_weights",
+        "the sampler has the weights that were sent": "sync_broken",
     }
     assert [result.name for result in every if result.kind == "update"] == [
+        "the trainer's weights change",
         "advantages reach the earlier rounds",
         "advantages are not 0 where rewards differ",
         "no advantage is hundreds of times the others",

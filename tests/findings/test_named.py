@@ -361,3 +361,57 @@ def test_the_mean_of_exp_diff_is_1_for_the_ids_of_the_sampler(
     assert found.mass in found.text
     # 0.9 * 0.5 / 0.6 + 0.1 * 0.5 / 0.4 = 0.875: large terms may be missing.
     assert rd.diagnose(of_another_coin(batch, 0.9)).mass == ""
+
+
+@pytest.mark.parametrize("kind", ["text", "time", "number"])
+def test_the_time_of_sampling_does_not_hide_the_version(kind: str) -> None:
+    parts = arrays()
+    old = np.arange(32) < 12
+    shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
+    times = np.where(old, "2026-11-01T10", "2026-11-01T12").astype("datetime64[s]")
+    known = {"text": times.astype(str), "time": times, "number": times.astype(float)}
+    columns = {"generated_at": known[kind], "weight_version": np.where(old, 3, 4)}
+    found = rd.diagnose(made(parts, sample_columns=columns))
+    assert names(found) == [("fact", "stale_weights")]
+    assert "with weight version 3" in found.text
+    assert "`generated_at`: one value for each version" in found.text
+
+
+def test_versions_of_tokens_name_older_weights_too() -> None:
+    parts = arrays()
+    version = np.full(parts["mask"].shape, 4)
+    version[:12] = 3
+    shaken(parts, (version == 3) & (parts["mask"] > 0), 0.5)
+    columns = {"weight_versions": torch.tensor(version)}
+    found = rd.diagnose(made(parts, token_columns=columns))
+    assert names(found) == [("fact", "stale_weights")]
+    # In the second half of rounds only: samples span two versions.
+    version[:12, : version.shape[1] // 2] = 4
+    parts = arrays()
+    shaken(parts, (version == 3) & (parts["mask"] > 0), 0.5)
+    columns = {"weight_versions": torch.tensor(version)}
+    found = rd.diagnose(made(parts, token_columns=columns))
+    assert ("fact", "mixed_weights") in names(found)
+
+
+def test_a_sampler_ahead_of_its_trainer_is_not_stale() -> None:
+    parts = arrays()
+    ahead = np.arange(32) < 12
+    shaken(parts, ahead[:, None] & (parts["mask"] > 0), 0.5)
+    for version in (np.where(ahead, 6, 5), np.where(ahead, 5, 6)):
+        batch = made(parts, sample_columns={"weight_version": version}, step=5)
+        found = rd.diagnose(batch)
+        assert ("fact", "newer_weights") in names(found)
+        assert "stale_weights" not in [cause for _, cause in names(found)]
+        assert found.verdict in ("suspicious", "broken")
+
+
+def test_versions_that_are_unknown_do_not_hide_those_that_are_known() -> None:
+    parts = arrays()
+    old = np.arange(32) < 12
+    shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
+    version = np.where(old, 3.0, 4.0)
+    version[[20, 21]] = np.nan
+    found = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
+    assert names(found) == [("fact", "stale_weights")]
+    assert "versions unknown in 2 of 32 samples" in found.text

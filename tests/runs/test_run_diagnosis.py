@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,12 +187,27 @@ WEIGHTS = [
 ]
 
 
+def steps_of(
+    versions: Sequence[str], weights: Sequence[str] | str = ""
+) -> pd.DataFrame:
+    columns = {"weight_version": versions, "weights": weights, "facts": "{}"}
+    return pd.DataFrame({"step": range(len(versions)), **columns})
+
+
+def test_weights_that_do_not_arrive_and_arrive_again_are_events() -> None:
+    lost = "the sampler still has the weights of step"
+    weights = ["as sent", "", f"{lost} 1", f"{lost} 1", "as sent", "as sent"]
+    assert [str(event) for event in find_events(steps_of([""] * 6, weights))] == [
+        f"from step 2: {lost} 1",
+        "from step 4: weights as sent",
+    ]
+
+
 @pytest.mark.parametrize(("versions", "said"), WEIGHTS)
 def test_weights_that_stop_changing_are_an_event(
     versions: list[str], said: dict[int, str]
 ) -> None:
-    steps = {"step": range(len(versions)), "weight_version": versions, "facts": "{}"}
-    events = {one.step: one.text for one in find_events(pd.DataFrame(steps))}
+    events = {one.step: one.text for one in find_events(steps_of(versions))}
     assert [*events] == [*said]
     for step, text in said.items():
         assert events[step].startswith(f"weight version {text}")

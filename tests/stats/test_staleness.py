@@ -1,0 +1,72 @@
+"""The share of staleness in the mismatch, and that of the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rounddiag as rd
+from rounddiag.stats import staleness_share
+
+
+def batch_of(diff: Any, versions: Any, **more: Any) -> rd.Batch:
+    diff = torch.as_tensor(diff, dtype=torch.float64)
+    mask = torch.ones(diff.shape, dtype=torch.int64)
+    rollout = torch.full(diff.shape, -9.0, dtype=torch.float64)
+    return rd.Batch.from_padded(
+        response_ids=mask,
+        response_mask=mask,
+        rollout_log_probs=rollout,
+        old_log_probs=rollout + diff,
+        token_columns={"weight_versions": torch.as_tensor(versions)},
+        **more,
+    )
+
+
+def test_by_hand() -> None:
+    # Floor (1 + 3) / 2 = 2; lag 1: 2 x (10 - 2); lag 2: below the floor, so 0.
+    diff = [[1.0, -3.0, 8.0], [12.0, -1.0, 100.0]]
+    found = staleness_share(batch_of(diff, [[7, 7, 6], [6, 5, 9]], step=7))
+    assert found is not None
+    assert found.share == pytest.approx(16 / 21)
+    assert (found.floor, found.num_tokens) == (2.0, 3)
+    assert np.isnan(found.low)  # of two samples
+    assert "76% is staleness and 24% engine" in str(found)
+
+
+def test_the_sample_batch_is_split_as_martingale_splits_it() -> None:
+    found = staleness_share(rd.load("sample_data/stale.parquet"))
+    assert found is not None
+    assert (round(found.share, 2), round(1 - found.share, 2)) == (0.93, 0.07)
+    assert found.low < found.share < found.high
+
+
+@pytest.mark.parametrize("versions", [[[7, 7]], [[6, 5]]])
+def test_without_lag_0_or_without_a_lag_there_is_none(versions: Any) -> None:
+    batch = batch_of([[0.1, 0.2]], versions, meta={"trainer_version": 7})
+    assert staleness_share(batch) is None
+    assert staleness_share(rd.load("sample_data/healthy.parquet")) is None
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_against_a_loop_over_tokens(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    diff = rng.normal(size=(8, 6)) * 0.1
+    diff[rng.random((8, 6)) < 0.1] = np.nan
+    versions = rng.integers(3, 8, (8, 6))
+    versions[0, :2], diff[0, :2] = (7, 5), (0.1, 0.2)
+    found = staleness_share(batch_of(diff, versions, step=9))
+    by_lag: dict[int, list[float]] = {}
+    for value, version in zip(diff.ravel(), versions.ravel(), strict=True):
+        if np.isfinite(value):
+            by_lag.setdefault(int(versions.max()) - int(version), []).append(abs(value))
+    floor = np.mean(by_lag.pop(0))
+    excess = sum(len(v) * max(np.mean(v) - floor, 0) for v in by_lag.values())
+    assert found is not None
+    assert found.share == pytest.approx(excess / sum(map(sum, by_lag.values())))
+    assert 0 <= found.low <= found.high <= 1
