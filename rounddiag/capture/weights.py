@@ -101,7 +101,7 @@ def _digest(name: str, tensor: Tensor) -> dict[str, Any]:
         "norm": float(values.double().norm()),
         "digests": {
             f"{str(dtype).removeprefix('torch.')} {shape}": blake2b(
-                values.to(dtype).view(torch.uint8).numpy(), digest_size=8
+                values.to(dtype).view(torch.uint8).numpy().tobytes(), digest_size=8
             ).hexdigest()
             for dtype in dtypes
         },

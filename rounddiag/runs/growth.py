@@ -37,7 +37,8 @@ def describe_growth(steps: pd.DataFrame) -> str:
     ends = steps["weight_version"].str.split(" to ", expand=True)
     version = ends.apply(pd.to_numeric, errors="coerce").mean(axis=1)
     rows = steps.assign(lag=steps["step"] - version)[["step", "lag", "mean_abs_diff"]]
-    values = rows[(rows["step"] > 0) & np.isfinite(rows).all(axis=1)].to_numpy()
+    values = rows[rows["step"] > 0].to_numpy(dtype=np.float64)
+    values = values[np.isfinite(values).all(axis=1)]
     if len(values) < _FEWEST or not np.ptp(values[:, 0] - values[:, 1]):
         return ""  # versions that never change, are of no lag
     of_updates, of_lag = _partial_correlations(values)

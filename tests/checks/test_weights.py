@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,8 +30,8 @@ def weights(step: int, dtype: torch.dtype = torch.float32) -> Tensors:
 
 
 def event(step: int, tensors: Tensors, worker: int = 0) -> dict[str, Any]:
-    tensors = digest_weights(tensors)
-    return {"version": step, "worker": worker, "seconds": 2.0, "tensors": tensors}
+    digests = digest_weights(tensors)
+    return {"version": step, "worker": worker, "seconds": 2.0, "tensors": digests}
 
 
 def batch_of(
@@ -128,8 +129,7 @@ def test_what_cannot_be_compared_is_not_said_to_differ() -> None:
 
 @pytest.mark.parametrize("odd", [None, 3, {"sent": 3}, {"sent": [3], "received": [{}]}])
 def test_an_odd_entry_is_not_testable(odd: object) -> None:
-    batch = batch_of([], [])
-    batch.meta["weights"] = odd
+    batch = replace(batch_of([], []), meta={"weights": odd})
     assert ARRIVED.check(batch).status == CHANGED.check(batch).status == "not testable"
     assert describe_weights(batch.meta) == ""
 

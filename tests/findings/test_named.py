@@ -386,7 +386,7 @@ def test_versions_of_tokens_name_older_weights_too() -> None:
     found = rd.diagnose(made(parts, token_columns=columns))
     assert names(found) == [("fact", "stale_weights")]
     # In the second half of rounds only: samples span two versions.
-    version[:12, : version.shape[1] // 2] = 4
+    version[:12, : len(version[0]) // 2] = 4
     parts = arrays()
     shaken(parts, (version == 3) & (parts["mask"] > 0), 0.5)
     columns = {"weight_versions": torch.tensor(version)}

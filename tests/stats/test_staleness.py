@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -64,9 +65,10 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
     by_lag: dict[int, list[float]] = {}
     for value, version in zip(diff.ravel(), versions.ravel(), strict=True):
         if np.isfinite(value):
-            by_lag.setdefault(int(versions.max()) - int(version), []).append(abs(value))
-    floor = np.mean(by_lag.pop(0))
-    excess = sum(len(v) * max(np.mean(v) - floor, 0) for v in by_lag.values())
+            lag = int(versions.max()) - int(version)
+            by_lag.setdefault(lag, []).append(float(abs(value)))
+    floor = mean(by_lag.pop(0))
+    excess = sum(len(v) * max(mean(v) - floor, 0.0) for v in by_lag.values())
     assert found is not None
     assert found.share == pytest.approx(excess / sum(map(sum, by_lag.values())))
     assert 0 <= found.low <= found.high <= 1
