@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch, load, token_frame
@@ -308,7 +308,6 @@ PATTERNS = [
 ]
 
 
-@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(PATTERNS),
     st.lists(st.text("aBb🙂\n\U000f0000", max_size=6), max_size=4),

@@ -14,6 +14,7 @@ import torch
 from rounddiag import Batch, explore, load
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.widgets.explorer import Explorer
+from rounddiag.widgets.pair import BatchPair
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch, padded
@@ -198,6 +199,10 @@ def test_rows_are_called_by_the_numbers_of_the_batch_that_is_looked_at() -> None
 def test_a_batch_does_not_differ_from_itself() -> None:
     explorer = explore([HEALTHY, HEALTHY])
     assert [*explorer.batches] == ["batch 0", "batch 1"]
+    assert asked(explorer, "overview", theme="light")["pair"] == {
+        "names": ("batch 0", "batch 1"),
+        "description": "64 samples of both, paired by sample id",
+    }
     z = cells_of(explorer).z
     assert np.nanmax(np.abs(z)) == 0
     assert worst(explorer, "rounds") == worst(explorer, "samples") == []
@@ -239,9 +244,7 @@ def test_the_list_is_of_what_the_heatmap_is_of() -> None:
 def test_words_say_which_samples_are_compared(
     before: Batch, after: Batch, words: str
 ) -> None:
-    explorer = explore({"a": before, "b": after})
-    found = asked(explorer, "overview", theme="light")["pair"]
-    assert found == {"names": ("a", "b"), "description": words}
+    assert BatchPair({"a": before, "b": after}).description == words
 
 
 def test_without_pairs_a_sentence_stands_where_the_difference_would() -> None:
@@ -342,17 +345,17 @@ def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
 def test_every_choice_can_be_drawn() -> None:
     session = Session({"a": load(HEALTHY), "b": load(STALE)}, {})
     answers = RequestHandler(session, lambda: None)
-    for metric in ("abs_diff", "diff", "prob_diff", "k3"):
-        for heatmap in ("batch", "difference"):
-            for rounds in (None, [1, 2]):
-                changes = {
-                    "metric": metric,
-                    "heatmap": heatmap,
-                    "filter": {"round": rounds},
-                    "layers": {"heatmap": False, "survivors": True},
-                }
-                found: Any = answers("set", {"changes": changes, "theme": "dark"})
-                assert json.loads(found["figures"]["heatmap"])["data"]
+    heatmaps, filters = ("batch", "difference"), (None, [1, 2])
+    for number, metric in enumerate(("abs_diff", "diff", "prob_diff", "k3")):
+        for heatmap, rounds in zip(heatmaps, filters[:: (-1) ** number], strict=True):
+            changes = {
+                "metric": metric,
+                "heatmap": heatmap,
+                "filter": {"round": rounds},
+                "layers": {"heatmap": False, "survivors": True},
+            }
+            answer: Any = answers("set", {"changes": changes, "theme": "dark"})
+            assert json.loads(answer["figures"]["heatmap"])["data"]
 
 
 def test_state_and_code_bring_it_back() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rounddiag import explore, load
+from rounddiag import explore, load, token_frame
 from rounddiag.core.weights import token_weights
 from rounddiag.errors import FrameError
 from rounddiag.widgets import requests
@@ -262,9 +262,9 @@ def test_roles_are_the_same_before_and_after_all_tokens_have_theirs() -> None:
         found: Any = requests("trajectory", args)
         return found["tokens"]["role"]
 
-    before = [[*ask(sample)] for sample in range(batch.num_samples)]
+    before = {sample: [*ask(sample)] for sample in range(0, batch.num_samples, 8)}
     session.own_columns.codes("role")
-    for sample, roles in enumerate(before):
+    for sample, roles in before.items():
         after = ask(sample)
         assert [*after] == roles
         plain, (data,) = serialize(after)
@@ -293,10 +293,8 @@ def test_a_function_that_waits_is_called_and_may_fail() -> None:
 @pytest.mark.parametrize("odd", [None, "x", [1], {"a": 1}, 1.5, -1, 10**30, True])
 def test_odd_counts_of_a_capture_are_shown_as_unknown(odd: object) -> None:
     for capture in ({"num_saved": odd}, {"num_saved": 2, "num_samples": odd}, odd):
-        explorer = explore(hand_batch(meta={"capture": capture}))
-        overview: Any = explorer._requests("overview", {"theme": "light"})
-        head = overview["head"]
-        texts = [chip["value"] for chip in head["chips"] if chip["label"] == "saved"]
+        batch = hand_batch(meta={"capture": capture})
+        chips = requests.describe_batch(batch, token_frame(batch))["chips"]
+        texts = [chip["value"] for chip in chips if chip["label"] == "saved"]
         if capture == {"num_saved": 2, "num_samples": "x"}:
             assert texts == ["2 of ? samples"]
-        explorer.close()
