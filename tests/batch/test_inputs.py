@@ -62,24 +62,6 @@ def test_empty_lists_of_ids_are_integers() -> None:
     ("changes", "message"),
     [
         (
-            {
-                "old_log_probs": torch.nested.as_nested_tensor(
-                    [torch.zeros(3)] * 2, layout=torch.jagged
-                )
-            },
-            "`old_log_probs`: expected a dense tensor with its values in memory; found"
-            " a nested tensor. Pass `list(tensor.unbind())`",
-        ),
-        (
-            {
-                "response_ids": torch.nested.as_nested_tensor(
-                    [torch.zeros(3)] * 2, layout=torch.jagged
-                )
-            },
-            "`response_ids`: expected a dense tensor with its values in memory; found"
-            " a nested tensor.",
-        ),
-        (
             {"response_mask": TENSORS["response_mask"].to_sparse()},
             "`response_mask`: expected a dense tensor with its values in memory; found"
             " a tensor of layout torch.sparse_coo.",
@@ -121,6 +103,17 @@ def test_empty_lists_of_ids_are_integers() -> None:
 def test_other_values_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
         Batch.from_padded(**{**TENSORS, **changes})
+
+
+@pytest.mark.parametrize("name", ["old_log_probs", "response_ids"])
+def test_a_nested_tensor_is_refused(name: str) -> None:
+    nested = torch.nested.as_nested_tensor([torch.zeros(3)] * 2, layout=torch.jagged)
+    message = (
+        f"`{name}`: expected a dense tensor with its values in memory; found a nested"
+        " tensor. Pass `list(tensor.unbind())`"
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
+        Batch.from_padded(**{**TENSORS, name: nested})
 
 
 def test_the_negative_bit_of_torch_changes_no_number(tmp_path: Path) -> None:

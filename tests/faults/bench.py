@@ -25,7 +25,6 @@ from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from scipy import stats
 from tqdm.auto import tqdm
 
 import rounddiag as rd
@@ -200,6 +199,8 @@ def _line(name: str, flags: Sequence[bool]) -> str:
     num, total = sum(flags), len(flags)
     if not total:
         return f"{name}: none"
+    from scipy import stats  # slow to import, for all that import this file
+
     found = stats.binomtest(num, total).proportion_ci(method="exact")
     interval = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
     return f"{name}: {num} of {total} = {100 * num / total:.1f} % ({interval})"

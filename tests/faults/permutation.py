@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import betaincinv
 
 import rounddiag as rd
 from rounddiag import Batch
@@ -107,7 +107,7 @@ def bound(alarms: int, num: int) -> float:
     >>> round(bound(0, 400), 4)
     0.0092
     """
-    return float(stats.beta.ppf(0.975, alarms + 1, num - alarms))
+    return float(betaincinv(alarms + 1, num - alarms, 0.975))
 
 
 def print_alarms(num: int) -> None:

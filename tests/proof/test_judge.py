@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from rounddiag.proof.judge import (
     base_opinion,
@@ -132,6 +131,8 @@ def test_the_scale_of_values_that_are_not_finite_is_that_of_the_others() -> None
 
 def test_scales_of_rows_are_those_of_the_likelihood() -> None:
     """By scipy's own fit of Student's t, and by hand: 4 x^2 / (3 s^2 + x^2) is 1."""
+    from scipy.stats import t as student
+
     rng = np.random.default_rng(0)
     rows = rng.standard_t(3, (4, 200)) * np.array([[1e-4], [0.1], [1.0], [30.0]])
     rows[2, :50] = np.nan
