@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -288,6 +289,27 @@ def test_a_function_that_waits_is_called_and_may_fail() -> None:
     explorer.close()
     explorer._handle("select", {"changes": {"current": place}}, [])
     assert seen == [place]
+
+
+def test_the_head_says_where_it_is_from_what_was_saved_and_what_is_not_finite() -> None:
+    meta = {
+        "mask_source": "response_mask",
+        "old_log_probs_source": "a pass of its own",
+        "sampling": {"temperature": 1.0, "top_k": -1},
+        "capture": {"num_saved": 64, "num_samples": 512},
+    }
+    batch = hand_batch(meta=meta)
+    old = batch.log_probs("old").clone()
+    old[batch.rounds.start[:3]] = nan
+    batch = replace(batch, old_log_probs=old)
+    chips = requests.describe_batch(batch, token_frame(batch))["chips"]
+    assert [(chip["label"], chip["value"], chip["tone"]) for chip in chips] == [
+        ("mask", "response_mask", "plain"),
+        ("old log-probs", "a pass of its own", "plain"),
+        ("sampling", "temperature 1.0, top_k -1", "plain"),
+        ("saved", "64 of 512 samples", "warn"),
+        ("not finite", "3 tokens", "warn"),
+    ]
 
 
 @pytest.mark.parametrize("odd", [None, "x", [1], {"a": 1}, 1.5, -1, 10**30, True])
