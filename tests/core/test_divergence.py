@@ -27,6 +27,12 @@ from tests.batches import hand_batch
 DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
 
 
+def test_a_ratio_is_clipped_below_0_8_and_above_1_2() -> None:
+    # exp of these: 1.197, 1.221, 0.803 and 0.795; the range has no symmetry in logs.
+    differences = np.array([0.18, 0.2, -0.22, -0.23])
+    assert get_measure("clip_share").values(differences).tolist() == [0, 1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("metric", "wanted"),
     [

@@ -59,7 +59,8 @@ def test_a_sample_without_stored_screenshots_is_read_from_its_tokens() -> None:
 
 
 def test_a_screenshot_with_a_round_only_is_before_that_round() -> None:
-    stored = (shot(round=0), shot(round=2), shot(round=7))
+    # Of three rounds: what a sample shows after the last one comes before none.
+    stored = (shot(round=0), shot(round=2), shot(round=3), shot(round=7))
     assert before_rounds(long_batch(images=(stored, stored))) == [1, 1, 2] * 2
 
 
