@@ -158,6 +158,14 @@ def test_the_interval_of_equal_clusters_is_that_of_their_mean() -> None:
     assert (low, high) == pytest.approx((5.5 * np.exp(-reach), 5.5 * np.exp(reach)))
 
 
+@pytest.mark.parametrize(("num_samples", "is_known"), [(4, False), (5, True)])
+def test_five_samples_have_an_interval(num_samples: int, *, is_known: bool) -> None:
+    old = [[-1.0 - number / 8] for number in range(num_samples)]
+    batch = padded([[1]] * num_samples, old, [[-0.5]] * num_samples)
+    ends = round_summary(batch)[["ci_low", "ci_high"]].to_numpy()
+    assert np.isfinite(ends).tolist() == [[is_known] * 2]
+
+
 def test_tokens_of_one_sample_are_no_evidence_of_their_own() -> None:
     totals = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     once = ratio_interval(totals, np.ones(10))
