@@ -101,3 +101,22 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.fuzz.forked import run_forked
 
     monkeypatch.setattr(guard, "run_child", run_forked)
+
+
+@pytest.fixture(scope="session")
+def replies_of_small_batch() -> tuple[Any, list[tuple[str, object]]]:
+    """What a report on a small batch is made of: it takes long to draw."""
+    from rounddiag.export.replies import collect_replies
+    from tests.batches import hand_batch
+
+    diagnosis, replies = collect_replies(hand_batch(), {}, worst=3, samples=0)
+    return diagnosis, [*replies]
+
+
+@pytest.fixture
+def drawn_once(
+    replies_of_small_batch: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let every report show the same small batch, where only its file is tested."""
+    target = "rounddiag.export.page.collect_replies"
+    monkeypatch.setattr(target, lambda *_, **__: replies_of_small_batch)

@@ -23,6 +23,7 @@ from rounddiag.proof.saving import PROOF
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 FIELDS = rd.load("sample_data/image_window.parquet")
 
 

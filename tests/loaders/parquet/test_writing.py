@@ -172,6 +172,7 @@ def test_lone_surrogates_in_names_are_escaped(full: Batch, tmp_path: Path) -> No
         assert [*batch.sample_columns] == ["x\\udfff"]
 
 
+@pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("write", [save, report, export_rescore])
 def test_only_the_last_folder_of_a_path_is_made(
     write: Callable[[Batch, Path], object], full: Batch, tmp_path: Path
