@@ -26,7 +26,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
 from rounddiag.loaders.fields import aliases_of, names_where
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.signatures import UnknownContent
 from rounddiag.loaders.source import Source, format_names
@@ -43,10 +43,13 @@ _GROUP = "rounddiag.formats"
 
 
 def content_names(root: object) -> list[str]:
-    """Return the names that identify the format: keys, or the class of an object."""
+    """Return the names that identify the format: keys, or the class of an object.
+
+    Those of JSON are its keys, and the keys of the first object in each list.
+    """
     match root:
         case JsonLines():
-            return list(root.first)
+            return [*root.first, *_inner_names(root.first)]
         case Table():
             return [*root.names, *root.marks]
         case UnknownContent():
@@ -56,6 +59,12 @@ def content_names(root: object) -> list[str]:
         case Node(name):
             return [name.rpartition(".")[2]]
     return []
+
+
+def _inner_names(record: Mapping[str, object]) -> Iterator[str]:
+    """Yield the keys of the first object in each list, as `history[].state`."""
+    for name, value in record.items():
+        yield from (f"{name}[].{key}" for item in objects_in(value)[:1] for key in item)
 
 
 def describe_content(root: object) -> str:

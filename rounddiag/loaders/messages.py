@@ -268,7 +268,12 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
 
 
 def _calls(value: object, _kind: str, name: str) -> Iterator[Piece]:
+    if isinstance(value, str):  # tables have them as JSON
+        with suppress(JsonError):
+            value = parse_json(value)
     calls = [value] if isinstance(value, dict) else objects_in(value)
+    if not calls:
+        yield _unknown("", name)
     for call in calls:
         yield from _call(call, name)
 

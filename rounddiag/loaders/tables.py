@@ -265,6 +265,26 @@ def as_table(root: Table | JsonLines | Mapping[Any, object]) -> Table:
     return root if isinstance(root, Table) else table_of(root)
 
 
+def records_in(
+    root: Table | JsonLines | Mapping[Any, object],
+) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of JSON or of a table; lists of a table are not read.
+
+    They are `[None]` in each row, so that their names are known.
+    """
+    if isinstance(root, JsonLines):
+        return root
+    table = as_table(root)
+    columns = table.columns
+    lists = [
+        getattr(column, "to_pylist", getattr(column, "tolist", column.__iter__))()
+        for column in columns.values()
+    ]
+    rows = zip(*lists, strict=True)
+    others = {**table.info, **{name: [None] for name in table.fields}}
+    return ({**others, **dict(zip(columns, row, strict=True))} for row in rows)
+
+
 def _as_arrays(value: Any) -> Any:  # noqa: ANN401 anything
     """Return the arrays that a value of a pickle or of pandas represents."""
     if hasattr(value, "iloc"):

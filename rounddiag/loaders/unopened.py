@@ -43,12 +43,6 @@ _DIALECTS = (
 )
 _TYPES = {"human", "ai", "system", "tool", "user", "assistant"}
 _MODELS = {"gpt", "ai", "AI", "model", "agent", "bot"}  # what is `assistant` elsewhere
-# What writes objects with these keys; of its steps, what was read and what was written.
-_WRITERS = (
-    ("browser-use", {"model_output", "result", "state"}, ("state", "model_output")),
-    ("OpenPipe ART", {"messages_and_choices"}, ()),
-    ("AndroidWorld", {"episode_data", "goal"}, ("action_prompt", "action_output")),
-)
 
 
 @dataclass(kw_only=True)
@@ -98,8 +92,8 @@ class ListPath:
             self.has_blocks |= not isinstance(item.get(self.keys[1]), str)
 
 
-def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath], str]:
-    """Return the places of messages, those of other objects, and what wrote them.
+def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath]]:
+    """Return the places of messages, and those of other objects.
 
     Those at few levels come first, then those of many items.
 
@@ -111,10 +105,7 @@ def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath], 
     """
     chats: dict[tuple[str, ...], ListPath] = {}
     others: dict[tuple[str, ...], ListPath] = {}
-    writer = ""
     for path, value in _objects(rows):
-        names = {*map(str, value)}
-        writer = writer or next((w for w, keys, _ in _WRITERS if keys <= names), "")
         end = len(path) - 1 - path[::-1].index(_EACH)
         keys, inner = _message_keys(value), path[end + 1 :]
         if keys is not None:
@@ -131,7 +122,7 @@ def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath], 
         sorted(found.values(), key=lambda p: (p.path.count(_EACH), -p.num_items))
         for found in (chats, others)
     ]
-    return places[0], places[1], writer
+    return places[0], places[1]
 
 
 def _objects(root: object) -> Iterator[tuple[tuple[str, ...], Mapping[Any, Any]]]:
@@ -232,8 +223,8 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     """Return the error for records without tokens, with the lines that open them."""
     value = lines.value
     rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
-    chats, others, writer = find_lists(rows)
-    found = describe_content(lines) + f", as {writer} writes them" * bool(writer)
+    chats, others = find_lists(rows)
+    found = describe_content(lines)
     if chats:
         quoted = [f"`{place}`" for place in chats[:_MAX_PLACES]]
         places = join_names(quoted, len(chats), most=_MAX_PLACES)
@@ -247,8 +238,7 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     if not chats and not others:
         return unknown_error(source, found, "", _ROWS)
     place = (chats or others)[0]
-    steps = next((keys for name, _, keys in _WRITERS if name == writer), ())
-    turns = _code_for_turn(place) if chats else _code_for_steps(steps or ("...", "..."))
+    turns = _code_for_turn(place) if chats else _CODE_FOR_STEPS
     code = [
         *("", "import gzip, json", "import rounddiag as rd", "", *turns, ""),
         *_code_for_rows(source, lines),
@@ -284,12 +274,10 @@ _CODE_FOR_BLOCKS = (
 )
 
 
-def _code_for_steps(keys: Sequence[str]) -> list[str]:
-    read, written = (f"str(step[{key!r}])" for key in keys)
-    return [
-        "def turns(step):  # what the model read in it, and what it wrote",
-        f"    return ('user', {read}), ({GENERATED!r}, {written})",
-    ]
+_CODE_FOR_STEPS = (
+    "def turns(step):  # what the model read in it, and what it wrote",
+    f"    return ('user', str(step['...'])), ({GENERATED!r}, str(step['...']))",
+)
 
 
 def _code_for_rows(source: Source, lines: JsonLines) -> list[str]:

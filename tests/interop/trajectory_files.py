@@ -1,8 +1,8 @@
 """Write files of trajectories with the writers that released agent frameworks have.
 
 Each function imports one framework, which must be importable: harbor 0.26.0, nemo-gym
-0.4.0, verifiers 0.1.14, verl 0.9.1, mini-swe-agent 2.4.6, inspect-ai 0.3.285 or
-browsergym-experiments 0.14.3.
+0.4.0, verifiers 0.1.14, verl 0.9.1, mini-swe-agent 2.4.6, inspect-ai 0.3.285,
+browsergym-experiments 0.14.3, browser-use 0.13.14 or openpipe-art 0.5.18.
 The models are scripted: two tasks, a click on a screenshot, an answer.
 Usage: `python trajectory_files.py FOLDER NAME...`, such as `... tests/data harbor`.
 """
@@ -360,6 +360,119 @@ def browsergym(folder: Path) -> None:
         step.save_step_info(home)
         steps.append(step)
     ExpArgs(None, EnvArgs("menu")).save_summary_info(steps, home, None, None)
+
+
+def browser_use(folder: Path) -> None:
+    """A history: a click that fails, a step without an answer, an answer, a judge."""
+    from browser_use.agent.views import (
+        ActionResult,
+        AgentHistory,
+        AgentHistoryList,
+        AgentOutput,
+        JudgementResult,
+        StepMetadata,
+    )
+    from browser_use.browser.views import BrowserStateHistory, TabInfo
+    from browser_use.tools.service import Tools
+
+    home = folder / "browser-use-0.13.14"
+    (home / "screenshots").mkdir(parents=True, exist_ok=True)
+    actions = Tools().registry.create_action_model()
+    answer_type = AgentOutput.type_with_custom_actions(actions)
+    thought = {"thinking": "The menu is at the top.", "memory": "m1"}
+    answers: list[dict[str, Any] | None] = [
+        {**thought, "next_goal": "open it", "action": [{"click": {"index": 12}}]},
+        None,
+        {"memory": "m2", "action": [{"done": {"text": "Done.", "success": True}}]},
+    ]
+    judged = JudgementResult(verdict=True, reasoning="It is open.")
+    last = ActionResult(
+        is_done=True,
+        success=True,
+        extracted_content="Done.",
+        judgement=judged,
+        images=[{"name": "a.png", "data": PNG}],
+    )
+    results = [
+        ActionResult(error="no element 12"),
+        ActionResult(error="the model did not answer"),
+        last,
+    ]
+    steps = []
+    for number, (answer, result) in enumerate(zip(answers, results, strict=True), 1):
+        file = f"screenshots/step_{number}.png"
+        (home / file).write_bytes(base64.b64decode(PNG))
+        state = BrowserStateHistory(
+            url="http://menu",
+            title="Menu",
+            tabs=[TabInfo(url="http://menu", title="Menu", target_id="A1B2")],
+            interacted_element=[None],
+            screenshot_path=f"/home/agent/{file}",  # where it was written
+        )
+        times = {"step_start_time": 10.0 * number, "step_end_time": 10.0 * number + 2.5}
+        step = AgentHistory(
+            model_output=answer and answer_type.model_validate(answer),
+            result=[result],
+            state=state,
+            metadata=StepMetadata(**times, step_number=number),
+            state_message=f"Open the menu. Step {number}.",
+        )
+        steps.append(step)
+    AgentHistoryList(history=steps).save_to_file(home / "AgentHistory.json")
+
+
+def art(folder: Path) -> None:
+    """Two groups of two trajectories, in both layouts; one has a further history."""
+    from art.trajectories import History, Trajectory, TrajectoryGroup
+    from art.utils.trajectory_logging import write_trajectory_groups_parquet
+    from art.utils.trajectory_migration import serialize_trajectory_groups
+    from openai.types.chat.chat_completion import Choice
+
+    def choice(text: str, **message: Any) -> Choice:
+        said = {"role": "assistant", "content": text, **message}
+        record = {"finish_reason": "stop", "index": 0, "message": said}
+        return Choice.model_validate(record)
+
+    def groups(*, has_pictures: bool) -> list[TrajectoryGroup]:
+        seen: Any = [
+            {"type": "image_url", "image_url": {"url": URL}},
+            {"type": "text", "text": "Open the menu."},
+        ]
+        function = {"name": "click", "arguments": '{"x": 1}'}
+        call = {"id": "1", "type": "function", "function": function}
+        groups = []
+        for group in range(2):
+            rows = []
+            for number in range(2):
+                messages: list[Any] = [
+                    {"role": "user", "content": "An example."},
+                    {"role": "assistant", "content": "wait()"},
+                    {"role": "user", "content": seen if has_pictures else "Open it."},
+                    choice("I click.", tool_calls=[call]),
+                    {"role": "tool", "content": "ok", "tool_call_id": "1"},
+                    choice("Done."),
+                ]
+                row = Trajectory(
+                    messages_and_choices=messages,
+                    reward=float(number),
+                    initial_policy_version=6,
+                    final_policy_version=7,
+                    metrics={"duration": 1.5, "success": bool(number)},
+                    metadata={"task": f"menu-{group}"},
+                    logs=["saved"],
+                )
+                if has_pictures and number:
+                    further = [{"role": "user", "content": "Sum up."}, choice("Short.")]
+                    row.additional_histories = [History(messages_and_choices=further)]
+                rows.append(row)
+            groups.append(TrajectoryGroup(rows))
+        return groups
+
+    home = folder / "openpipe-art-0.5.18" / "trajectories" / "train"
+    home.mkdir(parents=True, exist_ok=True)
+    text = serialize_trajectory_groups(groups(has_pictures=True))
+    (home / "0006.jsonl").write_text(text)
+    write_trajectory_groups_parquet(groups(has_pictures=False), home / "0007.parquet")
 
 
 if __name__ == "__main__":

@@ -339,8 +339,8 @@ def test_steps_of_dart_gui(tmp_path: Path) -> None:
         }
         torch.save(values, folder / f"data_for_step_{step}.pt")
     batch = rd.load(folder, sample_by="dataset_ids")
-    assert batch.require_ids().tolist() == [5, 6, 1, 2, 3, 7]
-    assert batch.log_probs("rollout").tolist() == [-0.5, -1.0, 0, 0, 0, -0.5]
+    assert batch.require_ids().tolist() == [5, 6, 7]  # nothing entered
+    assert batch.log_probs("rollout").tolist() == [-0.5, -1.0, -0.5]
 
 
 MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

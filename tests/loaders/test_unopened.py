@@ -199,7 +199,7 @@ def test_a_value_in_itself_ends() -> None:
 def test_the_first_place_has_the_fewest_lists_around_it_then_most_items() -> None:
     row = {"a": [{"b": SAID}], "c": SAID[:1], "d": SAID}
 
-    chats, _, _ = find_lists([row])
+    chats, _ = find_lists([row])
 
     assert [str(place) for place in chats] == ["d", "c", "a[*].b"]
 

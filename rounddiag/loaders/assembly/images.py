@@ -253,7 +253,7 @@ def _shorten(facts: list[str]) -> list[str]:
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
-    """Return a picture: bytes, a struct with `bytes`, a data URL, an image of Pillow.
+    """Return a picture: bytes, a struct with `bytes`, a data URL, an image, its pixels.
 
     None for anything else, such as a path: a file must not make us read other files.
     """
@@ -272,7 +272,7 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
             mode, (width, height), read = value.mode, value.size, value.tobytes
             palette = value.getpalette()
         case _:
-            return None
+            return _picture_of_pixels(value)
     if min(width, height) < 1:
         return None
     return RawScreenshot(
@@ -282,6 +282,27 @@ def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a fi
         data=read,
         palette=palette if isinstance(palette, list) else None,
     )
+
+
+_MODES = {3: "RGB", 4: "RGBA"}  # by the number of bytes of a pixel
+
+
+def _picture_of_pixels(value: object) -> Screenshot | None:
+    """Return the picture of an array: rows of pixels, each of three or four bytes."""
+    array = value if isinstance(value, np.ndarray) else find_tensor(value)
+    match getattr(array, "shape", ()):
+        case (height, width, depth) if depth in _MODES and min(height, width) > 0:
+            if array is not None and array.dtype in (np.uint8, torch.uint8):
+                read = partial(_bytes_of_pixels, array)
+                return RawScreenshot(
+                    mode=_MODES[depth], width=width, height=height, data=read
+                )
+    return None
+
+
+def _bytes_of_pixels(array: Array | StoredArray) -> bytes:
+    pixels = array if isinstance(array, np.ndarray) else array.array()
+    return bytes(np.ascontiguousarray(pixels).data)
 
 
 def _encoded_in(value: str | Mapping[Any, Any]) -> object:

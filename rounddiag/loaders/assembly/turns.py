@@ -127,7 +127,8 @@ class Transcript:
             action=describe_calls(said.calls),
             **others,
         )
-        turn.images += self.pictures(*(p.picture for p in said.pieces if p.picture))
+        shots = (p.picture for p in said.pieces if p.kind == "picture")
+        turn.images += self.pictures(*shots)
         turn.columns = {**self.plain(said.others, of="messages"), **turn.columns}
         if not turn.is_round:
             known = {name for name, v in turn.columns.items() if not is_empty(v)}
@@ -135,7 +136,8 @@ class Transcript:
             turn.columns = {}
         failed = [piece.text for piece in said.pieces if piece.is_error]
         if failed and (last := self.last_round):
-            last.columns[ERROR.name] = "\n".join(failed)
+            before = [last.columns[ERROR.name]] if ERROR.name in last.columns else []
+            last.columns[ERROR.name] = "\n".join(map(str, [*before, *failed]))
         self.turns.append(turn)
         return turn
 
@@ -301,9 +303,11 @@ def batch_of(
     samples = [*trajectories]
     rounds = [turn for one in samples for turn in one.rounds]
     if not rounds:
+        failed = [e for one in samples if (e := one.columns.get(ERROR.name))]
         raise source.error(
             expected="trajectories in which a model wrote something",
-            found=f"{len(samples)} without an answer",
+            found=f"{len(samples)} without an answer"
+            + "".join(f", {error!s:.80}" for error in failed[:1]),
             advice="Pass the file that is written after the episodes have run.",
         )
     num_with_ids = sum(turn.tokens is not None for turn in rounds)

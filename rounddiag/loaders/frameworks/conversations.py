@@ -13,7 +13,7 @@ rLLM                   `episode_*.json`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,23 +34,9 @@ from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.messages import messages_in
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tables import Table, as_table
+from rounddiag.loaders.tables import Table, records_in
 
 _Record = Mapping[str, Any]
-
-
-def _records(root: JsonLines | Table | dict[str, Any]) -> Iterable[_Record]:
-    """Return the rows of JSON or of a table."""
-    if isinstance(root, JsonLines):
-        return root
-    table = as_table(root)
-    columns = table.columns
-    lists = [
-        getattr(column, "to_pylist", getattr(column, "tolist", column.__iter__))()
-        for column in columns.values()
-    ]
-    rows = zip(*lists, strict=True)
-    return ({**table.info, **dict(zip(columns, row, strict=True))} for row in rows)
 
 
 def read_completions(
@@ -62,7 +48,7 @@ def read_completions(
     before it. A call whose prompt does not continue what came before is marked by the
     round column `is_context_rewritten`.
     """
-    for record in _records(root):
+    for record in records_in(root):
         one = Transcript(file=source.path)
         steps = objects_in(record.get("trajectory"))
         if steps:

@@ -1,0 +1,101 @@
+"""Checkpoints of AndroidWorld, `TASK_0.pkl.gz`: a gzipped pickle of episodes.
+
+It is read as plain data; no code runs. Screenshots are arrays, unpacked into memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rounddiag.batch.turns import GENERATED
+from rounddiag.loaders.assembly.turns import Transcript
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import JsonLines, object_in
+from rounddiag.loaders.messages import plain_json
+from rounddiag.loaders.outcome import outcome
+from rounddiag.loaders.pickle.placeholders import Node
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.stored import scalar_value
+
+# Of a step of M3A, T3A or SeeAct: what the model read, saw and wrote, in this order.
+_READ = ("action_prompt",)
+_SEEN = (
+    *("raw_screenshot", "before_screenshot", "before_screenshot_with_som"),
+    "screenshot",
+)
+_WRITTEN = ("action_output", "action_gen_response", "action_ground_response")
+_ACTION = re.compile(r"Action:\s*(.+)", re.DOTALL)
+_DATA = "episode_data"
+
+
+def read_episodes(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read episodes; a round is the model's choice of an action.
+
+    The summary of a step, which the model writes in a call of its own, is a column.
+    """
+    for record in lines:
+        episode = {name: scalar_value(value) for name, value in record.items()}
+        task, number = episode.get("task_template"), episode.get("instance_id")
+        name = f"{task}_{number}"
+        one = Transcript(file=source.path, names={name: 0})
+        data = object_in(episode.get(_DATA))
+        rows = {key: _items(row) for key, row in data.items()}
+        for index in range(max(map(len, rows.values()), default=0)):
+            _add_step(
+                one, {key: row[index] for key, row in rows.items() if index < len(row)}
+            )
+        screen = one.plain(episode.get("screen_config"), of="screen_config")
+        one.columns = {
+            **one.plain(episode, _DATA, "is_successful", "screen_config"),
+            **{f"screen_config.{key}": value for key, value in screen.items()},
+            **outcome(episode, seconds="run_time", error="exception_info"),
+            "rewards": episode.get("is_successful"),
+            "uid": name,
+        }
+        yield one
+
+
+def _items(values: object) -> list[Any]:
+    """Return the values of a field, one per step."""
+    if isinstance(values, np.ndarray):  # of numbers
+        return list(values.tolist())
+    return [*map(scalar_value, values)] if isinstance(values, list) else []
+
+
+def _add_step(one: Transcript, step: Mapping[str, Any]) -> None:
+    texts = [step[name] for name in _READ if isinstance(step.get(name), str)]
+    seen = one.add({"role": "user", "content": texts})
+    seen.images += one.pictures(*(step[n] for n in _SEEN if step.get(n) is not None))
+    written = [step[name] for name in _WRITTEN if isinstance(step.get(name), str)]
+    columns = one.plain(step, *_READ, *_SEEN, *_WRITTEN, "action", of=_DATA)
+    if not written:
+        one.left_out |= {f"{_DATA}.{name}" for name in columns}
+        return
+    turn = one.add({"content": written}, GENERATED, columns=columns)
+    chosen = _fields(step.get("action"))
+    named = _ACTION.search(written[-1])
+    if chosen:
+        turn.action = json.dumps(chosen, default=plain_json, ensure_ascii=False)
+    elif named:
+        turn.action = named[1].strip()
+
+
+def _fields(action: object) -> dict[str, Any]:
+    """Return the fields that an action has, an object of a class of theirs."""
+    state = object_in(action.state if isinstance(action, Node) else action)
+    return {name: value for name, value in state.items() if value is not None}
+
+
+ANDROID_WORLD = Format(
+    name="checkpoints of episodes",
+    framework="AndroidWorld",
+    files=("[A-Z]*_[0-9]*.pkl.gz",),
+    keys=("episode_data", "goal", "task_template"),
+    trajectories=read_episodes,
+    in_parts=True,
+)

@@ -1,0 +1,117 @@
+"""Histories of browser-use, `AgentHistoryList.save_to_file`: one JSON document.
+
+A step has what the agent read (`state`, `state_message`), what the model answered and
+what its actions gave. Its screenshot is in it, or a file: copy the agent's folder
+`screenshots` beside the history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rounddiag.batch.turns import GENERATED
+from rounddiag.loaders.assembly.turns import Transcript
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
+from rounddiag.loaders.messages import Piece, describe_calls, plain_json
+from rounddiag.loaders.outcome import outcome, seconds_between
+from rounddiag.loaders.source import Source
+
+_STATE = ("screenshot", "screenshot_path")
+_RESULTS = ("extracted_content", "long_term_memory", "error", "images")
+_TIMES = ("step_start_time", "step_end_time")
+
+
+def read_history(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read the steps of an agent; a round is an answer of the model.
+
+    What the agent says of its own success is the column `success`, what a judge says
+    `judgement.verdict`: neither is a reward.
+    """
+    for document in lines:
+        one = Transcript(file=source.path, names={source.path.stem: 0})
+        for step in objects_in(document.get("history")):
+            _add_step(one, step)
+        usage = one.plain(document.get("usage"), of="usage")
+        totals = {"num_generated": "total_completion_tokens", "cost": "total_cost"}
+        one.columns |= {
+            **one.plain(document, "history", "usage"),
+            **{f"usage.{name}": value for name, value in usage.items()},
+            **outcome(usage, **totals),
+        }
+        yield one
+
+
+def _add_step(one: Transcript, step: dict[str, Any]) -> None:
+    state, metadata = object_in(step.get("state")), object_in(step.get("metadata"))
+    columns = {
+        **one.plain(state, *_STATE, of="state"),
+        **one.plain(metadata, *_TIMES, of="metadata"),
+        **seconds_between(*(metadata.get(name) for name in _TIMES)),
+    }
+    shot = {"image": state.get("screenshot_path")}
+    if isinstance(data := state.get("screenshot"), str):
+        shot = {"image_base64": data}
+    one.add({"role": "user", "content": [step.get("state_message"), shot]})
+    answer = object_in(step.get("model_output"))
+    if answer:
+        _add_answer(one, answer, columns)
+    else:  # the model was not asked, or did not answer
+        one.left_out |= {f"step.{name}" for name in columns}
+    for result in objects_in(step.get("result")):
+        _add_result(one, result, is_answered=bool(answer))
+    used = ("state", "metadata", "state_message", "model_output", "result")
+    one.left_out |= {f"step.{name}" for name in one.plain(step, *used, of="step")}
+
+
+def _add_answer(
+    one: Transcript, answer: dict[str, Any], columns: dict[str, object]
+) -> None:
+    """Add the answer as the model wrote it: its thought, and one object of JSON."""
+    # Older versions have the thought and the memory in an object of their own.
+    others = {**object_in(answer.get("current_state")), **answer}
+    others.pop("current_state", None)
+    thought = others.pop("thinking", None)
+    written = json.dumps(others, default=plain_json, ensure_ascii=False)
+    turn = one.add(
+        {"reasoning_content": thought, "content": written}, GENERATED, columns=columns
+    )
+    turn.action = describe_calls(
+        Piece(kind="call", text=str(name), arguments=arguments)
+        for action in objects_in(answer.get("action"))
+        for name, arguments in action.items()
+        if arguments is not None  # older versions name every action of the agent
+    )
+
+
+def _add_result(one: Transcript, result: dict[str, Any], *, is_answered: bool) -> None:
+    """Add what an action gave: its texts once, its pictures, what failed.
+
+    What failed before there was an answer is no error of the round before.
+    """
+    texts = [t for n in _RESULTS[:2] if isinstance(t := result.get(n), str)]
+    images = objects_in(result.get("images"))
+    shots = [{"image_base64": image.get("data")} for image in images]
+    failed = {"error": result.get("error")}
+    content = [*dict.fromkeys(texts), *([] if is_answered else [failed["error"]])]
+    one.add({"content": [*content, *shots], **(failed if is_answered else {})}, "tool")
+    judged = one.plain(result.get("judgement"), of="judgement")
+    one.columns |= {f"judgement.{name}": value for name, value in judged.items()}
+    for name, value in one.plain(result, *_RESULTS, "judgement", of="result").items():
+        if name in {"is_done", "success"}:
+            one.columns[name] = value
+        else:
+            one.left_out.add(f"result.{name}")
+
+
+BROWSER_USE = Format(
+    name="histories of an agent",
+    framework="browser-use",
+    files=("AgentHistory*.json",),
+    keys=("history[].model_output", "history[].state"),
+    trajectories=read_history,
+    verified="written by browser-use 0.13.14",
+    in_parts=True,
+)
