@@ -33,7 +33,7 @@ _ACTION = re.compile(r"Action:\s*(.+)", re.DOTALL)
 _DATA = "episode_data"
 
 
-def read_episodes(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read episodes; a round is the model's choice of an action.
 
     The summary of a step, which the model writes in a call of its own, is a column.
@@ -96,6 +96,6 @@ ANDROID_WORLD = Format(
     framework="AndroidWorld",
     files=("[A-Z]*_[0-9]*.pkl.gz",),
     keys=("episode_data", "goal", "task_template"),
-    trajectories=read_episodes,
+    trajectories=read_checkpoint,
     in_parts=True,
 )
