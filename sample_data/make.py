@@ -19,7 +19,7 @@ import transformers
 from synthetic.app import App
 from synthetic.chat import PROCESSOR, train_tokenizer
 from synthetic.checkpoint import load_agent, save_agent
-from synthetic.files import GROUP, group_id, to_batch
+from synthetic.files import GROUP, group_id, to_batch, with_advantages
 from synthetic.model import build
 from synthetic.report import is_good, show
 from synthetic.rollout import Trajectory, roll_out
@@ -153,6 +153,7 @@ def main() -> int:
         "stale": to_batch(stale, late, step, whole, facts),
         "image_window": to_batch(fresh, cut, step, window, facts),
     }
+    files["advantages"] = with_advantages(files["image_window"])
     for name, batch in files.items():
         rd.save(batch, HERE / f"{name}.parquet")
         show(name, batch, tokenizer)

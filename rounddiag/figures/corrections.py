@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from rounddiag.figures._parts.canvas import (
     theme_of,
 )
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import NO_TOKENS, format_number, hover_text, wrap
+from rounddiag.figures._parts.labels import (
+    NO_TOKENS,
+    format_number,
+    hover_text,
+    shorten_name,
+    wrap,
+)
 from rounddiag.findings import diagnose
 from rounddiag.schema import CORRECTION_ROWS, CORRECTIONS, Correction
 from rounddiag.stats.inputs import Data, open_measured
@@ -31,6 +38,7 @@ _ROW, _BOTTOM = 24, 84  # pixels
 # Characters of a line: titles of the axes, and under the title.
 _TITLE_WIDTH, _AXIS_WIDTH, _LINE = 15, 24, 56
 _NUM_ROWS = 8  # as many as a reader compares
+_ALIKE = 0.05  # of a panel, the width of a dot: closer ones look the same
 # The panels, from left to right, with the value of no change.
 _PANELS = {"tokens_kept": 1.0, "share_at_limit": 0.0, "moved": 0.0}
 _GAP = 0.06  # between panels, of the width
@@ -53,7 +61,7 @@ def plot_corrections(
         A batch, or what `corrections` made of one without `by`.
     names : sequence of str or Correction, optional
         Of a batch: as in `corrections`. Left out, the rule of the run, where its
-        settings are known, and those that differ most, eight in all.
+        settings are known, and the first presets that look different, eight in all.
     a, b : str, optional
         The scores of the ratio; left out, that of the batch's loss, as in
         `corrections`.
@@ -119,14 +127,14 @@ def plot_corrections(
 
 
 def _choose(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the first row, and those that are farthest from what is chosen already."""
+    """Return the first rows that do not look like one before, and others if few do."""
     points = np.nan_to_num(rows[[*_PANELS]].to_numpy(dtype=np.float64))
-    chosen = [0]
-    while len(chosen) < min(_NUM_ROWS, len(rows)):
-        apart = np.abs(points[:, None] - points[chosen][None]).sum(axis=2).min(axis=1)
-        apart[chosen] = -1
-        chosen.append(int(apart.argmax()))
-    return rows.iloc[sorted(chosen)]
+    chosen: list[int] = []
+    for index, point in enumerate(points):
+        if not (np.abs(points[chosen] - point).max(axis=1, initial=0) < _ALIKE).any():
+            chosen.append(index)
+    others = [index for index in range(len(rows)) if index not in chosen]
+    return rows.iloc[sorted([*chosen, *others][:_NUM_ROWS])]
 
 
 def _find_wrong_engine(inputs: Measured) -> str:
@@ -152,7 +160,7 @@ def _describe(rows: pd.DataFrame, own: str, wrong: str) -> list[str]:
     if own:
         lines.append(f"{_OWN} the rule of this run")
     if wrong:
-        lines.append(f"mend the engine first: {hover_text(wrong)}")
+        lines.append(f"mend the engine first: {shorten_name(wrong)}")
     elif "is_unbeaten" in rows:
         lines.append(f"{_UNBEATEN} none has less bias left and a larger sample size")
     return lines
@@ -198,7 +206,7 @@ def _hover(row: Mapping[Any, Any]) -> str:
     known = CORRECTIONS.get(str(row["correction"]))
     lines = [f"<b>{hover_text(str(row['correction']))}</b>"]
     if known is not None:
-        lines += [hover_text(text) for text in (known.meaning, known.source) if text]
+        lines += [escape(text) for text in (known.meaning, known.source) if text]
     for column in CORRECTION_ROWS.columns:
         value = row.get(column.name)
         if column.dtype == "float64" and isinstance(value, float):

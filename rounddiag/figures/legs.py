@@ -79,9 +79,9 @@ def plot_legs(
     Notes
     -----
     How to read it: bars of one place add up to the mean log ratio that the trainer's
-    loss sees, the diamond. Below, the effective sample size of the ratio of each leg:
-    1 where it weights all tokens alike. A leg with short bars and a small sample size
-    has large ratios of both signs.
+    loss sees, the diamond where there are several. Below, the effective sample size of
+    the ratio of each leg: 1 where it weights all tokens alike. A leg with short bars
+    and a small sample size has large ratios of both signs.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def plot_legs(
         [
             *note_unknown_rounds(inputs),
             *describe_legs(frame, colors),
-            "◆ whole ratio",
+            *(["◆ whole ratio"] if len(keys) > 1 else []),
             *([str(share)] if share is not None else []),
             *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
@@ -118,7 +118,8 @@ def plot_legs(
     )
     for name, color in keys.items():
         _add_leg(figure, frame[frame["leg"] == name], color)
-    _add_whole(figure, frame[frame["leg"] == WHOLE], colors)
+    if len(keys) > 1:  # of one leg, the bar is the whole ratio
+        _add_whole(figure, frame[frame["leg"] == WHOLE], colors)
     figure.update_layout(
         barmode="relative",
         xaxis={"title": {"text": shorten_name(by)}, "anchor": "y2", **_ticks(frame)},

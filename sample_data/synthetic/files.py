@@ -1,6 +1,7 @@
 """Trajectories and their scores as a batch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,23 @@ def to_batch(
             "tokenizer": "tokenizer.json",
         },
     )
+
+
+def with_advantages(batch: rd.Batch) -> rd.Batch:
+    """Return the groups of different rewards, with the advantages of GRPO.
+
+    Of a sample: its reward less the mean of its group, over the standard deviation
+    (n - 1), as verl computes it.
+    """
+    rewards, groups = np.asarray(batch.rewards), np.array(batch.group_ids)
+    advantage = np.zeros(len(rewards))
+    for group in np.unique(groups):
+        own = rewards[groups == group]
+        spread = own.std(ddof=1) + 1e-6
+        advantage[groups == group] = (own - own.mean()) / spread
+    of_tokens = np.repeat(advantage, batch.lengths.numpy()).astype(np.float32)
+    weighted = replace(batch, advantages=torch.from_numpy(of_tokens))
+    return weighted.where(advantage != 0)
 
 
 def group_id(index: int) -> str:

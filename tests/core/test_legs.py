@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.core.loss_ratio import is_bypassed
 from rounddiag.errors import BatchError, FrameError
 
 
@@ -74,6 +75,16 @@ def test_without_a_pass_before_the_update_all_legs_are_one() -> None:
             "engine gap, staleness and update": pytest.approx([0.5, 0.5]),
             "whole": pytest.approx([0.5, 0.5]),
         }
+
+
+def test_an_unknown_token_does_not_hide_a_bypass() -> None:
+    batch = bypassed()
+    old = batch.log_probs("rollout").clone()
+    old[0] = math.nan
+    rows = rd.legs(replace(batch, old_log_probs=old))
+    assert {*rows["leg"]} == {"engine gap, staleness and update", "whole"}
+    unknown = torch.full_like(old, math.nan)
+    assert not is_bypassed(replace(batch, old_log_probs=unknown))
 
 
 def test_the_checkpoint_of_the_sampler_splits_the_legs_of_a_bypass() -> None:
