@@ -47,6 +47,7 @@ from rounddiag.loaders.plain_columns import (
     expand_entries,
     row_names,
     select_plain_columns,
+    sum_rewards,
     take_round_records,
     with_round_records,
     with_round_rewards,
@@ -125,6 +126,11 @@ def batch_from_fields(
     plain = select_plain_columns(others, len(reader.tokens.lengths))
     groups = plain.pop("uid", None)
     rewards = reader.row_sums("token_level_scores")
+    rewards = _plain_rewards(plain) if rewards is None else rewards
+    note: dict[str, str] = {}
+    if rewards is None:
+        total, note = sum_rewards(plain)
+        rewards = None if total is None else torch.from_numpy(total)
     mask, mask_source = reader.mask()
     scores, token_columns, unfit = _open_columns(reader)
     tokens = {name: reader.per_token(name) for name in _PER_TOKEN}
@@ -141,7 +147,7 @@ def batch_from_fields(
         **tokens,
         "offsets": reader.tokens.offsets,
         **without_padding(reader),
-        "rewards": _plain_rewards(plain) if rewards is None else rewards,
+        "rewards": rewards,
         "scores": scores,
         "group_ids": None if groups is None else row_names(groups),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
@@ -155,6 +161,7 @@ def batch_from_fields(
         **_compare_input_ids(reader),
         **_origins(mask_source, facts),
         **not_measurable(parts),
+        **note,
         **left_out_entry(unfit),
     }
     try:

@@ -268,23 +268,56 @@ def _with_round_column(batch: Batch, name: str, values: Array) -> Batch:
     )
 
 
+def sum_rewards(columns: Mapping[str, Array]) -> tuple[Array | None, dict[str, str]]:
+    """Return the sum of TRL's columns of rewards, and a note on it; None without them.
+
+    A log of completions has a column per reward function, named as this is, and after
+    them `advantage`. An unknown reward counts as 0; all unknown, so is the sum.
+
+    Examples
+    --------
+    >>> columns = {"format": [0.5, 0.5], "right": [1.0, None], "advantage": [1.0, 0]}
+    >>> sum_rewards({name: np.array(v) for name, v in columns.items()})[0]
+    array([1.5, 0.5])
+    """
+    names, aliases = [*columns], aliases_of("advantages")
+    end = min((names.index(name) for name in aliases if name in names), default=0)
+    floats = [name for name in names[:end] if _are_floats(columns[name])]
+    chosen = [name for name in floats if "reward" in name.lower()] or floats
+    if not chosen:
+        return None, {}
+    values = np.stack([columns[name].astype(np.float64) for name in chosen])
+    total = np.nansum(values, axis=0)
+    total[np.isnan(values).all(axis=0)] = np.nan
+    listed = ", ".join(f"`{name}`" for name in chosen)
+    return total, {"reward_source": f"the sum of {listed}, each with a weight of 1"}
+
+
+def _are_floats(values: Array) -> bool:
+    """Return whether values are floats, of which some may be None."""
+    if values.dtype.kind == "f":
+        return True
+    known = [value for value in values.tolist() if value is not None]
+    return len(known) > 0 and all(isinstance(value, float) for value in known)
+
+
 def with_sample_advantages(batch: Batch) -> Batch:
     """Return the batch with the advantages that a file has one of per sample.
 
-    They become those of all tokens that the model wrote, as in the loss of TRL. A
-    column in which some are unknown stays a column.
+    They become those of all tokens that the model wrote, as in the loss of TRL, unless
+    some are unknown. The column of samples stays.
     """
-    columns = dict(batch.sample_columns)
+    columns = batch.sample_columns
     name = next((name for name in aliases_of("advantages") if name in columns), None)
     if name is None or batch.advantages is not None:
         return batch
-    column = Column.of(name, "sample", columns.pop(name))
+    column = Column.of(name, "sample", columns[name])
     if column.kind != "number" or not column.is_known().all():
         return batch
     values = torch.from_numpy(column.filled.astype(np.float32))
     flat = values.repeat_interleave(batch.offsets.diff())
     flat[batch.response_mask == 0] = 0
-    return replace(batch, advantages=flat, sample_columns=columns)
+    return replace(batch, advantages=flat)
 
 
 def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:

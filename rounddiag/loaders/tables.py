@@ -489,8 +489,6 @@ def _list_converted(batch: Batch) -> list[str]:
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
     facts = [*aliases_of("step"), "old_log_probs_source", RECORDS]
-    if batch.advantages is not None:
-        facts += aliases_of("advantages")
     return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
 
 

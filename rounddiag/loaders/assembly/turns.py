@@ -41,6 +41,8 @@ from rounddiag.loaders.plain_columns import (
     record_columns,
     row_names,
     select_plain_columns,
+    sum_rewards,
+    with_sample_advantages,
 )
 from rounddiag.loaders.source import Source, inside, left_out_entry
 from rounddiag.schema import ERROR
@@ -324,6 +326,9 @@ def batch_of(
         **left_out_entry({*left_out, *lost}.union(*(one.left_out for one in samples))),
         **_notes(samples, num_with_ids, len(rounds)),
     }
+    if rewards is None:
+        rewards, note = sum_rewards(plain)
+        facts |= note
     names_of_groups = None if groups is None else row_names(groups)
     if names_of_groups is None and (names_of_groups := _prompt_groups(samples)):
         facts["group_source"] = "samples whose prompts have the same text"
@@ -336,7 +341,8 @@ def batch_of(
         "meta": facts,
     }
     try:
-        return _with_ids(samples, fields) if has_ids else _with_text(samples, fields)
+        build = _with_ids if has_ids else _with_text
+        return with_sample_advantages(build(samples, fields))
     except BatchError as error:
         msg = f"{source.path}: {error}"
         raise LoadError(msg) from error

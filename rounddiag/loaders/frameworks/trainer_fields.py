@@ -52,6 +52,7 @@ _TRL_NAMES = {
     "sampling_per_token_logps": "rollout_log_probs",
     "old_per_token_logps": "old_log_probs",
     "ref_per_token_logps": "ref_log_probs",
+    "advantages": "advantages",  # of subclasses; else one per sample
 }
 
 

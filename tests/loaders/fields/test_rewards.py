@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -84,7 +85,7 @@ def test_an_advantage_per_sample_is_that_of_its_tokens(name: str) -> None:
         *(0.0, -2.0, -2.0, 0.0, 0.0),
         *[0.0] * 5,
     ]
-    assert name not in batch.sample_columns
+    assert batch.sample_columns[name].tolist() == [0.5, -2.0, 7.0]
     assert "left_out" not in batch.meta
     frame = rd.round_frame(batch)
     assert frame["round_advantage"].tolist() == [0.5, 0.5, -2.0]
@@ -112,3 +113,47 @@ def test_they_survive_a_file(tmp_path: Path) -> None:
     assert again.advantages is not None
     assert batch.advantages is not None
     assert again.advantages.tolist() == batch.advantages.tolist()
+
+
+def log_of_completions(path: Path, **rewards: list[float | None]) -> rd.Batch:
+    """The columns of `GRPOTrainer.log` of TRL 1.16.0, in its order."""
+    num = 4
+    table = {
+        "step": [7] * num,
+        "prompt": [[{"role": "user", "content": f"Task {i // 2}"}] for i in range(num)],
+        "completion": [[{"role": "assistant", "content": "click()"}]] * num,
+        **rewards,
+        "level": [3] * num,  # of `log_extra`
+        "advantage": [0.5, -0.5, 0.0, 0.0],
+    }
+    file = path / "completions_00007.parquet"
+    pd.DataFrame(table).to_parquet(file)
+    return load(file)
+
+
+def test_the_columns_of_rewards_in_a_log_of_trl_are_summed(tmp_path: Path) -> None:
+    batch = log_of_completions(
+        tmp_path,
+        format_reward=[0.5, 0.5, None, None],
+        correct_Reward=[1.0, 0.0, 1.0, None],
+        length=[0.25, 0.5, 0.75, 1.0],
+    )
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == pytest.approx([1.5, 0.5, 1, np.nan], nan_ok=True)
+    assert batch.meta["reward_source"] == (
+        "the sum of `format_reward`, `correct_Reward`, each with a weight of 1"
+    )
+    assert "format_reward" in batch.sample_columns
+    assert rd.groups(batch)["max_advantage"].tolist() == [0.5, 0.0]
+    assert rd.groups(batch)["mean_reward"].tolist() == [1.0, 1.0]
+
+
+def test_rewards_that_no_name_tells_are_the_numbers_before(tmp_path: Path) -> None:
+    batch = log_of_completions(tmp_path, correct=[1.0, 0.0, 1.0, 1.0])
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0, 1.0, 1.0]
+    assert batch.step == 7
+
+
+def test_without_advantages_numbers_are_no_rewards() -> None:
+    assert loaded(loss=[0.5, 0.25, 1.0]).rewards is None

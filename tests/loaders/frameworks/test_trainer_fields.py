@@ -85,6 +85,8 @@ def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
     assert batch.lengths.tolist() == [3, 2]
     assert batch.step == 40
     assert batch.sample_columns["advantages"].tolist() == [0.5, -0.5]
+    assert batch.advantages is not None
+    assert batch.advantages.tolist() == [0.5, 0.0, 0.5, -0.5, -0.5]
     assert batch.meta["left_out"] == ["num_items_in_batch", "pixel_values"]
     assert batch.meta["mask_source"] == "completion_mask * tool_mask"
     assert batch.meta["old_log_probs_source"] == "a pass of its own"
