@@ -272,14 +272,19 @@ def place_pictures(
         (place for place in places if 0 <= place[0] < len(ids)),
         key=lambda place: place[0],
     )
-    limits = [*(start for start, _ in inside), len(ids)][1:]
-    pictures = []
-    for (start, shot), limit in zip(inside, limits, strict=False):
-        differs = ids[start:limit] != ids[start]
-        size = int(differs.argmax()) if differs.any() else limit - start
-        size = min(size, getattr(shot, "num_image_tokens", size))
-        pictures.append(PlacedPicture(start, start + max(size, 1), shot))
-    return pictures
+    starts = np.array([start for start, _ in inside], dtype=np.int64)
+    # A run ends where the id changes, and where the next picture begins.
+    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    stops = ends[np.searchsorted(ends, starts, side="right")]
+    stops = np.minimum(stops, np.append(starts, len(ids))[1:])
+    return [
+        PlacedPicture(
+            start,
+            max(min(stop, start + getattr(shot, "num_image_tokens", stop)), start + 1),
+            shot,
+        )
+        for (start, shot), stop in zip(inside, stops.tolist(), strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -313,7 +318,10 @@ class SampleSequence:
 
     Attributes
     ----------
+    sample: Its number.
+    num_prompt: Number of tokens of its prompt.
     starts, stops: Of the rounds, in the sequence.
+    rewritten: Its rewritten contexts, in the sequence, by their round.
     """
 
     def __init__(self, batch: Batch, sample: int) -> None:
@@ -332,17 +340,18 @@ class SampleSequence:
             for round_, (start, ranges) in known.items()
         }
         self._length = self.num_prompt + int(batch.lengths[sample])
-        self._batch, self._sample = batch, sample
+        self.sample = sample
+        self._batch = batch
 
     @cached_property
     def ids(self) -> Array:
         """The token ids."""
-        return known_sequence(self._batch, self._sample)[1]
+        return known_sequence(self._batch, self.sample)[1]
 
     @cached_property
     def pictures(self) -> list[PlacedPicture]:
         """The pictures whose position is known."""
-        shots = (self._batch.images or ((),) * len(self._batch))[self._sample]
+        shots = (self._batch.images or ((),) * len(self._batch))[self.sample]
         return place_pictures(shots, self.num_prompt, self.ids)
 
     @cached_property
@@ -373,12 +382,12 @@ class SampleSequence:
         if saved is None:
             return None
         sizes = [len(chain.index) for chain in self.chains]
-        surplus = saved[self._sample].shape[-1] - sum(sizes)
+        surplus = saved[self.sample].shape[-1] - sum(sizes)
         if self._batch.prompt_offsets is None and surplus > 0:
             sizes[0] += surplus  # a prompt that is not known, as in a redacted batch
         elif surplus:
             return None
-        return [*saved[self._sample].split(sizes, dim=-1)]
+        return [*saved[self.sample].split(sizes, dim=-1)]
 
     def ranges(self, round_: int) -> Array:
         """Return the ranges, in the sequence, of a round's context."""
@@ -427,7 +436,7 @@ def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
     _require(batch, sample, round_, engine)
     if batch.response_ids is None:
         return _context_of_text(batch, sample, round_)
-    sequence = SampleSequence(batch, sample)
+    sequence = _kept_sequence(batch, sample)
     if engine == "rollout":
         return _sampler_context(batch, sample, round_, sequence)
     index = sequence.index(round_)
@@ -508,6 +517,16 @@ def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
             found=repr(round_),
             advice="`rounddiag.round_frame(batch)` lists rounds.",
         )
+
+
+def _kept_sequence(batch: Batch, sample: int) -> SampleSequence:
+    """Return the sequence of a sample, kept on the batch for its other rounds."""
+    kept = batch.__dict__.get("_sequence")
+    if isinstance(kept, SampleSequence) and kept.sample == sample:
+        return kept
+    sequence = SampleSequence(batch, sample)
+    batch.__dict__["_sequence"] = sequence
+    return sequence
 
 
 def _follows(sequence: SampleSequence, round_: int) -> Follows:

@@ -68,8 +68,8 @@ def appends(before: _Sequence, after: _Sequence) -> bool:
 def shared_ranges(before: Array, after: Array) -> list[SharedRange]:
     """Return what two sequences share, as ranges in ascending order.
 
-    Ranges are found where few neighbours, or a picture, occur once in each sequence;
-    among these the longest list that ascends in both is chosen.
+    Ranges are found where few neighbours, or a picture, occur once in each sequence.
+    Pictures are taken first, then the longest ranges that ascend with them in both.
 
     Examples
     --------
@@ -83,7 +83,7 @@ SharedRange(before=8, after=8, size=1)]
     stops = len(before) - last, len(after) - last
     shared = [SharedRange(0, 0, first)]
     inner = before[: stops[0]], after[: stops[1]]
-    for at, other in _anchors(inner[0][first:], inner[1][first:]):
+    for at, other in _anchors(inner[0][first:], inner[1][first:]).tolist():
         low = shared[-1].before + shared[-1].size, shared[-1].after + shared[-1].size
         if at + first >= low[0] and other + first >= low[1]:
             shared.append(_extended(*inner, (at + first, other + first), low))
@@ -101,15 +101,46 @@ def _extended(
     return SharedRange(at - back, other - back, back + size)
 
 
-def _anchors(before: Array, after: Array) -> list[tuple[int, int]]:
-    """Return places of elements that occur once in both, ascending in both."""
+def _anchors(before: Array, after: Array) -> Array:
+    """Return places of elements that occur once in both, ascending in both.
+
+    A picture is worth more than text, and long text more than short.
+    """
     pictures = np.flatnonzero(before < 0), np.flatnonzero(after < 0)
-    pairs = _equal_places(*pictures, before, after)
+    places = _equal_places(*pictures, before, after)
+    weights = np.full(len(places), len(before))
     if min(len(before), len(after)) >= _MIN_SHARED:
         first, second = _neighbours(before), _neighbours(after)
-        places = np.arange(len(first)), np.arange(len(second))
-        pairs += _equal_places(*places, first, second)
-    return _longest_ascending(sorted({*pairs}))
+        texts = _equal_places(
+            np.arange(len(first)), np.arange(len(second)), first, second
+        )
+        texts = texts[np.argsort(texts[:, 0])]
+        is_first = (np.diff(texts, axis=0, prepend=-2) != 1).any(axis=1)
+        starts = np.flatnonzero(is_first)
+        sizes = np.diff(np.append(starts, len(texts)))
+        places = np.concatenate([places, texts[starts]])
+        weights = np.concatenate([weights, sizes])
+    return _ascending(places[np.argsort(-weights, kind="stable")])
+
+
+def _ascending(places: Array) -> Array:
+    """Return the pairs that ascend together in both numbers; the first count more.
+
+    Examples
+    --------
+    >>> _ascending(np.array([[1, 2], [0, 5], [2, 3], [3, 1], [4, 6]])).tolist()
+    [[1, 2], [2, 3], [4, 6]]
+    """
+    chosen: list[tuple[int, int]] = []
+    for at, other in places.tolist():
+        index = bisect_left(chosen, (at, other))
+        is_after = not index or chosen[index - 1][1] < other
+        is_before = index == len(chosen) or (
+            chosen[index][1] > other and chosen[index][0] > at
+        )
+        if is_after and is_before:
+            chosen.insert(index, (at, other))
+    return np.array(chosen, dtype=np.int64).reshape(-1, 2)
 
 
 def _neighbours(elements: Array) -> Array:
@@ -121,45 +152,19 @@ def _neighbours(elements: Array) -> Array:
     return hashes
 
 
-def _equal_places(
-    first: Array, second: Array, before: Array, after: Array
-) -> list[tuple[int, int]]:
+def _equal_places(first: Array, second: Array, before: Array, after: Array) -> Array:
     """Return pairs of places whose values occur once among the first and the second."""
     values, at = _occurring_once(before[first])
     others, places = _occurring_once(after[second])
-    _, one, other = np.intersect1d(
+    _, in_first, in_second = np.intersect1d(
         values, others, assume_unique=True, return_indices=True
     )
-    pairs = zip(first[at[one]].tolist(), second[places[other]].tolist(), strict=True)
-    return [*pairs]
+    return np.stack([first[at[in_first]], second[places[in_second]]], axis=1)
 
 
 def _occurring_once(values: Array) -> tuple[Array, Array]:
     known, first, counts = np.unique(values, return_index=True, return_counts=True)
     return known[counts == 1], first[counts == 1]
-
-
-def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest part of pairs that also ascends in the second number.
-
-    Examples
-    --------
-    >>> _longest_ascending([(0, 5), (1, 2), (2, 3), (3, 1), (4, 6)])
-    [(1, 2), (2, 3), (4, 6)]
-    """
-    ends: list[int] = []  # the lowest last number of a list of each length
-    owners: list[int] = []
-    previous: list[int] = []
-    for index, (_, number) in enumerate(pairs):
-        length = bisect_left(ends, number)
-        ends[length : length + 1] = [number]
-        owners[length : length + 1] = [index]
-        previous.append(owners[length - 1] if length else -1)
-    chosen, index = [], owners[-1] if owners else -1
-    while index >= 0:
-        chosen.append(pairs[index])
-        index = previous[index]
-    return chosen[::-1]
 
 
 def ranges_of(index: Array) -> Array:

@@ -24,6 +24,11 @@ from rounddiag.batch.sequence_difference import (
 )
 from rounddiag.errors import LoadError
 from rounddiag.vision import Screenshot
+from rounddiag.vision.image_tokens import TokenRuns
+
+# A run of so many equal ids that is no known picture is one element too: the image
+# tokens of a picture that the file does not have, which agree with those of any other.
+_LONG_RUN = 8
 
 
 class PictureNumbers:
@@ -32,10 +37,10 @@ class PictureNumbers:
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
 
-    def number(self, shot: Screenshot, tokens: bytes = b"") -> int:
-        """Return the number of a picture with these image tokens."""
+    def number(self, shot: Screenshot | None, tokens: bytes = b"") -> int:
+        """Return the number of a picture with these image tokens; None if unknown."""
         try:
-            key: object = shot.digest(), tokens
+            key: object = b"" if shot is None else shot.digest(), tokens
         except LoadError:  # it cannot be read, so it is the same as no other
             key = object()
         return self._known.setdefault(key, len(self._known))
@@ -66,7 +71,14 @@ class Elements(NamedTuple):
         """
         values = ids.astype(np.int64)
         is_first = np.ones(len(ids) + 1, dtype=bool)
-        for start, stop, shot in pictures:
+        is_known = np.zeros(len(ids), dtype=bool)
+        for start, stop, _ in pictures:
+            is_known[start:stop] = True
+        runs = TokenRuns.of_ids(np.where(is_known, -1, ids))
+        is_long = (runs.length >= _LONG_RUN) & ~is_known[runs.start]
+        ends = runs.start + runs.length
+        others = zip(runs.start[is_long].tolist(), ends[is_long].tolist(), strict=True)
+        for start, stop, shot in (*pictures, *((a, b, None) for a, b in others)):
             tokens = values[start:stop].tobytes()
             values[start] = -1 - numbers.number(shot, tokens)
             is_first[start + 1 : stop] = False
