@@ -103,7 +103,7 @@ def messages_in(value: object) -> list[dict[str, Any]]:
 
 
 # Fields that say how to read others, or which belong together.
-_MARKS = {
+MARKS = {
     *("type", "role", "index", "id", "call_id", "tool_call_id", "tool_use_id"),
     *("source_call_id", "media_type", "mime_type", "mimeType", "detail", "is_error"),
     *("isError", "thought", "redacted", "status", "object"),
@@ -135,7 +135,7 @@ def read_message(message: Fields) -> Message:
     others = {
         name: value
         for name, value in message.items()
-        if not (is_item or name in said or name in _MARKS or is_empty(value))
+        if not (is_item or name in said or name in MARKS or is_empty(value))
     }
     ends = [item["status"] for item in (message, *items) if item.get("status")]
     others |= {"status": ends[-1]} if ends and "status" not in others else {}
@@ -209,7 +209,7 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     failed = any(block.get(name) is True for name in ("is_error", "isError"))
     is_output = _OUTPUT.search(kind) is not None
     pieces = [*_pieces(block, kind)]
-    if kind and (not block.keys() - _MARKS or (failed and not pieces)):
+    if kind and (not block.keys() - MARKS or (failed and not pieces)):
         pieces = [_unknown("", kind)]
     for piece in pieces:
         yield replace(
@@ -222,7 +222,7 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
 def _pieces(block: Fields, kind: str) -> Iterator[Piece]:
     """Read the fields of a block by their names."""
     for name, value in block.items():
-        if name in _MARKS or is_empty(value):
+        if name in MARKS or is_empty(value):
             continue
         read = _READERS.get(name)
         yield from [_unknown(kind, name)] if read is None else read(value, kind, name)
@@ -240,7 +240,7 @@ def _thoughts(value: object, _kind: str, _name: str) -> Iterator[Piece]:
 
 _NAMES = ("function_name", "name", "toolName", "function")
 _ARGUMENTS = ("arguments", "input", "args", "action", "actions", "code", "queries")
-_OF_CALLS = {*_NAMES, "custom", *_MARKS, "status"}
+_OF_CALLS = {*_NAMES, "custom", *MARKS, "status"}
 
 
 def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
@@ -261,7 +261,9 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
         for field_name, value in fields.items():
             if field_name in _OF_CALLS or field_name == key or is_empty(value):
                 continue
-            if field_name in {"output", "outputs", "result", "results", "error"}:
+            if kind == "image_generation_call" and field_name == "result":
+                yield from _picture(value, kind, field_name)
+            elif field_name in {"output", "outputs", "result", "results", "error"}:
                 yield from _outputs(value, kind, field_name)
             else:
                 yield _unknown(kind, field_name)
@@ -300,7 +302,7 @@ def _result(value: Fields) -> object:
     if "content" in value or ("type" in value and value.keys() & _READERS.keys()):
         return value
     known = [name for name in ("output", "result", "message", "text") if name in value]
-    rest = value.keys() - {*known[:1], *_MARKS}
+    rest = value.keys() - {*known[:1], *MARKS}
     if known and not rest and isinstance(value[known[0]], str):
         return value[known[0]]
     return _as_json(value)
@@ -309,7 +311,7 @@ def _result(value: Fields) -> object:
 def _response(value: object, kind: str, name: str) -> Iterator[Piece]:
     """Read Gemini's response of a function: `response`, and `parts` with pictures."""
     for field_name, part in object_in(value).items():
-        if field_name in {*_MARKS, "name"} or is_empty(part):
+        if field_name in {*MARKS, "name"} or is_empty(part):
             continue
         if field_name in {"response", "parts"}:
             yield from _outputs(part, kind, name)
@@ -363,7 +365,7 @@ def _source(value: object, kind: str, name: str) -> Iterator[Piece]:
     is_image = media.startswith("image/") if media else "image" in f"{kind} {name}"
     label = f"{kind}.{name}" if kind not in {"", name} else name
     for field_name, part in fields.items():
-        if field_name in _MARKS or is_empty(part):
+        if field_name in MARKS or is_empty(part):
             continue
         is_text = media.startswith("text/") and field_name == "data"
         if field_name in {"content", "text"} or is_text:
@@ -391,7 +393,7 @@ def _not_read(_: object, kind: str, name: str) -> Iterator[Piece]:
 
 _Reader: TypeAlias = Callable[[Any, str, str], Iterator[Piece]]
 _READERS: dict[str, _Reader] = {
-    **dict.fromkeys(("text", "content", "parts", "refusal"), _content),
+    **dict.fromkeys(("text", "content", "parts", "refusal", "logs"), _content),
     **dict.fromkeys(
         (*SAID[: SAID.index("content")], "summary"),
         _thoughts,

@@ -24,6 +24,7 @@ from rounddiag.loaders.assembly.turns import (
     GIVEN,
     Transcript,
     batch_of,
+    plain_values,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
@@ -105,7 +106,8 @@ def _trajectory(
         call = calls.get(numbers[id(node)], {}) if is_round else {}
         columns = _call_columns(transcript, call)
         transcript.add(message, role, tokens=tokens or None, columns=columns)
-        transcript.plain(node, *_OF_NODES, of="nodes")
+        others = transcript.plain(node, *_OF_NODES, of="nodes")
+        transcript.left_out |= {f"nodes.{key}" for key in others}
     return transcript
 
 
@@ -370,9 +372,12 @@ def _columns(
     match episode.get("run"):
         case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
             columns |= {"min_weight_version": start, "max_weight_version": end}
-    parts = [*object_in(trace.get("rewards")).values()]
-    parts = [part if isinstance(part, dict) else {"score": part} for part in parts]
-    scores = [(part.get("score"), part.get("weight", 1)) for part in parts]
+    parts = {
+        key: part if isinstance(part, dict) else {"score": part}
+        for key, part in object_in(trace.get("rewards")).items()
+    }
+    columns |= plain_values({f"reward.{k}": p.get("score") for k, p in parts.items()})
+    scores = [(part.get("score"), part.get("weight", 1)) for part in parts.values()]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))
     return columns

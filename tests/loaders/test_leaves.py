@@ -1,0 +1,601 @@
+"""Every value of a file of trajectories is shown, a column, or named as left out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.loaders.messages import MARKS
+
+DATA = Path(__file__).parents[1] / "data"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
+    "4cE3hQAAAABJRU5ErkJggg=="
+)
+DATA_OF_PNG = base64.b64encode(PNG).decode()
+URL = f"data:image/png;base64,{DATA_OF_PNG}"
+ASKED = {"role": "user", "content": "Open the menu."}
+
+
+def message(*blocks: object, **others: object) -> dict[str, Any]:
+    return {"role": "assistant", "content": [*blocks], **others}
+
+
+def rows_of(*messages: object, **others: object) -> dict[str, Any]:
+    return {"messages": [ASKED, *messages], **others}
+
+
+def answer(**others: object) -> dict[str, Any]:
+    return {"role": "assistant", "content": "Done.", **others}
+
+
+CALL = {"id": "c1", "type": "function"}
+ANTHROPIC_IMAGE = {"type": "base64", "media_type": "image/png", "data": DATA_OF_PNG}
+ROWS: dict[str, dict[str, Any]] = {
+    "OpenAI chat": rows_of(
+        message(
+            {"type": "text", "text": "I look.", "annotations": ["cited"]},
+            refusal="I will not.",
+            tool_calls=[
+                {**CALL, "function": {"name": "click", "arguments": '{"x": 71}'}},
+                {**CALL, "custom": {"name": "type", "input": "kettle"}},
+            ],
+            audio={"id": "a", "data": "sound", "transcript": "heard"},
+        ),
+        {"role": "tool", "tool_call_id": "c1", "content": "clicked"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]},
+        answer(function_call={"name": "wait", "arguments": '{"for": 72}'}, weight=73),
+        reward=74.5,
+        tools=[{"type": "function", "function": {"name": "click"}}],
+    ),
+    "OpenAI sound and files": rows_of(
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_audio", "input_audio": {"data": "x9", "format": "wav"}},
+                {"type": "file", "file": {"file_data": "x8", "filename": "b.pdf"}},
+            ],
+        },
+        answer(),
+    ),
+    "Responses": {
+        "responses_create_params": {"input": "Open.", "temperature": 75},
+        "response": {
+            "id": "r",
+            "model": "m75",
+            "status": "completed",
+            "usage": {"input_tokens": 76, "output_tokens": 77},
+            "output": [
+                {
+                    "type": "reasoning",
+                    "id": "i",
+                    "summary": [{"type": "summary_text", "text": "Think."}],
+                    "encrypted_content": "secret",
+                },
+                {
+                    "type": "computer_call",
+                    "call_id": "c",
+                    "action": {"type": "click", "x": 78},
+                    "pending_safety_checks": [{"code": "malicious"}],
+                    "status": "completed",
+                },
+                {
+                    "type": "computer_call_output",
+                    "call_id": "c",
+                    "output": {"type": "computer_screenshot", "image_url": URL},
+                    "acknowledged_safety_checks": [{"code": "seen"}],
+                },
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "incomplete",
+                    "content": [
+                        {
+                            "type": "output_text",
+                            "text": "Done.",
+                            "logprobs": [{"token": "Do", "logprob": -0.79}],
+                        }
+                    ],
+                },
+            ],
+        },
+        "reward": 0.25,
+        "verdict": "good",
+    },
+    "Responses: tools of the server": {
+        "responses_create_params": {"input": "Open."},
+        "response": {
+            "output": [
+                {
+                    "type": "web_search_call",
+                    "action": {"type": "search", "query": "kettles"},
+                    "status": "completed",
+                },
+                {
+                    "type": "code_interpreter_call",
+                    "code": "print(80)",
+                    "container_id": "box",
+                    "outputs": [{"type": "logs", "logs": "eighty"}],
+                },
+                {
+                    "type": "mcp_call",
+                    "name": "ask",
+                    "server_label": "wiki",
+                    "arguments": '{"q": "81"}',
+                    "output": "eighty-one",
+                },
+                {"type": "image_generation_call", "result": DATA_OF_PNG},
+            ]
+        },
+    },
+    "Anthropic": rows_of(
+        message(
+            {"type": "thinking", "thinking": "At the top.", "signature": "signed"},
+            {"type": "redacted_thinking", "data": "blackened"},
+            {"type": "text", "text": "I click.", "citations": [{"cited_text": "q"}]},
+            {
+                "type": "tool_use",
+                "id": "t",
+                "name": "computer",
+                "input": {"action": "left_click", "coordinate": [82, 83]},
+            },
+            stop_reason="tool_use",
+            usage={"input_tokens": 84},
+        ),
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t",
+                    "is_error": True,
+                    "content": [
+                        {"type": "text", "text": "missed"},
+                        {"type": "image", "source": ANTHROPIC_IMAGE},
+                    ],
+                },
+                {
+                    "type": "document",
+                    "title": "Manual",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "m"},
+                },
+            ],
+        },
+        answer(),
+    ),
+    "Anthropic: tools of the server": rows_of(
+        message(
+            {"type": "server_tool_use", "name": "web_search", "input": {"query": "q9"}},
+            {
+                "type": "web_search_tool_result",
+                "content": [
+                    {
+                        "type": "web_search_result",
+                        "url": "http://w",
+                        "encrypted_content": "hidden",
+                    }
+                ],
+            },
+            {"type": "text", "text": "Found."},
+        )
+    ),
+    "Gemini": rows_of(
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Perhaps.", "thought": True},
+                {"text": "I go.", "thoughtSignature": "sig"},
+                {"functionCall": {"name": "click_at", "args": {"x": 85}}},
+                {"executableCode": {"language": "PYTHON", "code": "1"}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "name": "click_at",
+                        "response": {"url": "http://g"},
+                        "parts": [
+                            {
+                                "inlineData": {
+                                    "mimeType": "image/png",
+                                    "data": DATA_OF_PNG,
+                                }
+                            }
+                        ],
+                    }
+                },
+                {"fileData": {"fileUri": "gs://f", "mimeType": "image/png"}},
+            ],
+        },
+        {"role": "model", "parts": [{"text": "Done."}]},
+    ),
+    "MCP": rows_of(
+        answer(tool_calls=[{"name": "look", "args": {"n": 86}, "id": "c"}]),
+        {
+            "role": "tool",
+            "content": [
+                {"type": "text", "text": "menu", "_meta": {"a": "b9"}},
+                {"type": "image", "data": DATA_OF_PNG, "mimeType": "image/png"},
+                {"type": "audio", "data": "wave", "mimeType": "audio/wav"},
+                {
+                    "type": "resource",
+                    "resource": {"uri": "file://r", "mimeType": "text/x", "text": "rt"},
+                },
+                {"type": "resource_link", "uri": "http://l", "name": "link"},
+            ],
+            "isError": True,
+            "structuredContent": {"n": 87},
+        },
+        answer(),
+    ),
+    "Qwen": rows_of(
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "image": "file:///there/a.png", "min_pixels": 88},
+                {"type": "video", "video": "b.mp4"},
+            ],
+        },
+        answer(reasoning_content="I think."),
+    ),
+    "other pictures": rows_of(
+        {
+            "role": "user",
+            "content": [
+                "a text",
+                {"type": "image", "path": "a.png"},
+                {"type": "image", "url": URL},
+                {"type": "image", "image_base64": DATA_OF_PNG, "caption": "menu"},
+                {"type": "image"},
+                {"zoom": 89},
+            ],
+            "images": [DATA_OF_PNG],
+        },
+        answer(),
+    ),
+    "litellm": rows_of(
+        answer(
+            reasoning_content="Repeated.",
+            thinking_blocks=[{"type": "thinking", "thinking": "Repeated."}],
+            provider_specific_fields={"citations": "c90"},
+        )
+    ),
+    "OpenRouter": rows_of(
+        answer(
+            reasoning="Hm.",
+            reasoning_details=[
+                {"type": "reasoning.text", "text": "Hm.", "format": "f91"},
+                {"type": "reasoning.encrypted", "data": "e91"},
+            ],
+        )
+    ),
+    "Inspect in rows": rows_of(
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "reasoning", "reasoning": "Why.", "redacted": False},
+                {"type": "data", "data": {"k": "v92"}},
+            ],
+            "tool_calls": [
+                {"id": "c", "function": "click", "arguments": {"x": 92}, "view": "v"}
+            ],
+        },
+        {
+            "role": "tool",
+            "content": "",
+            "error": {"type": "timeout", "message": "late"},
+        },
+        answer(),
+    ),
+    "a row of columns": rows_of(
+        answer(finish_reason="length"),
+        info={"x": 93},
+        tags=["t94"],
+        name="n95",
+        reward=0.96,
+        error="e97",
+        extra_info={"deep": {"er": 98}},
+    ),
+    "completions": {
+        "prompt": [ASKED],
+        "completion": [answer()],
+        "task_id": "t1",
+        "metrics": {"hit": 61, "by": {"part": 62}},
+        "timing": {"total": 63.5, "setup": {"start": 64.5}},
+        "error": {"error": "failed65"},
+    },
+    "calls of verifiers": {
+        "example_id": 66,
+        "prompt": [ASKED],
+        "completion": [answer()],
+        "reward": 0.67,
+        "trajectory": [
+            {
+                "prompt": [ASKED],
+                "completion": [answer()],
+                "response": {
+                    "id": "r",
+                    "model": "m68",
+                    "usage": {"completion_tokens": 69},
+                    "message": {"finish_reason": "stop", "content": "Done."},
+                },
+                "tokens": None,
+                "extras": {"x": "x70"},
+                "advantage": 0.71,
+            }
+        ],
+    },
+    "traces": {
+        "id": "e",
+        "env": {"id": "gui"},
+        "task": {"data": {"goal": "g51"}},
+        "is_timeout": False,
+        "traces": [
+            {
+                "id": "t",
+                "nodes": [
+                    {"message": ASKED, "timestamp": 52.5},
+                    {
+                        "parent": 0,
+                        "sampled": True,
+                        "message": answer(name="n53"),
+                        "note": {"a": "n54"},
+                    },
+                ],
+                "calls": [
+                    {
+                        "node": 1,
+                        "model": "m55",
+                        "usage": {"completion_tokens": 56},
+                        "time": {"start": 1.0, "end": 3.5},
+                        "retries": [{"after": 57}],
+                    }
+                ],
+                "rewards": {"a": {"score": 0.5, "weight": 2.0}},
+                "info": {"prime_rl": {"env_name": "gui58"}, "more": {"b": 59}},
+                "tools": [{"name": "click60"}],
+            }
+        ],
+    },
+    "rLLM": {
+        "training_step": 31,
+        "episode_id": "e32",
+        "task": {"question": "q33"},
+        "is_correct": True,
+        "trajectories": [
+            {
+                "name": "solver",
+                "reward": 0.34,
+                "info": {"a": "i35"},
+                "steps": [
+                    {
+                        "chat_completions": [ASKED, answer()],
+                        "observation": "o36",
+                        "thought": "t37",
+                        "action": "a38",
+                        "model_response": "Done.",
+                        "reward": 0.39,
+                        "info": {"b": "i40"},
+                        "model_output": {"content": "Done."},
+                    }
+                ],
+            }
+        ],
+    },
+    "verl": {
+        "input": "q",
+        "output": "Done.",
+        "score": 0.41,
+        "gts": {"answer": "g42"},
+        "acc": 43,
+        "step": 44,
+    },
+}
+STEPS: list[dict[str, Any]] = [
+    {"step_id": 1, "source": "user", "message": "Open.", "timestamp": "2026-01-05"},
+    {
+        "step_id": 2,
+        "source": "agent",
+        "model_name": "m11",
+        "message": [{"type": "text", "text": "I click."}],
+        "reasoning_content": "Top.",
+        "tool_calls": [
+            {
+                "tool_call_id": "c",
+                "function_name": "click",
+                "arguments": {"x": 12},
+                "extra": {"a": "e13"},
+            }
+        ],
+        "observation": {
+            "results": [
+                {
+                    "source_call_id": "c",
+                    "content": "clicked",
+                    "extra": {"b": "e14"},
+                }
+            ]
+        },
+        "metrics": {
+            "prompt_tokens": 15,
+            "completion_tokens": 16,
+            "cost_usd": 0.17,
+            "logprobs": [-0.5],
+            "extra": {"c": 18},
+        },
+        "extra": {"d": "e19"},
+    },
+]
+ATIF: dict[str, Any] = {
+    "schema_version": "ATIF-v1.8",
+    "session_id": "s20",
+    "notes": "n21",
+    "agent": {"name": "a22", "version": "v23", "extra": {"x": "e24"}},
+    "steps": STEPS,
+    "final_metrics": {"total_cost_usd": 0.25, "extra": {"y": 26}},
+    "extra": {"z": "e27"},
+}
+TRIAL = {
+    "task_name": "t28",
+    "config": {"timeout": 29},
+    "agent_result": {"n_output_tokens": 30, "metadata": {"m": "m46"}},
+    "verifier_result": {"rewards": {"reward": 0.47, "format": 0.48}},
+    "exception_info": {"exception_type": "Late", "exception_message": "after49"},
+    "started_at": "2026-01-05T10:00:00Z",
+    "finished_at": "2026-01-05T10:00:50Z",
+}
+OSWORLD = {
+    "step_num": 1,
+    "action_timestamp": "t1",
+    "action": {"action_type": "CLICK", "parameters": {"x": 2}},
+    "response": {"thought": "th3", "state_correct": True, "parts": {"a": "p4"}},
+    "reward": 0.5,
+    "done": False,
+    "info": {"status": "ok6", "deep": {"b": "d7"}},
+    "screenshot_file": "a.png",
+    "instruction": "Open the menu.",
+}
+
+
+def write_rows(folder: Path, row: dict[str, Any]) -> tuple[Path, list[Any]]:
+    path = folder / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    (folder / "a.png").write_bytes(PNG)
+    return path, [row]
+
+
+def write_trial(folder: Path) -> tuple[Path, list[Any]]:
+    path = folder / "trial" / "agent" / "trajectory.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(ATIF))
+    (folder / "trial" / "result.json").write_text(json.dumps(TRIAL))
+    return path, [ATIF, TRIAL]
+
+
+def copied(name: str) -> tuple[Path, list[Any]]:
+    path = DATA / name
+    lines = path.read_text().splitlines()
+    is_rows = path.suffix == ".jsonl"
+    return path, [*map(json.loads, lines)] if is_rows else [json.loads("".join(lines))]
+
+
+FILES = (
+    "harbor-0.26.0/menu__1.7/agent/trajectory.json",
+    "harbor-0.26.0/menu__1.8/agent/trajectory.json",
+    "nemo-gym-0.4.0/example_rollouts.jsonl",
+    "verifiers-0.1.14/results.jsonl",
+    "verifiers-0.4.0/traces.jsonl",
+    "mini-swe-agent-2.4.6/chat.traj.json",
+    "mini-swe-agent-2.4.6/responses.traj.json",
+    "browser-use-0.13.14/AgentHistory.json",
+    "openpipe-art-0.5.18/trajectories/train/0006.jsonl",
+    "verl-0.9.1_rollouts/10.jsonl",
+)
+# What a batch holds as tokens, and what says how a file is laid out.
+TOKENS = {
+    *("prompt_token_ids", "completion_token_ids", "logprobs", "token_ids", "mask"),
+    *("generation_token_ids", "generation_log_probs", "prompt_ids", "completion_ids"),
+    *("completion_logprobs", "trainer_logprobs", "entropies"),
+}
+LAYOUT = {
+    *("schema_version", "trajectory_format", "created_at", "sampled", "parent"),
+    *("semantic_parents", "is_content", "node", "endpoint", "version", "step_id"),
+    *("source", "llm_call_count", "is_copied_context", "format", "name"),
+    *("trajectory_id", "epoch"),
+}
+# Of which a column has a sum, a difference, or what it was at the end.
+DERIVED = {
+    *("start", "end", "step_start_time", "step_end_time", "started_at", "finished_at"),
+    *("weight", "is_done"),
+}
+
+
+Leaf = tuple[tuple[str, ...], Any]
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from leaves(part, (*path, name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from leaves(part, path)
+    elif value is not None and value != "":
+        yield path, value
+
+
+def numbers_in(batch: rd.Batch) -> list[float]:
+    """Return all numbers in the columns of a batch; rewards are in single precision."""
+    columns = [*batch.sample_columns.values(), *batch.round_columns.values()]
+    values = [value for column in columns for value in np.asarray(column).tolist()]
+    values += [] if batch.rewards is None else batch.rewards.tolist()
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def shown_in(batch: rd.Batch) -> str:
+    """Return all texts, and all values of columns, of a batch."""
+    values: list[Any] = [batch.group_ids, batch.sample_ids, batch.step]
+    values += [None if batch.rewards is None else batch.rewards.tolist()]
+    for columns in (batch.sample_columns, batch.round_columns):
+        values += [np.asarray(column).tolist() for column in columns.values()]
+    texts = [turn.text for row in batch.turns or () for turn in row]
+    return "\n".join([*texts, json.dumps(values, default=str, ensure_ascii=False)])
+
+
+def is_named(path: tuple[str, ...], left_out: list[str]) -> bool:
+    """Return whether a name in `left_out` ends with a key of the path."""
+    return any({*name.split(".")[-1:], name} & {*path} for name in left_out)
+
+
+def is_picture(value: Any) -> bool:
+    marks = ("data:image/", DATA_OF_PNG)
+    return isinstance(value, str) and (value.startswith(marks) or value[-4:] == ".png")
+
+
+@pytest.mark.parametrize(
+    "name", [*ROWS, "a trial", "OSWorld", *FILES], ids=lambda name: name.split("/")[0]
+)
+def test_every_leaf_is_accounted_for(name: str, tmp_path: Path) -> None:
+    if name in ROWS:
+        path, documents = write_rows(tmp_path, ROWS[name])
+    elif name == "OSWorld":
+        path, documents = write_rows(tmp_path, OSWORLD)
+        path = path.rename(tmp_path / "traj.jsonl")
+    elif name == "a trial":
+        path, documents = write_trial(tmp_path)
+    else:
+        path, documents = copied(name)
+    batch = rd.load(path)
+    shown, numbers = shown_in(batch), numbers_in(batch)
+    left_out = [str(entry) for entry in batch.meta.get("left_out", [])]
+    num_pictures = sum(map(len, batch.images or ()))
+    lost = []
+    for keys, value in leaves(documents):
+        *_, key = keys
+        if key in MARKS | LAYOUT | TOKENS | DERIVED or is_named(keys, left_out):
+            continue
+        if is_picture(value):
+            assert num_pictures or "screenshots" in batch.meta
+            continue
+        if isinstance(value, bool | float):
+            is_known = np.isclose(value, numbers, rtol=1e-6).any()
+        else:
+            escaped = json.dumps(str(value))[1:-1]  # as in the arguments of a call
+            lines = (str(value).splitlines(), escaped.splitlines())
+            is_known = any(all(line in shown for line in part) for part in lines)
+        if not is_known:
+            lost.append((".".join(keys), value))
+    assert lost == []
+
+
+def test_there_are_thirty_files() -> None:
+    assert len(ROWS) + len(FILES) + 2 >= 30
