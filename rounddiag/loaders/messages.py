@@ -137,10 +137,12 @@ def read_message(message: Fields) -> Message:
         for name, value in message.items()
         if not (is_item or name in said or name in MARKS or is_empty(value))
     }
-    ends = [item["status"] for item in (message, *items) if item.get("status")]
-    others |= {"status": ends[-1]} if ends and "status" not in others else {}
+    ends = [s for i in (message, *items) if isinstance(s := i.get("status"), str) and s]
+    others |= {"status": ends[-1]} if ends else {}
     pieces = _once(read_content([message]) if is_item else _pieces(said, ""))
-    role = str(message.get("role") or (GENERATED if is_reply or is_item else "user"))
+    given = message.get("role")
+    role = GENERATED if is_reply or is_item else "user"
+    role = given if isinstance(given, str) and given else role
     known = [piece for piece in pieces if piece.kind != "unknown"]
     is_result = known and all(piece.is_output for piece in known)
     if is_result and (is_item or role == "user"):

@@ -587,7 +587,7 @@ def test_every_leaf_is_accounted_for(name: str, tmp_path: Path) -> None:
             assert num_pictures or "screenshots" in batch.meta
             continue
         if isinstance(value, bool | float):
-            is_known = np.isclose(value, numbers, rtol=1e-6).any()
+            is_known = bool(np.isclose(value, numbers, rtol=1e-6).any())
         else:
             escaped = json.dumps(str(value))[1:-1]  # as in the arguments of a call
             lines = (str(value).splitlines(), escaped.splitlines())

@@ -87,8 +87,8 @@ def _trajectories(
 
 def _add_step(one: Transcript, step: dict[str, Any]) -> None:
     is_agent = step.get("source") == "agent"
-    is_round = is_agent and not step.get("is_copied_context")
-    is_round &= step.get("llm_call_count") != 0
+    is_round = is_agent and step.get("is_copied_context") is not True
+    is_round &= str(step.get("llm_call_count")) != "0"
     used = _OF_STEPS if is_round else (*_OF_STEPS, *_NOT_WRITTEN)
     metrics = object_in(step.get("metrics"))
     role = GENERATED if is_round else _NOT_ROUNDS

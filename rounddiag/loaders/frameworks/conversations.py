@@ -225,7 +225,7 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
 def _rllm_call(step: _Record) -> dict[str, Any]:
     """Return a step as a call: the messages before the answer, and the answer."""
     messages = messages_in(step.get("chat_completions"))
-    answer = [{"role": GENERATED, "content": str(step.get("model_response") or "")}]
+    answer = [{"role": GENERATED, "content": step.get("model_response")}]
     if messages and messages[-1].get("role") == GENERATED:
         messages, answer = messages[:-1], messages[-1:]
     others = {name: step[name] for name in step.keys() - _OF_STEPS}

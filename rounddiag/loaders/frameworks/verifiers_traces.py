@@ -87,11 +87,11 @@ def _trajectory(
     Those of `known` nodes were generated in another branch.
     """
     transcript = Transcript(file=source.path, names={str(trace.get("id")): 0})
-    calls = {call.get("node"): call for call in objects_in(trace.get("calls"))}
+    calls = {str(call.get("node")): call for call in objects_in(trace.get("calls"))}
     numbers = {id(node): n for n, node in enumerate(objects_in(trace.get("nodes")))}
     start = 0
     for node in path:
-        stop = start + len(node.get("token_ids", ()))
+        stop = start + _num(node, "token_ids")
         tokens = rows and {name: row[start:stop] for name, row in rows.items()}
         if tokens and id(node) in known:
             tokens["response_mask"] = np.zeros_like(tokens["response_mask"])
@@ -103,7 +103,7 @@ def _trajectory(
         role = (
             GENERATED if is_round else GIVEN if message.get("role") == GENERATED else ""
         )
-        call = calls.get(numbers[id(node)], {}) if is_round else {}
+        call = calls.get(str(numbers[id(node)]), {}) if is_round else {}
         columns = _call_columns(transcript, call)
         transcript.add(message, role, tokens=tokens or None, columns=columns)
         others = transcript.plain(node, *_OF_NODES, of="nodes")
