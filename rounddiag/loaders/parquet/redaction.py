@@ -20,12 +20,12 @@ from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import pair_of
 from rounddiag.loaders.fields import SAMPLING
 from rounddiag.loaders.parquet.columns import real_values
+from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.wording import pluralize, printable
 
 _KEPT = (
     *("response_mask", "loss_mask", "rollout_log_probs", "old_log_probs", "entropy"),
-    *("advantages", "rewards", "position_ids", "step", "offsets", "lengths"),
-    "contexts",
+    *("advantages", "rewards", "position_ids", "step", "contexts"),
 )
 # Names that say nothing of a task; others are numbered.
 KNOWN_COLUMNS = frozenset(
@@ -37,7 +37,8 @@ KNOWN_COLUMNS = frozenset(
         *("acc", "kl", "clipped", "weight", "value", "advantage", "entropy"),
         *("prompt_length", "cached_tokens", "reward", "score", "round_reward"),
         *("num_context_tokens", "num_context_images", "num_entered_tokens"),
-        *("num_left_tokens", "num_left_images", "is_rewritten"),
+        *("num_left_tokens", "num_left_images", "is_rewritten", "parsed"),
+        ORIGINAL_SAMPLE.name,
     }
 )
 KNOWN_SCORES = frozenset(
@@ -88,7 +89,7 @@ class Redacted:
 
 def redact(batch: Batch) -> Redacted:
     """Return the batch as `save(..., redact=True)` writes it; see `save`."""
-    kept = {name: getattr(batch, name) for name in _KEPT}
+    kept: dict[str, Any] = {name: getattr(batch, name) for name in _KEPT}
     numbered: dict[str, Any] = {
         "sample_ids": _number_texts(batch.sample_ids),
         "group_ids": _number_texts(batch.group_ids),
@@ -117,6 +118,7 @@ def redact(batch: Batch) -> Redacted:
         contents[table] = texts
     meta = {**_meta(batch.meta), **_pair(batch, [*tables["scores"]])}
     contents["meta"] = [*meta, *meta["sampling"]]
+    kept |= {"offsets": batch.offsets, "lengths": batch.lengths}
     return Redacted(Batch(**kept, **numbered, **tables, meta=meta), contents)
 
 

@@ -232,6 +232,12 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     >>> batch = rd.load("sample_data/healthy.parquet")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     rd.save(batch[:2], f"{folder}/two.parquet", redact=True)
+    2 samples, of which the file has:
+      unchanged: response_mask, rollout_log_probs, old_log_probs, rewards, step
+      numbered: sample_ids, group_ids
+      sample_columns: original_sample
+      round_columns: sample, round, parsed, weight_version, num_images
+      meta: mask_source, sampling, redacted, temperature, top_p, top_k, logprobs_mode
     """
     require_batch(batch)
     # A redacted batch does not say what it was loaded from.
