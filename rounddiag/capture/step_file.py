@@ -216,8 +216,12 @@ def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
         "note": _PARTIAL_NOTE,
         "rounds": summarize_rounds(batch),
     }
-    batch = replace(batch, meta={**batch.meta, "capture": facts})
-    return batch.where(np.isin(np.arange(len(batch)), order.random))
+    saved = batch.where(np.isin(np.arange(len(batch)), order.random))
+    # By which a reader tells that these columns were not changed since.
+    facts["saved_rounds"] = [
+        sum(entry["cluster_abs_diff"]) for entry in summarize_rounds(saved)
+    ]
+    return replace(saved, meta={**saved.meta, "capture": facts})
 
 
 def _temporary_copy(batch: Batch) -> str:

@@ -261,14 +261,16 @@ class Measured:
     @property
     def stored_totals(self) -> list[dict[str, Any]]:
         """The totals of all rounds of the step, as a partial capture stores them."""
-        if not isinstance(self.data, Batch):
-            return []
-        facts = self.data.meta.get("capture")
-        if not isinstance(facts, dict):
-            return []
-        rounds = facts.get("rounds")
-        is_whole = facts.get("num_saved") == self.data.num_samples
-        return rounds if is_whole and isinstance(rounds, list) else []
+        rounds = self.captured("rounds")
+        return rounds if isinstance(rounds, list) else []
+
+    def captured(self, name: str) -> Any:  # noqa: ANN401 any JSON
+        """Return what a partial capture, whose samples these are, says of the step."""
+        batch = self.batch
+        facts = None if batch is None else batch.meta.get("capture")
+        if not isinstance(facts, dict) or facts.get("num_saved") != self.num_samples:
+            return None
+        return facts.get(name)
 
     @property
     def has_unknown_rounds(self) -> bool:

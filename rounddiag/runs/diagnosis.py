@@ -18,7 +18,8 @@ from rounddiag.findings import DETECTORS, REFERENCE, Finding, diagnose
 from rounddiag.findings.verdict import Verdict, hold
 from rounddiag.runs.change_points import Break
 from rounddiag.runs.folder import RunFolder, StepFiles
-from rounddiag.runs.step_tables import load_step
+from rounddiag.runs.index import Rows
+from rounddiag.runs.step_tables import check_tables, load_step
 from rounddiag.wording import pluralize, printable
 
 # More steps take minutes: they are chosen.
@@ -128,8 +129,8 @@ def _name_steps(steps: Sequence[int]) -> str:
 
 def diagnose_step(
     folder: RunFolder, step: StepFiles, *, kind: str | None
-) -> dict[str, pd.DataFrame]:
-    """Return the row of a step, as `diagnoses`."""
+) -> dict[str, Rows]:
+    """Return the row of a step, as `diagnoses`, and its tables as its columns are."""
     batch = load_step(folder, step)
     diagnosis = diagnose(batch, kind=kind)
     bugs = [finding for finding in diagnosis if finding.is_bug]
@@ -145,7 +146,7 @@ def diagnose_step(
         "updates": [update.cause for update in diagnosis.updates],
         "text": diagnosis.text,
     }
-    return {"diagnoses": pd.DataFrame([row])}
+    return {"diagnoses": pd.DataFrame([row]), **check_tables(folder, step, batch)}
 
 
 def _place(finding: Finding) -> str:

@@ -399,7 +399,8 @@ class Run:
         files = [self._step(step) for step in chosen]
         name = _diagnoses_name(kind)
         compute = partial(diagnose_step, self._folder, kind=kind)
-        self._index.fill({name: "diagnoses"}, files, compute, label="diagnoses")
+        tables = {name: "diagnoses", "rounds": "rounds", "steps": "steps"}
+        self._index.fill(tables, files, compute, label="diagnoses")
         return RunDiagnosis(
             frame=hold_verdicts(self._index.rows(name, files)),
             num_steps=len(self.steps),

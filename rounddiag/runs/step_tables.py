@@ -20,12 +20,15 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.weights import describe_weights
 from rounddiag.core.legs import legs
+from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN, SCORE_PREFIX
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.parquet.totals import (
+    TOTALS,
+    fit_columns,
     has_digest,
     read_totals,
     step_means,
@@ -35,7 +38,7 @@ from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Rows
 from rounddiag.schema import METRICS, STEPS, Pair
 from rounddiag.stats import round_summary
-from rounddiag.stats.summary import summary_from_totals
+from rounddiag.stats.summary import captured_rows, summary_from_totals
 
 # The columns of a step file from which summaries are computed; those of a step too;
 # and those that `by` can name beside the open ones.
@@ -87,8 +90,11 @@ def measure_step(
     That row lacks the means over tokens, which the rows of rounds have.
     """
     if (metric, by) == ("abs_diff", None) and pair.is_standard:
-        stored, is_odd = _stored_tables(folder, step)
-        return stored or _computed_tables(folder, step, _COUNTED if is_odd else {})
+        stored, is_odd = read_stored_tables(folder, step)
+        if stored is not None:
+            return stored
+        batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
+        return computed_tables(step, batch, is_odd=is_odd)
     more = frozenset({f"{SCORE_PREFIX}{pair.a}", f"{SCORE_PREFIX}{pair.b}"})
     # Metrics of rounds, such as their rewards, are columns too.
     has_columns = by is not None or METRICS[metric].of != "pair"
@@ -109,44 +115,70 @@ def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     return {"legs": rows}
 
 
+_MOST_SAMPLES = 1 << 31
+_ROUNDING = 1e-5  # of sums of float32, relative
 _COUNTED = {"totals": "of the columns, not the footer"}
 
 
-def _computed_tables(
-    folder: RunFolder, step: StepFiles, note: Mapping[str, str]
-) -> dict[str, Rows]:
-    """Compute both tables from the columns, with a note among the facts."""
-    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=True)
+def computed_tables(step: StepFiles, batch: Batch, *, is_odd: bool) -> dict[str, Rows]:
+    """Compute both tables from the columns; with a note where the footer has others."""
     rounds = {str(name): of.to_numpy() for name, of in round_summary(batch).items()}
-    capture = batch.meta.get("capture")
-    num_samples = len(batch)
-    if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
-        of_step = capture.get("num_samples")
-        num_samples = of_step if isinstance(of_step, int) else num_samples
-    means: dict[str, Any] = {"num_samples": num_samples, **step_means(batch)}
+    means: dict[str, Any] = {"num_samples": len(batch), **step_means(batch)}
     means["weight_version"] = weight_version(batch)
-    return _tables(step, rounds, means, batch.meta, note)
+    measured = Measured.of(batch)
+    if captured_rows(measured) is not None:
+        of_step = measured.captured("num_samples")
+        if type(of_step) is int and len(batch) <= of_step <= _MOST_SAMPLES:
+            means["num_samples"] = of_step
+    elif measured.stored_totals:
+        is_odd = True
+    return _tables(step, rounds, means, batch.meta, _COUNTED if is_odd else {})
 
 
-def _stored_tables(
+def read_stored_tables(
     folder: RunFolder, step: StepFiles
 ) -> tuple[dict[str, Rows] | None, bool]:
     """Return both tables from the footer of the file, if its totals are its columns'.
 
     And whether it has totals that are not, or have odd values.
     """
-    totals = None
+    has_totals = False
     if not folder.is_raw and len(step.files) == 1:
         with (
             suppress(RounddiagError, *BROKEN),  # reading the columns says what is wrong
             folder.open_parquet(step.files[0]) as (file, footer),
         ):
+            has_totals = TOTALS in (footer.metadata or {})
             totals = read_totals(footer.metadata)
-            if totals is not None and has_digest(file, footer):
+            if (
+                totals is not None
+                and fit_columns(totals, footer)
+                and has_digest(file, footer)
+            ):
                 rounds = summary_from_totals(totals["rounds"])
                 meta = Footer.from_metadata(footer.metadata).meta
                 return _tables(step, rounds, totals, meta, {}), False
-    return None, totals is not None
+    return None, has_totals
+
+
+_SHOWN = ("round", "num_samples", "num_tokens", "num_nonfinite", "mean_abs_diff", "max")
+
+
+def check_tables(folder: RunFolder, step: StepFiles, batch: Batch) -> dict[str, Rows]:
+    """Return both tables of a step whose columns are read: the footer's if they agree.
+
+    A digest tells of a program that kept a footer, not of one that forged it.
+    """
+    stored, is_odd = read_stored_tables(folder, step)
+    counted = computed_tables(step, batch, is_odd=is_odd or stored is not None)
+    if stored is None:
+        return counted
+    was, now = stored["rounds"], counted["rounds"]
+    agree = len(was["round"]) == len(now["round"]) and all(
+        np.allclose(was[name], now[name], rtol=_ROUNDING, equal_nan=True)
+        for name in _SHOWN
+    )
+    return stored if agree else counted
 
 
 def _tables(

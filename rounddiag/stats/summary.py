@@ -43,19 +43,51 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
     return columns
 
 
-def _stored_rows(
-    totals: list[dict[str, Any]], *, cluster: str | None, known: str, ci: float
+def captured_rows(
+    data: Measured, *, cluster: str | None = None, ci: float = 0.95
 ) -> dict[str, Any] | None:
     """Return the summary over all samples of the step, as a partial capture stores it.
 
-    A Recorder with `max_samples` writes it into the metadata of its file.
+    A Recorder with `max_samples` writes it into the metadata of its file. None where
+    the file has none, or where its samples cannot be a part of these: their columns
+    were changed since, or the totals are of something else.
     """
-    if not totals or cluster not in (None, known):
+    known = "sample" if data.group_of_round is None else "group"
+    if not data.stored_totals or cluster not in (None, known):
         return None
+    how = MeanEstimator(measure=MEASURES["abs_diff"], weight="token", ci=ci)
     try:
-        return _rows_from_totals(totals, ci)
+        rows = _rows_from_totals(data.stored_totals, ci)
+        part = _rows(data, None, how, cluster=cluster, last_aligned=False)
+        return rows if _has_part(rows, part, data.captured("saved_rounds")) else None
     except _BROKEN:
         return None
+
+
+_ROUNDING = 1e-5  # of sums of float32, relative
+
+
+def _has_part(rows: Mapping[str, Array], part: Mapping[str, Array], known: Any) -> bool:  # noqa: ANN401 any JSON
+    """Return whether a part of the samples has no larger count or sum than all have.
+
+    `known` is what the rounds of the part were when it was written.
+    """
+    at = np.searchsorted(rows["round"], part["round"])
+    counts = ("num_samples", "num_tokens", "num_nonfinite")
+    if (rows["round"][at] != part["round"]).any() or any(
+        (rows[name][at] < part[name]).any() for name in counts
+    ):
+        return False
+    sums, sums_of_part = (
+        np.nan_to_num(of["mean_abs_diff"] * (of["num_tokens"] - of["num_nonfinite"]))
+        for of in (rows, part)
+    )
+    was = sums_of_part if known is None else np.asarray(known, dtype=np.float64)
+    return bool(
+        (sums[at] * (1 + _ROUNDING) >= sums_of_part).all()
+        and was.shape == sums_of_part.shape
+        and np.allclose(was, sums_of_part, rtol=_ROUNDING, atol=0)
+    )
 
 
 def _rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
@@ -148,8 +180,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
     A file of a `Recorder` with `max_samples` gives the rows of all samples that the
     trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
-    ones and there is no `by`. Anything else, and a selection of its samples, is of
-    the samples in the file.
+    ones and there is no `by`. Anything else, a selection of its samples, and samples
+    whose columns were changed since, is of the samples in the file.
 
     Parameters
     ----------
@@ -225,9 +257,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
     data = open_measured(data, a, b)
-    if data.stored_totals and (metric, weight, last_aligned, by) == usual:
-        known = "sample" if data.group_of_round is None else "group"
-        stored = _stored_rows(data.stored_totals, cluster=cluster, known=known, ci=ci)
+    if (metric, weight, last_aligned, by) == usual:
+        stored = captured_rows(data, cluster=cluster, ci=ci)
         if stored is not None:
             return _frame(stored, [], tokens=("diff", "prob_diff"))
     split = split_rounds_by(data, by)

@@ -118,12 +118,12 @@ def main() -> None:
     }
     heads = f"{'alarms':>7} {'found':>6} {'elsewhere':>9}"
     print(f"{'steps':>5} {'noise':12} {'signal':24} {heads}")
-    for num in (40, 200):
+    for num in (6, 12, 40, 200):
         cases: list[tuple[str, Array, str, int | None]] = [
             ("none", np.zeros((num, NUM_ROUNDS)), "step", None)
         ]
-        for factor in (1.5, 2.0, 5.0):
-            for at in (num // 2, num - 8, num - 3):
+        for factor in (1.5, 2.0, 5.0, 50.0):
+            for at in sorted({num // 2, max(num - 8, 3), num - 3}):
                 name = f"x {factor:g} after {at}"
                 cases.append((name, changed(num, at, factor), "step", at))
         cases.append(("grows x 3", growing(num, 3), "growth", None))

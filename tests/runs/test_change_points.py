@@ -67,6 +67,26 @@ def test_a_level_of_its_own_in_the_middle_is_found() -> None:
     assert result["found"] >= 0.9
 
 
+@pytest.mark.parametrize("noise", [cases.independent, cases.heavy, cases.following])
+@pytest.mark.parametrize("num", [6, 12])
+def test_a_jump_of_few_steps_is_found_and_noise_has_none(
+    num: int, noise: Callable[[np.random.Generator, int], Array]
+) -> None:
+    flat = cases.count(noise, np.zeros((num, 8)), "step", None, num_runs=100)
+    assert flat["false alarms"] <= 1 / 100
+    at = num // 2
+    result = cases.count(noise, cases.changed(num, at, 100), "step", at, num_runs=5)
+    assert result["found"] >= 0.7
+    assert result["misplaced"] == 0
+
+
+@pytest.mark.parametrize(("at", "is_found"), [(2, False), (3, True), (4, False)])
+def test_a_jump_has_three_steps_on_either_side(at: int, *, is_found: bool) -> None:
+    means = [0.01, 0.0101, 0.0099, 0.01, 0.0102, 0.01]
+    jump = series(*means[:at], *(100 * mean for mean in means[at:]))
+    assert find_changes(jump)["step"].tolist() == [at + 1] * is_found
+
+
 def test_growth_is_no_step() -> None:
     signal = cases.growing(40, 10)
     result = cases.count(cases.independent, signal, "growth", None, num_runs=4)

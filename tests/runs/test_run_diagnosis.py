@@ -17,7 +17,13 @@ import pytest
 import rounddiag as rd
 from rounddiag.errors import BatchError, FrameError, LoadError
 from rounddiag.findings.registry import Detector
-from rounddiag.loaders.parquet.totals import has_digest, reserve_digest, write_digest
+from rounddiag.loaders.parquet.totals import (
+    TOTALS,
+    has_digest,
+    reserve_digest,
+    summarize_rounds,
+    write_digest,
+)
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
@@ -309,6 +315,48 @@ def test_one_odd_value_in_a_footer_leaves_the_run_as_it_is(
             pd.testing.assert_frame_equal(run.summary(), expected)
         assert len(run.step_summary()) == 2
         assert not run.failed
+
+
+def test_a_diagnosis_counts_what_a_forger_wrote_into_a_footer(tmp_path: Path) -> None:
+    """The digest is right, and the totals are possible: another step's."""
+    write_steps(tmp_path, {1: 1.0, 2: 1.0, 3: 9.0})
+    path = tmp_path / "step_3.parquet"
+    table = pq.read_table(path)
+    other = pq.read_schema(tmp_path / "step_1.parquet").metadata
+    marks = {**table.schema.metadata, TOTALS: other[TOTALS]}
+    with pq.ParquetWriter(path, table.schema.with_metadata(marks)) as writer:
+        writer.write_table(table.replace_schema_metadata(marks))
+        reserve_digest(writer)
+    write_digest(path)
+    run = rd.open_run(tmp_path)
+    told = run.summary()["mean"].to_numpy().reshape(3, -1)
+    np.testing.assert_array_equal(told[2], told[0])
+    run.diagnose()
+    counted = run.summary()["mean"].to_numpy().reshape(3, -1)
+    np.testing.assert_allclose(counted[2], 9 * counted[0], rtol=1e-4)
+    assert "of the columns, not the footer" in str(run.events()[-1])
+
+
+@pytest.mark.parametrize("odd", [None, "x", True, 2, -1, 10**12, 10**400, [], 7.5])
+def test_odd_counts_of_a_partial_capture_leave_the_run_as_it_is(
+    odd: object, tmp_path: Path
+) -> None:
+    rounds = summarize_rounds(scaled_batch(2, 1.0))
+    for name, num in (("whole", 40), ("odd", odd)):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_steps(folder, {1: 1.0})
+        part = scaled_batch(2, 1.0)
+        facts = {"num_samples": num, "num_saved": len(part), "rounds": rounds}
+        part = replace(part, meta={**part.meta, "capture": facts})
+        rd.save(part, folder / "step_2.parquet")
+    whole, changed = (
+        rd.open_run(tmp_path / name).step_summary() for name in ("whole", "odd")
+    )
+    assert whole["num_samples"].tolist()[1] == 40
+    assert changed["num_samples"].tolist()[1] == len(part)
+    columns = whole.columns.drop("num_samples")
+    pd.testing.assert_frame_equal(whole[columns], changed[columns])
 
 
 def test_the_digest_is_of_the_totals_and_of_each_column_behind_them(

@@ -26,8 +26,9 @@ from rounddiag.core.round_summary import summarize_parts
 from rounddiag.core.scores import has_pair
 from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
 from rounddiag.loaders.json_text import parse_json
+from rounddiag.schema import SUMMARY
 
-_KEY = b"rounddiag.totals"
+TOTALS = b"rounddiag.totals"
 _VERSION = 1  # of the entry; for any other one, the columns are read
 # A footer is read whenever the file is opened, so it has no totals if they would be
 # large: more numbers than `_FEW`, and than `_SHARE` of the positions of the batch. A
@@ -59,7 +60,7 @@ def totals_entry(batch: Batch) -> dict[bytes, bytes]:
     }
     if version := weight_version(batch):
         totals["weight_version"] = version
-    return {_KEY: json.dumps(totals).encode()}
+    return {TOTALS: json.dumps(totals).encode()}
 
 
 _DIGEST = b"rounddiag.digest"
@@ -77,7 +78,7 @@ def digest_of(file: IO[bytes], metadata: pq.FileMetaData) -> bytes:
 
     The columns are read as they are stored, and not decoded; b"" for a damaged footer.
     """
-    digest = hashlib.sha256((metadata.metadata or {}).get(_KEY, b""))
+    digest = hashlib.sha256((metadata.metadata or {}).get(TOTALS, b""))
     room = file.seek(0, os.SEEK_END)
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(metadata.num_columns)):
@@ -120,13 +121,72 @@ def has_digest(file: IO[bytes], metadata: pq.FileMetaData) -> bool:
     return known is not None and known == digest_of(file, metadata)
 
 
+_MASK = "response_mask"
+_COUNTS = ("round", "num_samples", "num_tokens", "num_nonfinite")
+_SHAPE = {
+    **dict.fromkeys(("version", "num_samples"), int),
+    **dict.fromkeys(("reward", "entropy", "length"), float),
+    "weight_version?": str,
+    "rounds": [
+        {
+            **dict.fromkeys(_COUNTS, int),
+            **{
+                f"{column.name}?": float
+                for column in SUMMARY.columns
+                if "float" in column.dtype
+            },
+            **{name: [float] for name in ("cluster_abs_diff", "cluster_tokens")},
+        }
+    ],
+}
+_ROUNDING = 1e-6  # of sums of float32, relative
+
+
 def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """Return the totals in a file's metadata, or None."""
+    """Return the totals in a file's metadata; None where they contradict themselves."""
     try:
-        totals = parse_json((metadata or {})[_KEY])
-        return dict(totals) if totals["version"] == _VERSION else None
+        totals: dict[str, Any] = parse_json((metadata or {})[TOTALS], _SHAPE)
+        is_sound = totals["version"] == _VERSION and all(
+            entry["round"] == number and _is_consistent(entry)
+            for number, entry in enumerate(totals["rounds"])
+        )
     except (LookupError, TypeError, ValueError):
         return None
+    return totals if is_sound else None
+
+
+def _is_consistent(entry: Mapping[str, Any]) -> bool:
+    num_tokens, num_nonfinite = entry["num_tokens"], entry["num_nonfinite"]
+    num = num_tokens - num_nonfinite
+    if min(num, num_nonfinite) < 0 or not 0 < entry["num_samples"] <= num_tokens:
+        return False
+    if num == 0:
+        return True  # no token that has a mean
+    mean, sums = entry["mean_abs_diff"], sum(entry["cluster_abs_diff"])
+    return bool(
+        sum(entry["cluster_tokens"]) == num
+        and abs(sums - mean * num) <= _ROUNDING * sums
+        and abs(entry["mean_diff"]) <= mean * (1 + _ROUNDING)
+        and mean <= entry["max"] * (1 + _ROUNDING)
+    )
+
+
+def fit_columns(totals: Mapping[str, Any], metadata: pq.FileMetaData) -> bool:
+    """Return whether a file has the samples of its totals, and room for the tokens."""
+    num_positions = sum(
+        chunk.num_values
+        for group in map(metadata.row_group, range(metadata.num_row_groups))
+        for chunk in map(group.column, range(metadata.num_columns))
+        if chunk.path_in_schema.split(".")[0] == _MASK
+    )
+    num_samples, rounds = totals["num_samples"], totals["rounds"]
+    num_tokens = sum(entry["num_tokens"] for entry in rounds)
+    return (
+        num_samples == metadata.num_rows
+        and num_tokens <= num_positions
+        and all(entry["num_samples"] <= num_samples for entry in rounds)
+        and (not num_samples or totals["length"] == num_tokens / num_samples)
+    )
 
 
 def step_means(batch: Batch) -> dict[str, float]:

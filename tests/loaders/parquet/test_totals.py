@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,3 +106,32 @@ def test_totals_of_another_version_count_as_none() -> None:
     assert read_totals({key: other}) is None
     assert read_totals({key: b"[1"}) is None
     assert read_totals(None) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"round": 1},
+        {"num_tokens": True},
+        {"num_tokens": 0.5},
+        {"num_tokens": 2},
+        {"num_nonfinite": -1},
+        {"num_samples": 0},
+        {"num_samples": 10**6},
+        {"mean_abs_diff": "7"},
+        {"mean_abs_diff": 1e308},
+        {"mean_abs_diff": -0.5},
+        {"mean_diff": 9.0},
+        {"max": 0.0},
+        {"p95": [1.0]},
+        {"cluster_tokens": [1]},
+    ],
+)
+def test_totals_that_contradict_themselves_count_as_none(
+    changes: dict[str, Any],
+) -> None:
+    ((key, entry),) = totals_entry(hand_batch()).items()
+    totals = json.loads(entry)
+    assert read_totals({key: entry}) == totals
+    totals["rounds"][0] |= changes
+    assert read_totals({key: json.dumps(totals).encode()}) is None
