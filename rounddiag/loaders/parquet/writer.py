@@ -180,8 +180,8 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
         =========  =================================================================
         kept       masks, both log-probabilities, `entropy`, `advantages`, `rewards`,
-                   `position_ids`, `step`; columns of one number or flag per row or
-                   token, and `scores`
+                   `position_ids`, `step`, the ranges of `contexts`; columns of one
+                   number or flag per row or token, and `scores`
         numbered   sample ids, group ids and `round_ids`; the values of columns named
                    after an id or a hash, in any spelling; whole numbers in columns
                    whose name is not known (of tokens they are left out: they can be
