@@ -131,14 +131,17 @@ def test_a_frame_of_another_pair_than_asked_for_is_an_error() -> None:
 
 def test_the_recorders_statistics_are_of_the_standard_pair() -> None:
     row = {
-        **dict.fromkeys(["round", "num_samples", "num_tokens", "num_nonfinite"], 1),
+        **dict.fromkeys(["num_samples", "num_tokens"], 100),
+        "num_nonfinite": 0,
         **dict.fromkeys(["mean_abs_diff", "mean_diff", "k3", "prob_diff"], 0.5),
         **dict.fromkeys(["p50", "p95", "p99", "max"], 0.5),
-        "cluster_abs_diff": [0.5],
-        "cluster_tokens": [1],
+        "cluster_abs_diff": [50.0],
+        "cluster_tokens": [100],
     }
-    batch = replace(three_scores(), meta={"capture": {"num_saved": 3, "rounds": [row]}})
-    assert round_summary(batch)["mean_abs_diff"].tolist() == [0.5]
+    rounds = [{"round": number, **row} for number in range(2)]
+    capture = {"num_saved": 3, "rounds": rounds}
+    batch = replace(three_scores(), meta={"capture": capture})
+    assert round_summary(batch)["mean_abs_diff"].tolist() == [0.5, 0.5]
     # |-1 - rollout|: 0, 0, 0, 0, 0, 1 in round 0, and 1, 2 in round 1.
     found = round_summary(batch, a="current")["mean_abs_diff"].tolist()
     assert found == [pytest.approx(1 / 6), 1.5]
