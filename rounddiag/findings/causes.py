@@ -180,7 +180,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "wrong_image": Cause(
         family="context",
-        meaning="images of another sample",
+        meaning="images of another sample, or of an earlier round",
         test="Score some rows with their neighbours' images.",
         hypotheses=("wrong_image",),
         with_image=True,
@@ -191,6 +191,12 @@ CAUSES: dict[str, Cause] = {
         test="Record the images that each engine saw in each round.",
         hypotheses=("image_window",),
         with_image=True,
+    ),
+    "rewritten_history": Cause(
+        family="context",
+        meaning="a history that one engine rewrote and the other did not",
+        test="Record the prompt ids of each round that the sampler read.",
+        hypotheses=("rewritten_history",),
     ),
     "context_masked": Cause(
         family="context",

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.batch.chains import split_chains
 from rounddiag.batch.contexts import known_sequence
 from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
@@ -34,27 +36,6 @@ from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import Table, as_table, in_memory
 from rounddiag.loaders.trajectory_files import attach_trajectories
 from rounddiag.vision import Screenshot
-
-
-def require_contexts(batch: Batch) -> None:
-    """Raise a BatchError unless each sample is what an engine read, with its ids.
-
-    In a sample that was joined from rows, the prompt of each later row repeats what
-    came before it: no engine read it after the earlier rows.
-    """
-    require_batch(batch)
-    batch.require_ids()
-    rows = batch.sample_columns.get("num_rows")
-    if rows is None or "row" not in batch.round_columns:
-        return
-    joined = np.flatnonzero(np.asarray(rows) > 1)
-    if len(joined):
-        raise BatchError.build(
-            expected="samples that an engine read in one context",
-            found=f"sample {joined[0]}, joined from {rows[joined[0]]} rows with a"
-            " prompt each",
-            advice="Load the file without `sample_by`: each row is a sample then.",
-        )
 
 
 def _check_entries(batch: Batch, entries: Entries) -> None:
@@ -179,12 +160,22 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
 
 
 def _with_score(batch: Batch, name: str, table: Table) -> Batch:
+    chains = split_chains(batch)
+    try:
+        score = chains.to_joined(_read_score(chains.batch, table))
+    except BatchError:
+        if batch.contexts is None:
+            raise
+        score = _read_score(batch, table)  # scores of whole samples
+    return replace(batch, scores={**batch.scores, name: score})
+
+
+def _read_score(batch: Batch, table: Table) -> Tensor:
     entries = read_entries(batch, table)
     _check_entries(batch, entries)
     values = np.full(batch.num_positions, np.nan, entries.log_probs.dtype)
     values[entries.flat_positions(batch)] = entries.log_probs
-    score = torch.from_numpy(values).to(batch.offsets.device)
-    return replace(batch, scores={**batch.scores, name: score})
+    return torch.from_numpy(values).to(batch.offsets.device)
 
 
 def _read_table(path: Path) -> Table:
@@ -259,7 +250,8 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     Only a third score of identical tokens shows which of two engines is wrong. Ids are
     written as numbers and never pass through text, so they stay the same.
 
-    `samples.jsonl` has one record per sample:
+    `samples.jsonl` has one record per sample; of samples joined from rows that are
+    steps, one per chain of contexts (`Batch.chains`), numbered through:
 
     ===================  =========================================================
     `sample`             index in the batch
@@ -303,8 +295,9 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     images samples.jsonl
     """
     require_batch(batch)
+    batch.require_ids()
     path = Path(folder)
-    require_contexts(batch)
+    batch = split_chains(batch).batch
     _check_folder(path)
     make_folder(path)
     pictures = path / "images"

@@ -148,6 +148,8 @@ def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:
     engine, low = scorer.weights[name], scorer.low_precision
     if isinstance(engine, LocalEngine) and isinstance(low, LocalEngine):
         low = low.beside(engine.name, dtype=low.dtype)
-    found = Scorer(scorer.batch, engine, low, weights=weights, families=scorer.families)
+    found = Scorer(
+        scorer.chains.joined, engine, low, weights=weights, families=scorer.families
+    )
     found.unscored.update(scorer.unscored)
     return found

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from rounddiag.batch import Batch
+from rounddiag.batch.chains import split_chains
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.pictures import data_address
@@ -273,8 +273,8 @@ def _draw_screen(size: tuple[int, int], rng: np.random.Generator) -> Screenshot:
 
 def read_episodes(batch: Batch, engine: LocalEngine) -> list[Episode]:
     """Return the prompts, observations and screenshots of the first samples."""
-    require_contexts(batch)
-    samples = Samples(batch, engine.prepare)
+    batch.require_ids()
+    samples = Samples(split_chains(batch), engine.prepare)
     episodes = [
         _episode_of(samples, number) for number in range(min(len(samples), _NUM_TASKS))
     ]

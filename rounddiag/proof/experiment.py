@@ -14,9 +14,9 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import PROVABLE, spread_families
-from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.base import Base, find_base
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
@@ -239,7 +239,8 @@ def prove(  # noqa: PLR0913 keywords only
     trust_remote_code : bool
         Whether code of the model's repository may run.
     """
-    require_contexts(batch)
+    require_batch(batch)
+    batch.require_ids()
     if not batch.scores and batch.lacks("old"):
         batch.require("rollout")
     begin = time.perf_counter()

@@ -10,9 +10,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.checks.suite import with_check_results
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import require_contexts
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
 from rounddiag.proof.hypotheses.numbered import NUMBERED
@@ -61,7 +61,8 @@ def rescore(
         one more score named `rescored`, or as the hypothesis. NaN at tokens that the
         engine did not score, such as observations.
     """
-    require_contexts(batch)
+    require_batch(batch)
+    batch.require_ids()
     chain = () if change is None else (_require(change),)
     small = batch if samples is None else batch[list(samples)]
     scorer = open_scorer(
@@ -89,15 +90,15 @@ def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
     """Score all samples with a scorer that is open, which remembers the scores."""
     for one in chain:
         _require_ability(scorer, one)
-    small, found = scorer.batch, []
-    for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
+    small, found = scorer.chains.joined, []
+    for sample in tqdm(range(len(scorer.samples)), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
         if len(each.targets):
             values = scorer.scores(chain, sample)
             # Where the change has no place, the sample is as it is.
             found.append((each, scorer.base(sample) if values is None else values))
             scorer.forget_logits()
-    flat = to_flat(small, found)
+    flat = scorer.chains.to_joined(to_flat(scorer.batch, found))
     missing = [one for one in ("old", "rollout") if small.lacks(one)]
     if chain or not missing:
         name = chain[0].name if chain else RESCORED

@@ -32,7 +32,8 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
             else _spread_groups(scorer.batch, np.arange(scorer.batch.num_samples))
         )
     else:
-        wanted = _require_samples(scorer.batch, samples)
+        given = _require_samples(scorer.chains.joined, samples)
+        wanted = [each for sample in given for each in scorer.chains.of_sample(sample)]
         most = len(wanted)
     found: list[int] = []
     for sample in wanted:

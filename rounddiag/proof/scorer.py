@@ -14,6 +14,7 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.chains import ChainBatch, split_chains
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
@@ -54,6 +55,8 @@ class Scorer:
 
     Attributes
     ----------
+    batch: What is scored: one sample per chain of contexts.
+    chains: Where these are in the batch that was given.
     low_precision: The same model in the short dtype of training, for the floor of the
         noise.
     deadline: Of `time.perf_counter`: no pass begins later.
@@ -78,6 +81,7 @@ class Scorer:
     num_read: int = 0
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
+    chains: ChainBatch = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
     _readouts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -88,9 +92,11 @@ class Scorer:
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.chains = split_chains(self.batch)
+        self.batch = self.chains.batch
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
-        self.samples = Samples(self.batch, own.prepare, chat, count)
+        self.samples = Samples(self.chains, own.prepare, chat, count)
 
     @property
     def seconds_per_token(self) -> float:
@@ -102,7 +108,8 @@ class Scorer:
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""
         found = copy(self)
-        found.batch = batch
+        found.chains = split_chains(batch)
+        found.batch = found.chains.batch
         for known in ("engines", "diagnosis", "reference"):
             found.__dict__.pop(known, None)
         return found

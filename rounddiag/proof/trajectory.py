@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.chains import ChainBatch
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.proof.chat import Chat
@@ -189,16 +190,22 @@ class Samples:
 
     Attributes
     ----------
+    chains: The batch, with one sample per chain of contexts, and what it is part of.
     prepare: Completes a trajectory with what only the engine knows: the image tokens.
     chat: The tokenizer of the engine's model.
     count: From a picture to its number of image tokens.
     """
 
-    batch: Batch
+    chains: ChainBatch
     prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
     chat: Chat | None = None
     count: Callable[[Picture, Samples], int] | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
+
+    @property
+    def batch(self) -> Batch:
+        """The batch: one sample per chain."""
+        return self.chains.batch
 
     def __len__(self) -> int:
         return self.batch.num_samples

@@ -7,6 +7,7 @@
 `positions`     positions of the rotary embedding
 `context`       text not read, read twice, or read of neighbours
 `history`       earlier rounds as other ids than those that were written
+`contexts`      of samples joined from steps: contexts built from those of other rounds
 `sampling`      temperature, truncation, penalties, bias: from logits alone
 `numerics`      8 bits, other experts, rounded frequencies, tokens decoded one by one
 `numbered`      how many tokens, which image: a whole number that is fitted
@@ -14,6 +15,7 @@
 """
 
 from rounddiag.proof.hypotheses import context as context
+from rounddiag.proof.hypotheses import contexts as contexts
 from rounddiag.proof.hypotheses import history as history
 from rounddiag.proof.hypotheses import numerics as numerics
 from rounddiag.proof.hypotheses import pictures as pictures
