@@ -13,14 +13,15 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch.contexts import SampleSequence
-from rounddiag.batch.layout import build_offsets, map_positions
+from rounddiag.batch.layout import map_positions
+from rounddiag.columns.sources import build_offsets
 
 if TYPE_CHECKING:
     from rounddiag.batch.batch import Batch
     from rounddiag.vision import Screenshot
 
 
-class Chain(NamedTuple):
+class ScoredChain(NamedTuple):
     """A chain of a sample.
 
     Attributes
@@ -50,7 +51,7 @@ class ChainBatch:
 
     joined: Batch
     batch: Batch
-    chains: tuple[Chain, ...]
+    chains: tuple[ScoredChain, ...]
     position: Array
 
     @cached_property
@@ -82,7 +83,7 @@ class _Part(NamedTuple):
     position: Where its response is in the joined batch.
     """
 
-    chain: Chain
+    chain: ScoredChain
     prompt: Array
     position: Array
     shots: tuple[Screenshot, ...]
@@ -105,7 +106,9 @@ def split_chains(batch: Batch) -> ChainBatch:
     if batch.contexts is None:
         rounds = np.bincount(batch.rounds.sample.cpu(), minlength=len(batch)).tolist()
         chains = [
-            Chain(sample, range(number), tuple(range(_num_pictures(batch, sample))))
+            ScoredChain(
+                sample, range(number), tuple(range(_num_pictures(batch, sample)))
+            )
             for sample, number in enumerate(rounds)
         ]
         return ChainBatch(batch, batch, tuple(chains), np.arange(batch.num_positions))
@@ -166,7 +169,7 @@ def _parts(batch: Batch, sample: int) -> Iterator[_Part]:
                     )
                 )
         yield _Part(
-            Chain(sample, rounds, tuple(shown)),
+            ScoredChain(sample, rounds, tuple(shown)),
             sequence.ids[chain.index[:size]].astype(np.int64),
             begin + chain.index[size:],
             tuple(shots),
@@ -179,7 +182,7 @@ def _round_in(shot: Screenshot, rounds: range) -> int | None:
     return None if shot.round is None else max(shot.round - rounds.start, 0)
 
 
-def _names(batch: Batch, chains: list[Chain]) -> tuple[str, ...] | None:
+def _names(batch: Batch, chains: list[ScoredChain]) -> tuple[str, ...] | None:
     """Return the ids of chains: that of the sample, and the rounds."""
     if batch.sample_ids is None:
         return None
@@ -188,7 +191,7 @@ def _names(batch: Batch, chains: list[Chain]) -> tuple[str, ...] | None:
     )
 
 
-def _round_columns(batch: Batch, chains: list[Chain]) -> dict[str, Any]:
+def _round_columns(batch: Batch, chains: list[ScoredChain]) -> dict[str, Any]:
     columns = batch.round_columns
     if not columns:
         return {}

@@ -277,7 +277,6 @@ CAUSES: dict[str, Cause] = {
         test="Record what is sent and received: `Recorder.weights_sent`.",
     ),
     "newer_weights": Cause(
-        family="weights",
         meaning="newer weights in the sampler than in the trainer",
         test="Compare the trainer's step with the versions of tokens.",
     ),

@@ -400,4 +400,6 @@ def _refuted(view: View) -> set[str]:
         refuted.add("context_masked")
     if view.images is not None and (view.images <= 1).all():
         refuted.add("image_window")
+    if view.batch.contexts is None:
+        refuted.add("rewritten_history")
     return refuted

@@ -48,7 +48,8 @@ def join(rows: rd.Batch) -> rd.Batch:
 def with_spans(one: Trajectory) -> Trajectory:
     is_image = np.concatenate([[False], one.ids.numpy() == 9, [False]])
     edges = np.flatnonzero(np.diff(is_image.astype(int)))
-    return replace(one, spans=tuple(map(tuple, edges.reshape(-1, 2).tolist())))
+    spans = tuple((start, stop) for start, stop in edges.reshape(-1, 2).tolist())
+    return replace(one, spans=spans)
 
 
 def edit(name: str, batch: rd.Batch, sample: int) -> list[tuple[list[int], list[Any]]]:
@@ -59,6 +60,7 @@ def edit(name: str, batch: rd.Batch, sample: int) -> list[tuple[list[int], list[
     passes = hypothesis.edit(samples[sample], samples)
     assert passes is not None
     images = samples.batch.images
+    assert images is not None
     return [
         (
             each.ids.tolist(),
@@ -122,12 +124,12 @@ def test_chains_are_scored_as_the_rows_that_they_were_joined_from() -> None:
     )
 
     def engine(ids: list[int], _: object) -> list[float]:
-        return (-np.log1p(np.cumsum(ids))).tolist()
+        return [-float(np.log1p(total)) for total in np.cumsum(ids)]
 
     alone = rd.rescore(rows, engine).scores["rescored"]
     together = rd.rescore(join(rows), engine)
     tokens = rd.token_frame(together, a="rescored", b="old")
-    expected = (alone - rows.old_log_probs).tolist()
+    expected = (alone - rows.log_probs("old")).tolist()
     assert tokens["diff"].tolist() == pytest.approx(expected)
 
 

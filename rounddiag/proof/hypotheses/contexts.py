@@ -21,9 +21,9 @@ from rounddiag.proof.hypotheses.pictures import SHOWN
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.text import pieces
 
-Reading: TypeAlias = tuple[Tensor, tuple[Picture, ...]]
+ContextInput: TypeAlias = tuple[Tensor, tuple[Picture, ...]]
 """Ids and pictures of a context."""
-Rewrite: TypeAlias = Callable[["Steps", int], "Reading | None"]
+OtherContext: TypeAlias = Callable[["Steps", int], "ContextInput | None"]
 """From a round of a trajectory to another context; None where it has no other one."""
 _LONGEST_HEADER = 16  # ids
 
@@ -84,7 +84,7 @@ def _first_shown(samples: Samples, sample: int) -> list[Picture]:
 
 
 def _rewrite_contexts(
-    rewrite: Rewrite,
+    rewrite: OtherContext,
 ) -> Callable[[Trajectory, Samples], list[Request] | None]:
     """Score each round of a chain in another context: a pass for each round.
 
@@ -129,7 +129,7 @@ def _rewrite_contexts(
     needs=SHOWN,
 )
 @_rewrite_contexts
-def _show_previous(steps: Steps, round_: int) -> Reading | None:
+def _show_previous(steps: Steps, round_: int) -> ContextInput | None:
     if not round_:
         return None
     own, before = steps.shown(round_), steps.shown(round_ - 1)
@@ -144,13 +144,13 @@ def _show_previous(steps: Steps, round_: int) -> Reading | None:
     cause="rewritten_history",
 )
 @_rewrite_contexts
-def _write_replies(steps: Steps, round_: int) -> Reading | None:
+def _write_replies(steps: Steps, round_: int) -> ContextInput | None:
     return _with_replies(steps, round_, steps.written)
 
 
 def _with_replies(
     steps: Steps, round_: int, reply: Callable[[int], Array]
-) -> Reading | None:
+) -> ContextInput | None:
     """Put other ids in place of the earlier replies that a context has."""
     ids = steps.context(round_).ids.numpy()
     parts, end = [], 0
@@ -212,7 +212,7 @@ def _occurrences(ids: Array, part: Array) -> list[int]:
     cause="rewritten_history",
 )
 @_rewrite_contexts
-def _drop_thoughts(steps: Steps, round_: int) -> Reading | None:
+def _drop_thoughts(steps: Steps, round_: int) -> ContextInput | None:
     return _with_replies(steps, round_, steps.without_thoughts)
 
 
@@ -222,7 +222,7 @@ def _drop_thoughts(steps: Steps, round_: int) -> Reading | None:
     cause="rewritten_history",
 )
 @_rewrite_contexts
-def _go_on(steps: Steps, round_: int) -> Reading | None:
+def _go_on(steps: Steps, round_: int) -> ContextInput | None:
     """Join all that entered before each round.
 
     What would have entered in place of a rewritten context is not recorded: it is taken
@@ -258,7 +258,7 @@ def _entered(steps: Steps, round_: int) -> Array:
     needs=SHOWN,
 )
 @_rewrite_contexts
-def _keep_longer(steps: Steps, round_: int) -> Reading | None:
+def _keep_longer(steps: Steps, round_: int) -> ContextInput | None:
     sequence = steps.sequence
     own = sequence.index(round_)
     seen = {*own.tolist()}
