@@ -268,10 +268,14 @@ def _preflight(options: argparse.Namespace) -> int:
     text, failed = run_preflight(
         options.model,
         options.server,
-        episodes=options.episodes,
         output=options.output,
         fail_on=options.fail_on,
         as_json=options.json,
+        episodes=options.episodes,
+        scorer=options.scorer,
+        after=options.after,
+        prove=options.prove,
+        seed=options.seed,
     )
     print_text(text)
     return int(failed)

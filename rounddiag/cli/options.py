@@ -123,6 +123,24 @@ _OPTIONS = {
         "sample the prompts, observations and screenshots of FILE instead",
         metavar="FILE",
     ),
+    "--scorer": _option(
+        "what scores in the trainer's place: it gets a folder of `rounddiag."
+        "export_rescore` as its last argument, and writes scores.jsonl there",
+        metavar="COMMAND",
+    ),
+    "--after": _option(
+        "what syncs weights to the server: it gets the folder of a LoRA adapter of ours"
+        " as its last argument, first one that changes much, then one that changes"
+        " nothing",
+        metavar="COMMAND",
+    ),
+    "--prove": _flag("prove the cause of what fails"),
+    "--seed": _option(
+        "of the screenshots and the adapter; default: 0",
+        type=int,
+        default=0,
+        metavar="N",
+    ),
     "--last": _option(
         "of a run, the newest N; default: 1", type=_positive, metavar="N"
     ),
@@ -206,7 +224,8 @@ _COMMANDS = {
     ),
     "preflight": _Command(
         "before a run: does the model agree with the server that will sample",
-        "model --server! --episodes -o --fail-on --json",
+        "model --server! --episodes --scorer --after --prove --seed -o --fail-on"
+        " --json",
         "`-o` writes the episodes, which `rounddiag lab` opens. A check that fails"
         " always fails; `--fail-on` is about the verdict on the episodes. Exit codes: 0"
         " passed, 1 failed, 2 the model or the server cannot be used.",

@@ -27,9 +27,13 @@ back to the noise, better than every other one.
 `proof`         `Proof`, as it is printed
 `saving`        a proof in a file
 `preflight`     `preflight`: a model and a server, before there is a batch
-`comparisons`   its lines: each compares two things, and passes, fails, or cannot
+`flight`        what its lines compare, and what a line says
+`readings`      what a server read: text tokens, image tokens, pixels
+`comparisons`   log-probs, prefill, cache, batch, sampling, packing, weights
 `episodes`      what an environment says before each round
 `playing`       episodes that a server has sampled, and the batch of them
+`trainer`       a function or a command in the trainer's place
+`delivery`      a known change of the weights, synced to a server
 `noise`         how far two sound engines may differ
 ==============  ==================================================================
 """

@@ -7,10 +7,13 @@ ids, and each line of one table compares two things that a run needs to be equal
 from __future__ import annotations
 
 import os
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -21,17 +24,23 @@ from rounddiag.errors import BatchError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.loaders import load
-from rounddiag.proof.comparisons import COMPARISONS, Flight, Line, compare, read_prompts
+from rounddiag.proof.comparisons import COMPARISONS, compare
+from rounddiag.proof.delivery import Delivery, deliver, probe
 from rounddiag.proof.engines.client import Host
 from rounddiag.proof.engines.dialects import Sampling
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.episodes import make_episodes, read_episodes
+from rounddiag.proof.experiment import prove as prove_cause
+from rounddiag.proof.flight import Flight, Line
 from rounddiag.proof.noise import RoundingNoise
 from rounddiag.proof.playing import ROUND_TOKENS, Played, as_batch, play
+from rounddiag.proof.proof import Proof
+from rounddiag.proof.readings import compare_ids, compare_images, read_prompts
 from rounddiag.proof.rescoring import rescore_with
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.trainer import score_with_command, score_with_function
 from rounddiag.wording import join_names, pluralize, printable
 
 
@@ -51,6 +60,8 @@ class Preflight:
     diagnosis: Of this batch.
     server: What sampled, and at which host.
     num_sent: How many pictures were sent there.
+    proof: With `prove=True`, where a check or the verdict fails: which engine was
+        wrong, and about what.
     """
 
     frame: pd.DataFrame
@@ -59,6 +70,7 @@ class Preflight:
     server: str
     num_sent: int
     seconds: float
+    proof: Proof | None = None
 
     @property
     def passed(self) -> bool:
@@ -90,6 +102,8 @@ class Preflight:
         verdict = self.diagnosis.verdict
         said = self.diagnosis.text.partition("\n")[0]
         lines.append(f"{'verdict':<10}  {verdict:<19}  {said}")
+        if self.proof is not None:
+            lines.append(f"{'proof':<10}  {self.proof!r}")
         sent = f"Sent: {pluralize(self.num_sent, 'picture')} to {self.server}."
         lines.append(sent if self.num_sent else f"Sampled by {self.server}.")
         failed = list(self.failed)
@@ -109,6 +123,9 @@ def preflight(
     server: str,
     *,
     episodes: str | os.PathLike[str] | Batch | None = None,
+    scorer: str | Callable[..., Any] | None = None,
+    after: str | None = None,
+    prove: bool = False,
     seed: int = 0,
 ) -> Preflight:
     """Say whether a model and a server agree, before anything is trained.
@@ -125,8 +142,18 @@ def preflight(
         What to sample instead of the program's own episodes: any file that
         `rounddiag.load` opens, with token ids. Of its first four samples the prompts
         and observations are taken, four rounds each.
+    scorer : str or callable, optional
+        What scores in the trainer's place instead of the model. A function `(ids,
+        images, positions) -> log-probs`, one for each id; or a command, which gets the
+        folder that `rounddiag.export_rescore` writes as its last argument, and writes
+        `scores.jsonl` there.
+    after : str, optional
+        A command that syncs weights to the server. It gets the folder of a LoRA adapter
+        as peft writes one as its last argument: first of a known change, then of none.
+    prove : bool
+        Whether to prove the cause of what fails (`rounddiag.prove`).
     seed : int
-        Of the screenshots of the episodes.
+        Of the screenshots of the episodes, and of the adapter.
 
     Returns
     -------
@@ -149,38 +176,97 @@ def preflight(
     how = Sampling(num_tokens=ROUND_TOKENS)
     played = play(sampler, engine, tasks, how)
     batch = as_batch(played, engine, sampler, how)
-    scorer = Scorer(batch, engine, open_low_precision(engine))
-    batch = rescore_with(scorer)
-    noise = RoundingNoise.of_table(scorer.table(range(batch.num_samples)))
+    if given is not None:  # how the user's run samples
+        batch = replace(batch, meta={**batch.meta, **_sampling_of(given, batch)})
+    own = Scorer(batch, engine, open_low_precision(engine))
+    noise = RoundingNoise.of_table(own.table(range(batch.num_samples)))
     flight = Flight(
         server=sampler,
         engine=engine,
         episodes=tasks,
         played=played,
-        batch=batch,
+        scorer=own,
+        batch=_score(scorer, own),
         noise=noise,
+        packs=scorer if callable(scorer) else None,
+        deliver=None if after is None else partial(_deliver, command=after, seed=seed),
     )
     lines = _run_checks(flight)
+    diagnosis = diagnose(flight.batch)
+    fails = any(line.result == "fails" for line in lines)
+    is_bad = fails or is_at_least(diagnosis.verdict, "suspicious")
     return Preflight(
         frame=pd.DataFrame([asdict(line) for line in lines]),
         batch=flight.batch,
-        diagnosis=diagnose(flight.batch),
+        diagnosis=diagnosis,
         server=sampler.name,
         num_sent=_count_pictures(played),
         seconds=time.perf_counter() - begin,
+        proof=prove_cause(flight.batch, own.about(flight.batch))
+        if prove and is_bad
+        else None,
     )
 
 
+def _sampling_of(given: Batch, batch: Batch) -> dict[str, Any]:
+    """Return how a user's run samples, with what these episodes were sampled with."""
+    return {
+        "sampling": {**given.meta.get("sampling", {}), **batch.meta["sampling"]},
+    }
+
+
+def _score(scorer: str | Callable[..., Any] | None, own: Scorer) -> Batch:
+    """Return the episodes with the log-probs of what is in the trainer's place."""
+    if scorer is None:
+        return rescore_with(own)
+    if isinstance(scorer, str):
+        return score_with_command(scorer, own.batch)
+    return score_with_function(scorer, own)
+
+
+def _deliver(flight: Flight, command: str, seed: int) -> Delivery:
+    with tempfile.TemporaryDirectory() as folder:
+        return deliver(
+            command,
+            flight.server,
+            flight.engine,
+            flight.scorer.batch,
+            flight.played,
+            Path(folder),
+            seed,
+        )
+
+
+# In the order in which they are printed.
+_CHECKS = (
+    "ids",
+    "images",
+    "log-probs",
+    "prefill",
+    "cache",
+    "batch",
+    "sampling",
+    "packed",
+    "weights",
+)
+
+
 def _run_checks(flight: Flight) -> list[Line]:
-    number = sum(len(episode.prompts) for episode in flight.episodes) + len(COMPARISONS)
-    with tqdm(total=number, desc="comparing", leave=False, delay=1) as bar:
-        read_prompts(flight, bar.update)
-        lines = []
+    number = sum(len(episode.prompts) for episode in flight.episodes)
+    total = number + len(_CHECKS)
+    with tqdm(total=total, desc="comparing", leave=False, delay=1) as bar:
+        readings = read_prompts(flight, bar.update)
+        lines = {
+            "ids": compare_ids(flight, readings),
+            "images": compare_images(flight, readings),
+        }
+        bar.update(len(lines))
+        flight.alone = [probe(flight.server, each, None) for each in flight.played]
         for name in COMPARISONS:
             bar.set_description(f"comparing {name}")
-            lines.append(compare(name, flight))
+            lines[name] = compare(name, flight)
             bar.update()
-    return lines
+    return [lines[name] for name in _CHECKS]
 
 
 def _require_model(engine: object) -> LocalEngine:

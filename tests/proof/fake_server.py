@@ -117,8 +117,12 @@ class FakeServer:
             return 200, {"data": [{"id": "agent", "max_model_len": 4096}]}
         if path == "/v1/completions":
             ids = body["prompt"]
+            choice = self._prompt(ids, [])
+            if "logprobs" in body:
+                written, values = self._write(ids, [], body["max_tokens"])
+                choice |= {"token_ids": written, "logprobs": {"token_logprobs": values}}
             answer = {
-                "choices": [self._prompt(ids, [])],
+                "choices": [choice],
                 "usage": {"prompt_tokens_details": {"cached_tokens": self._cached}},
             }
             return 200, answer
@@ -130,7 +134,13 @@ class FakeServer:
         ids, colors = self._expand(
             body["token_ids"], [one["url"] for one in body.get("content_parts", [])]
         )
-        forced = body["sampling_params"].get("trace_decode_token_ids")
+        settings = body["sampling_params"]
+        forced = settings.get("trace_decode_token_ids")
+        if forced is None and "logprobs" in settings:
+            written, values = self._write(ids, colors, settings["max_tokens"])
+            content = [{"logprob": value} for value in values]
+            choice = {"token_ids": written, "logprobs": {"content": content}}
+            return 200, self._prompt(ids, colors) | {"choices": [choice]}
         if forced is None:
             return 200, self._prompt(ids, colors)
         if not self.decodes:
@@ -139,6 +149,13 @@ class FakeServer:
         content = [{"logprob": value} for value in values]
         choice = {"token_ids": forced, "logprobs": {"content": content}}
         return 200, {"choices": [choice]}
+
+    def _write(
+        self, ids: list[int], colors: list[int], number: int
+    ) -> tuple[list[int], list[float]]:
+        """Write 20, 21 and so on, with the log-probs of the model."""
+        written = list(range(20, 20 + number))
+        return written, score([*ids, *written], colors)[len(ids) :].tolist()
 
     def _prompt(self, ids: list[int], colors: list[int]) -> dict[str, Any]:
         read = [*ids]
@@ -174,7 +191,13 @@ class FakeServer:
             read[4] += 1
         entries = [[float(v), t, None] for v, t in zip(values, read, strict=True)]
         entries[0][0] = None
+        number = body["sampling_params"]["max_new_tokens"]
+        written, drawn = self._write(ids, colors, number)
         facts = {
+            "output_token_logprobs": [
+                [value, token, None]
+                for token, value in zip(written, drawn, strict=True)
+            ],
             "input_token_logprobs": entries,
             "cached_tokens": self._cached,
             "weight_version": self._weights,

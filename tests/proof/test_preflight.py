@@ -10,8 +10,8 @@ import torch
 
 import rounddiag as rd
 from rounddiag.cli import main
-from rounddiag.proof.comparisons import SampledPair
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.flight import SampledPair
 from tests.proof.fake_server import serving
 from tests.proof.model_server import MODEL, ModelServer
 

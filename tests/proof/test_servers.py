@@ -15,12 +15,15 @@ import rounddiag as rd
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines import client
 from rounddiag.proof.engines.client import Host, ServerError
+from rounddiag.proof.engines.dialects import Sampling
 from rounddiag.proof.engines.server import ServerEngine
+from rounddiag.vision.screenshots import EncodedScreenshot
 from tests.proof.fake_server import (
     PAD,
     SYSTEM,
     FakeServer,
     make_batch,
+    png,
     score,
     serve,
 )
@@ -93,6 +96,37 @@ def test_decoding_that_differs_from_prefill_is_proved() -> None:
         proof = rd.prove(drifted, server.url)
     assert (proof.side, proof.cause) == ("rollout", "decode_path")
     assert proof.verdict == "proved"
+
+
+@KINDS
+@pytest.mark.parametrize("colors", [[], [40, 90]])
+def test_a_server_writes_and_says_what_it_read(kind: str, colors: list[int]) -> None:
+    """Two pictures of two tokens each: one token for each is sent."""
+    sent = [1, 11, *(token for _ in colors for token in (3, PAD, 4)), 7]
+    read = [1, 11, *(token for _ in colors for token in (3, PAD, PAD, 4)), 7]
+    shots = [EncodedScreenshot(data=png(color)) for color in colors]
+    with serve(kind=kind) as server:
+        engine = ServerEngine.open(Host.at(server.url))
+        written = engine.sample(sent, shots, Sampling(num_tokens=3))
+    assert written.ids.tolist() == [20, 21, 22]
+    expected = score([*read, 20, 21, 22], colors)[-3:]
+    assert np.allclose(written.log_probs, expected)
+    assert written.read is not None
+    is_text = np.array(read) != PAD  # pictures have ids of their own in SGLang
+    assert written.read[is_text].tolist() == np.array(read)[is_text].tolist()
+    assert len(written.read) == len(read)
+
+
+@pytest.mark.parametrize(
+    ("salt", "sent"), [("abc", ["abc"] * 2), ("", [None] * 2), (None, ["a", "b"])]
+)
+def test_a_salt_is_kept_left_out_or_new(
+    salt: str | None, sent: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter("ab")
+    monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
+    how = Sampling(num_tokens=1, salt=salt)
+    assert [how.salted().get("cache_salt") for _ in range(2)] == sent
 
 
 def test_without_trace_replay_decoding_is_not_tested() -> None:

@@ -92,6 +92,7 @@ class Vllm:
     model: str
     version: str
     can_decode: bool = False
+    known: frozenset[str] = frozenset()
 
     @classmethod
     def open(cls, host: Host) -> Vllm | None:
@@ -111,7 +112,7 @@ class Vllm:
         own = [name for name, parent in names if not parent] or [n for n, _ in names]
         if not own:
             return None
-        found = cls(own[0], version)
+        found = cls(own[0], version, known=frozenset(name for name, _ in names))
         with suppress(StatusError):
             answer = found._decode(host, [1], _PROBE, [])
             if _pick(answer, "choices", 0, "token_ids") == _PROBE:
@@ -122,6 +123,16 @@ class Vllm:
     def title(self) -> str:
         """The program and its version."""
         return f"vLLM {self.version}"
+
+    def refreshed(self, host: Host) -> Vllm:
+        """Ask for its models again; one that was not there before is meant from now on.
+
+        An adapter that a trainer loads has a name of its own.
+        """
+        models = _pick(host.get("/v1/models"), "data") or []
+        names = [str(_pick(model, "id")) for model in models]
+        added = [name for name in names if name not in self.known]
+        return replace(self, model=added[-1]) if added else self
 
     def read_version(self, host: Host) -> str:
         """Ask for the version."""
@@ -305,6 +316,11 @@ class Sglang:
     def title(self) -> str:
         """The program and its version."""
         return f"SGLang {self.version}".rstrip()
+
+    def refreshed(self, host: Host) -> Sglang:
+        """Return the same: it has one model."""
+        del host
+        return self
 
     def read_version(self, host: Host) -> str:
         """Ask for the version; empty if it has none."""

@@ -105,6 +105,10 @@ class ServerEngine:
         log_probs = check_log_probs(written.log_probs, self.name, ServerError)
         return replace(written, log_probs=log_probs)
 
+    def refreshed(self) -> ServerEngine:
+        """Return the server after its weights were changed."""
+        return ServerEngine(self.host, self.dialect.refreshed(self.host), self.sent)
+
     def read_messages(self, messages: Sequence[Any]) -> Array | None:
         """Return the ids that the server makes of messages; None if it says none."""
         return self.dialect.read_messages(self.host, messages)

@@ -1,0 +1,308 @@
+"""What a server read of each prompt: text tokens, image tokens, and the pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.errors import RounddiagError
+from rounddiag.proof.engines.client import ServerError
+from rounddiag.proof.engines.dialects import Sglang
+from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.flight import Flight, Line, untested
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.vision import Screenshot
+from rounddiag.vision.image_tokens import TokenRuns
+from rounddiag.wording import pluralize
+
+_SHOWN = 60  # characters of a text
+_HALF = 0.5  # of the model's change: nearer to a server that sees no picture
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One prompt: the ids of the model's processor, and those that the server read.
+
+    Attributes
+    ----------
+    door: How it was asked: by `messages` or by `ids`.
+    """
+
+    task: str
+    round: int
+    door: str
+    expected: list[int]
+    read: list[int]
+    shots: tuple[Screenshot, ...]
+
+    @property
+    def where(self) -> str:
+        """Task and round."""
+        return f"{self.task}, round {self.round}, asked by {self.door}"
+
+
+@dataclass(eq=False)
+class Readings:
+    """All prompts that were asked.
+
+    Attributes
+    ----------
+    unread: Why the server was not asked by messages; empty if it was.
+    """
+
+    prompts: list[Reading] = field(default_factory=list)
+    unread: str = ""
+
+
+def read_prompts(flight: Flight, advance: Callable[[], object]) -> Readings:
+    """Ask the server for the ids of all prompts: as messages, and as they were sent."""
+    expand, readings = flight.engine.eyes.expand, Readings()
+    if not any(episode.prompts for episode in flight.episodes):
+        readings.unread = "the episodes are ids"
+    for episode in flight.episodes:
+        for number, prompt in enumerate(episode.prompts):
+            advance()
+            if readings.unread:
+                continue
+            try:
+                read = flight.server.read_messages(prompt.messages)
+            except ServerError as error:
+                readings.unread = f"{error!s:.200}"
+                continue
+            if read is None:
+                readings.unread = "the server does not return the ids of messages"
+                continue
+            expected = expand(prompt.ids, prompt.shots)
+            readings.prompts.append(
+                Reading(
+                    episode.name,
+                    number,
+                    "messages",
+                    expected,
+                    read.tolist(),
+                    prompt.shots,
+                )
+            )
+    for played in flight.played:
+        for number, turn in enumerate(played.rounds):
+            if turn.written.read is not None:
+                expected, read = expand(turn.context, turn.shots), turn.written.read
+                if isinstance(flight.server.dialect, Sglang):
+                    read = _with_image_tokens(read, expected, flight.engine)
+                readings.prompts.append(
+                    Reading(
+                        played.episode.name,
+                        number,
+                        "ids",
+                        expected,
+                        read.tolist(),
+                        turn.shots,
+                    )
+                )
+    return readings
+
+
+def _with_image_tokens(read: Array, expected: list[int], engine: LocalEngine) -> Array:
+    """Put the image token where SGLang has ids made of the hashes of pictures."""
+    if len(read) != len(expected):
+        return read
+    is_image = np.array(expected) == engine.eyes.image_token
+    return np.where(is_image, engine.eyes.image_token, read)
+
+
+def compare_ids(flight: Flight, readings: Readings) -> Line:
+    """Compare text tokens: the server's with those of the template and tokenizer."""
+    if not readings.prompts:
+        why = readings.unread or "the server does not return the ids of prompts"
+        return untested("ids", why)
+    pictures = {flight.engine.eyes.image_token} | flight.engine.eyes.markers
+    number, first, prompts = 0, None, 0
+    for reading in readings.prompts:
+        texts = [
+            [token for token in ids if token not in pictures]
+            for ids in (reading.expected, reading.read)
+        ]
+        apart = _difference(*texts)
+        if apart is not None:
+            number += max(len(apart.missing), len(apart.added))
+            prompts += 1
+            first = first or (reading, apart)
+    of = f"of {pluralize(len(readings.prompts), 'prompt')}"
+    if readings.unread:
+        of += f"; by messages it could not be tested: {readings.unread}"
+    if first is None:
+        return Line(
+            check="ids",
+            result="passes",
+            value=0,
+            limit=0,
+            why=f"all text tokens are the processor's, {of}",
+        )
+    reading, apart = first
+    return Line(
+        check="ids",
+        result="fails",
+        value=number,
+        limit=0,
+        where=f"{reading.where}, token {apart.at}",
+        why=f"{apart.describe(flight.engine)}; {prompts} {of} differ",
+    )
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Where two lists of ids differ: their common start and end are left out."""
+
+    at: int
+    missing: list[int]
+    added: list[int]
+
+    def describe(self, engine: LocalEngine) -> str:
+        """Say what the server lacks and what it has instead."""
+        parts = [
+            f"{verb} {pluralize(len(ids), 'token')} {_text(engine, ids)}"
+            for verb, ids in (("lacks", self.missing), ("has", self.added))
+            if ids
+        ]
+        return f"the server {' and '.join(parts)}"
+
+
+def _text(engine: LocalEngine, ids: Sequence[int]) -> str:
+    if engine.chat is None:
+        return f"{list(ids[:8])}"
+    text = engine.chat.tokenizer.decode(list(ids), skip_special_tokens=False)
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def _difference(expected: list[int], read: list[int]) -> _Difference | None:
+    """Return how two lists of ids differ; None if they are equal.
+
+    Examples
+    --------
+    >>> _difference([1, 2, 3, 4], [1, 1, 2, 3, 4])
+    _Difference(at=1, missing=[], added=[1])
+    """
+    if expected == read:
+        return None
+    size = min(len(expected), len(read))
+    same = (a == b for a, b in zip(expected, read, strict=False))
+    at = next((place for place, equal in enumerate(same) if not equal), size)
+    end = 0
+    while end < size - at and expected[-1 - end] == read[-1 - end]:
+        end += 1
+    return _Difference(
+        at, expected[at : len(expected) - end], read[at : len(read) - end]
+    )
+
+
+def compare_images(flight: Flight, readings: Readings) -> Line:
+    """Compare the image tokens of each picture with those of the processor."""
+    if flight.engine.processor is None:
+        return untested("images", "the model sees none")
+    seen = [reading for reading in readings.prompts if reading.shots]
+    if not seen:
+        why = readings.unread or "the server does not return the ids of prompts"
+        return untested("images", why)
+    wrong = [found for reading in seen for found in _wrong_pictures(flight, reading)]
+    number = sum(len(reading.shots) for reading in seen)
+    if not wrong:
+        sizes = {shot.size for reading in seen for shot in reading.shots}
+        same = (
+            f"{number} pictures of {pluralize(len(sizes), 'size')} have the image"
+            " tokens of the processor's grids"
+        )
+        return _compare_looks(flight, same)
+    return Line(
+        check="images",
+        result="fails",
+        value=len(wrong),
+        limit=0,
+        where=wrong[0][0],
+        why=f"{wrong[0][1]}; {len(wrong)} of {number} pictures differ",
+    )
+
+
+def _wrong_pictures(flight: Flight, reading: Reading) -> Iterator[tuple[str, str]]:
+    """Yield the place of each picture with other image tokens, and what was read."""
+    eyes = flight.engine.eyes
+    runs = TokenRuns.of_ids(np.array(reading.read), eyes.image_token).length.tolist()
+    have = iter([*runs, *[0] * len(reading.shots)])
+    side = _pixels_of_a_token(flight.engine)
+    for index, shot in enumerate(reading.shots):
+        need, grid = eyes.grid_of(shot)
+        there = next(have)
+        if there == need:
+            continue
+        width, height = shot.size
+        shape = f", grid {' x '.join(map(str, grid))}" if grid else ""
+        size = f"picture {index} ({width} x {height} pixels{shape})"
+        text = f"{need} image tokens expected, {there} read"
+        if there and side:
+            text += f": a picture of {there * side:,} pixels, not {need * side:,}"
+        yield f"{reading.where}, {size}", text
+
+
+def _grey(one: Trajectory, samples: Samples) -> Request:
+    del samples
+    whole = Request.of_sample(one)
+    shown = tuple(replace(picture, look="grey") for picture in whole.pictures)
+    return replace(whole, pictures=shown)
+
+
+GREY = Hypothesis(
+    name="grey_pictures",
+    cause="dropped_image",
+    says="grey pictures of the same size",
+    edit=_grey,
+    needs=frozenset({"pictures"}),
+)
+
+
+def _compare_looks(flight: Flight, same: str) -> Line:
+    """Show grey pictures: a server that sees them moves as the model does."""
+    blind: list[str] = []
+    least = np.inf
+    for sample, played in enumerate(flight.played):
+        if not played.rounds[-1].shots:
+            continue
+        try:
+            moved, wanted = (
+                scorer.scores((GREY,), sample) - scorer.base(sample)
+                for scorer in (flight.served, flight.scorer)
+            )
+        except RounddiagError as error:
+            why = f"{same}; whether it sees them could not be tested: {error!s:.200}"
+            return Line(check="images", result="passes", value=0, limit=0, why=why)
+        share = float(moved @ wanted / max(float(wanted @ wanted), 1e-12))
+        least = min(least, share)
+        if share < _HALF:
+            blind.append(
+                f"{played.episode.name}: grey pictures move the model by"
+                f" {np.abs(wanted).mean():.2g} nat, the server by"
+                f" {np.abs(moved).mean():.2g}"
+            )
+    if not blind:
+        why = f"{same}; grey ones move the server {least:.0%} as far as the model"
+        return Line(check="images", result="passes", value=0, limit=0, why=why)
+    return Line(
+        check="images",
+        result="fails",
+        value=len(blind),
+        limit=0,
+        where=blind[0].partition(":")[0],
+        why=f"{same}, but the server does not see them: {blind[0]}",
+    )
+
+
+def _pixels_of_a_token(engine: LocalEngine) -> int:
+    """Return how many pixels an image token stands for; 0 where that is not fixed."""
+    vision = getattr(engine.model.config, "vision_config", None)
+    side = getattr(vision, "patch_size", None)
+    merge = getattr(vision, "spatial_merge_size", None)
+    if engine.eyes.has_grids and isinstance(side, int) and isinstance(merge, int):
+        return (side * merge) ** 2
+    return 0
