@@ -12,6 +12,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.dialects import Sglang
 from rounddiag.proof.engines.local import LocalEngine
+from rounddiag.proof.episodes import Prompt
 from rounddiag.proof.flight import Flight, Line, untested
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
@@ -60,50 +61,44 @@ class Readings:
 
 def read_prompts(flight: Flight, advance: Callable[[], object]) -> Readings:
     """Ask the server for the ids of all prompts: as messages, and as they were sent."""
-    expand, readings = flight.engine.eyes.expand, Readings()
+    readings = Readings()
     if not any(episode.prompts for episode in flight.episodes):
         readings.unread = "the episodes are ids"
     for episode in flight.episodes:
         for number, prompt in enumerate(episode.prompts):
             advance()
-            if readings.unread:
-                continue
-            try:
-                read = flight.server.read_messages(prompt.messages)
-            except ServerError as error:
-                readings.unread = f"{error!s:.200}"
-                continue
-            if read is None:
-                readings.unread = "the server does not return the ids of messages"
-                continue
-            expected = expand(prompt.ids, prompt.shots)
-            readings.prompts.append(
-                Reading(
-                    episode.name,
-                    number,
-                    "messages",
-                    expected,
-                    read.tolist(),
-                    prompt.shots,
-                )
-            )
+            if not readings.unread:
+                _ask_by_messages(flight, readings, episode.name, number, prompt)
     for played in flight.played:
         for number, turn in enumerate(played.rounds):
-            if turn.written.read is not None:
-                expected, read = expand(turn.context, turn.shots), turn.written.read
-                if isinstance(flight.server.dialect, Sglang):
-                    read = _with_image_tokens(read, expected, flight.engine)
-                readings.prompts.append(
-                    Reading(
-                        played.episode.name,
-                        number,
-                        "ids",
-                        expected,
-                        read.tolist(),
-                        turn.shots,
-                    )
-                )
+            read = turn.written.read
+            if read is None:
+                continue
+            expected = flight.engine.eyes.expand(turn.context, turn.shots)
+            if isinstance(flight.server.dialect, Sglang):
+                read = _with_image_tokens(read, expected, flight.engine)
+            name, ids = played.episode.name, read.tolist()
+            readings.prompts.append(
+                Reading(name, number, "ids", expected, ids, turn.shots)
+            )
     return readings
+
+
+def _ask_by_messages(
+    flight: Flight, readings: Readings, task: str, number: int, prompt: Prompt
+) -> None:
+    try:
+        read = flight.server.read_messages(prompt.messages)
+    except ServerError as error:
+        readings.unread = f"{error!s:.200}"
+        return
+    if read is None:
+        readings.unread = "the server does not return the ids of messages"
+        return
+    expected = flight.engine.eyes.expand(prompt.ids, prompt.shots)
+    readings.prompts.append(
+        Reading(task, number, "messages", expected, read.tolist(), prompt.shots)
+    )
 
 
 def _with_image_tokens(read: Array, expected: list[int], engine: LocalEngine) -> Array:

@@ -31,21 +31,18 @@ SERVE = [
 ]  # fmt: skip
 PICTURES = ["--limit-mm-per-prompt", '{"image": 12, "video": 0}']
 ADAPTERS = ["--enable-lora", "--max-lora-rank", "8"]
-LOAD = (
-    """\
+LOAD = f"""\
 import json, sys, urllib.request
 from pathlib import Path
 folder = Path(sys.argv[-1])
-body = {"lora_name": folder.name, "lora_path": str(folder)}
+body = dict(lora_name=folder.name, lora_path=str(folder))
 request = urllib.request.Request(
-    "http://127.0.0.1:%d/v1/load_lora_adapter",
+    "http://127.0.0.1:{PORT}/v1/load_lora_adapter",
     json.dumps(body).encode(),
-    {"Content-Type": "application/json"},
+    dict([("Content-Type", "application/json")]),
 )
 urllib.request.urlopen(request).read()
 """
-    % PORT
-)
 
 
 @dataclass
