@@ -121,7 +121,7 @@ def compare_ids(flight: Flight, readings: Readings) -> Line:
             [token for token in ids if token not in pictures]
             for ids in (reading.expected, reading.read)
         ]
-        apart = _difference(*texts)
+        apart = difference(*texts)
         if apart is not None:
             number += max(len(apart.missing), len(apart.added))
             prompts += 1
@@ -149,7 +149,7 @@ def compare_ids(flight: Flight, readings: Readings) -> Line:
 
 
 @dataclass(frozen=True)
-class _Difference:
+class Difference:
     """Where two lists of ids differ: their common start and end are left out."""
 
     at: int
@@ -173,13 +173,13 @@ def _text(engine: LocalEngine, ids: Sequence[int]) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
-def _difference(expected: list[int], read: list[int]) -> _Difference | None:
+def difference(expected: list[int], read: list[int]) -> Difference | None:
     """Return how two lists of ids differ; None if they are equal.
 
     Examples
     --------
-    >>> _difference([1, 2, 3, 4], [1, 1, 2, 3, 4])
-    _Difference(at=1, missing=[], added=[1])
+    >>> difference([1, 2, 3, 4], [1, 1, 2, 3, 4])
+    Difference(at=1, missing=[], added=[1])
     """
     if expected == read:
         return None
@@ -189,7 +189,7 @@ def _difference(expected: list[int], read: list[int]) -> _Difference | None:
     end = 0
     while end < size - at and expected[-1 - end] == read[-1 - end]:
         end += 1
-    return _Difference(
+    return Difference(
         at, expected[at : len(expected) - end], read[at : len(read) - end]
     )
 

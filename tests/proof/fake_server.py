@@ -137,8 +137,8 @@ class FakeServer:
         settings = body["sampling_params"]
         forced = settings.get("trace_decode_token_ids")
         if forced is None and "logprobs" in settings:
-            written, values = self._write(ids, colors, settings["max_tokens"])
-            content = [{"logprob": value} for value in values]
+            written, drawn = self._write(ids, colors, settings["max_tokens"])
+            content = [{"logprob": value} for value in drawn]
             choice = {"token_ids": written, "logprobs": {"content": content}}
             return 200, self._prompt(ids, colors) | {"choices": [choice]}
         if forced is None:

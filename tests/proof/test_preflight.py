@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.flight import SampledPair
+from rounddiag.proof.noise import RoundingNoise
+from rounddiag.proof.readings import difference
 from tests.proof.fake_server import serving
 from tests.proof.model_server import MODEL, ModelServer
+from tests.proof.preflight_bench import FAULTS, fly
+
+CHECKS = [
+    *("ids", "images", "log-probs", "prefill", "cache", "batch"),
+    *("sampling", "packed", "weights"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +38,48 @@ def engine() -> LocalEngine:
 
 @pytest.fixture(scope="module")
 def sound(engine: LocalEngine) -> rd.Preflight:
-    with serving(ModelServer(engine=engine)) as server:
-        return rd.preflight(MODEL, server.url)
+    """A sound server with a cache, a function as the trainer, and a known change."""
+    with serving(ModelServer(engine=engine, has_cache=True)) as server:
+        return rd.preflight(MODEL, server.url, scorer=forward, after=server.sync)
+
+
+@cache
+def trainer() -> LocalEngine:
+    return LocalEngine.open(MODEL)
+
+
+@torch.inference_mode()
+def forward(ids: list[int], images: list[Any], positions: torch.Tensor) -> Any:
+    """Score a row as a trainer does: positions that begin again are another sample."""
+    model = trainer().model
+    starts = [*(positions[0] == 0).nonzero()[:, 0].tolist(), len(ids)]
+    shown = iter(images)
+    parts = []
+    for begin, stop in pairwise(starts):
+        part = torch.tensor([ids[begin:stop]])
+        is_image = part == trainer().eyes.image_token
+        number = int((part == 3).sum())  # where pictures open
+        pixels = trainer().processor(
+            images=[next(shown) for _ in range(number)], return_tensors="pt"
+        )
+        logits = model(
+            input_ids=part,
+            position_ids=positions[:, None, begin:stop],
+            mm_token_type_ids=is_image.int(),
+            **pixels,
+        ).logits
+        chosen = logits[0, :-1].log_softmax(-1).gather(1, part[0, 1:, None])[:, 0]
+        parts.append(torch.cat([torch.zeros(1), chosen]))
+    return torch.cat(parts).numpy()
 
 
 def test_a_sound_server_passes(sound: rd.Preflight) -> None:
-    assert sound.passed
+    assert sound.passed, sound
     assert sound.failed == ()
     assert set(sound.frame["result"]) == {"passes"}
     assert [*sound.frame] == ["check", "result", "value", "limit", "where", "why"]
+    assert [*sound.frame["check"]] == CHECKS
+    assert (sound.frame["value"] <= sound.frame["limit"]).all()
 
 
 def test_the_batch_has_the_ids_that_the_server_read(sound: rd.Preflight) -> None:
@@ -76,11 +124,10 @@ def test_the_command_prints_a_line_a_check(
     assert found["passed"]
     assert found["verdict"] == "healthy"
     assert host in found["server"]
-    assert [row["check"] for row in found["checks"]][:3] == [
-        "ids",
-        "images",
-        "log-probs",
-    ]
+    assert [row["check"] for row in found["checks"]] == CHECKS
+    by_name = {row["check"]: row for row in found["checks"]}
+    assert "needs `after`" in by_name["weights"]["why"]
+    assert by_name["packed"]["result"] == "could not be tested"
     saved = rd.load(file)
     assert saved.num_samples == 4
     assert rd.diagnose(saved).verdict == "healthy"
@@ -90,3 +137,63 @@ def test_no_server_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["preflight", MODEL, "--server", "http://127.0.0.1:9"])
     assert code == 2
     assert "127.0.0.1:9" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_in_its_own_line(name: str, tmp_path: Path) -> None:
+    result = fly(FAULTS[name], tmp_path)
+    assert FAULTS[name].check in result.failed, result
+    rows = result.frame.set_index("check")
+    assert rows.loc[FAULTS[name].check, "where"]
+
+
+ids = st.lists(st.integers(0, 5), max_size=12)
+
+
+@given(ids, ids)
+def test_a_difference_turns_what_was_expected_into_what_was_read(
+    expected: list[int], read: list[int]
+) -> None:
+    apart = difference(expected, read)
+    if apart is None:
+        assert expected == read
+        return
+    stop = apart.at + len(apart.missing)
+    assert expected[apart.at : stop] == apart.missing
+    assert [*expected[: apart.at], *apart.added, *expected[stop:]] == read
+
+
+def test_the_limit_is_the_larger_of_two_nulls() -> None:
+    """Twice the model's own rounding, or the published level of tokens as likely."""
+    even = np.full(4, math.log(0.5))
+    own = RoundingNoise(0.01).limit(even, "same_engine")
+    assert own.value == pytest.approx(2 * 0.01 * 0.5)
+    assert "rounding" in own.ground
+    published = RoundingNoise(0.0).limit(even, "same_engine")
+    assert published.value == pytest.approx(0.001 * 0.043 / 0.0134)
+    assert "usual" in published.ground
+
+
+def test_a_command_that_fails_says_what_it_said(engine: LocalEngine) -> None:
+    with serving(ModelServer(engine=engine)) as server:
+        result = rd.preflight(
+            trainer(), server.url, after="sh -c 'echo gone >&2; exit 3'"
+        )
+    row = result.frame.set_index("check").loc["weights"]
+    assert row["result"] == "could not be tested"
+    assert "3: gone" in row["why"]
+
+
+@pytest.mark.slow
+def test_the_prompts_of_a_file_are_sampled_in_place_of_the_own_ones(
+    engine: LocalEngine,
+) -> None:
+    batch = rd.load("sample_data/healthy.parquet")[:4]
+    with serving(ModelServer(engine=engine)) as server:
+        result = rd.preflight(trainer(), server.url, episodes=batch)
+    assert result.passed, result
+    assert result.batch.sample_ids == batch.sample_ids
+    assert result.batch.prompt_ids is not None
+    assert batch.prompt_ids is not None
+    assert torch.equal(result.batch.prompt_ids, batch.prompt_ids)
