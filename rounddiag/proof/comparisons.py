@@ -79,14 +79,15 @@ def compare_cache(flight: Flight) -> Line:
     """Compare a request without a cache to the same with one, and after an update."""
     cached = 0
     pairs: list[tuple[str, Continuation, Continuation]] = []
-    for number, played in enumerate(flight.played):
+    for played in flight.played:
         salt = secrets.token_hex(8)
+        cold = probe(flight.server, played, None)
         prefix = Sampling(num_tokens=1, temperature=0.0, salt=salt)
         flight.server.sample(played.rounds[0].context, played.rounds[0].shots, prefix)
         for _ in ("with a prefix in the cache", "again"):
             warm = probe(flight.server, played, salt)
             cached += warm.num_cached
-            pairs.append((played.episode.name, flight.alone[number], warm))
+            pairs.append((played.episode.name, cold, warm))
     if flight.delivery is not None:
         names = [f"{played.episode.name}, after the update" for played in flight.played]
         probes = zip(names, flight.delivery.probes, strict=True)

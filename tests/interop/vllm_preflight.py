@@ -102,7 +102,7 @@ def running(case: Case, model: str, folder: Path) -> Iterator[None]:
         options += ["--chat-template", str(file)]
     program = str(Path(sys.executable).with_name("vllm"))
     command = [program, "serve", model, *options]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stdout=sys.stderr) as server:
         try:
             wait(server)
             yield

@@ -109,8 +109,8 @@ def text_model(folder: Path) -> str:
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
         vocab_size=608,
-        hidden_size=64,
-        intermediate_size=128,
+        hidden_size=128,  # heads of 32: vLLM on a CPU takes no smaller ones
+        intermediate_size=256,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
