@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.errors import RounddiagError
 from rounddiag.findings.reference import guess_kind
 from rounddiag.proof.delivery import Delivery
-from rounddiag.proof.engines.dialects import Continuation
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.episodes import Episode
@@ -70,7 +70,6 @@ class Flight:
     noise: RoundingNoise
     packs: Callable[..., object] | None = None
     deliver: Callable[[Flight], Delivery] | None = None
-    alone: list[Continuation] = field(default_factory=list)
 
     @cached_property
     def kind(self) -> str:
@@ -83,9 +82,14 @@ class Flight:
         return Scorer(self.batch, self.server)
 
     @cached_property
-    def delivery(self) -> Delivery | None:
-        """The log-probs before, with and after a known change; None without one."""
-        return None if self.deliver is None else self.deliver(self)
+    def delivery(self) -> Delivery | str:
+        """The log-probs before, with and after a known change; or why not."""
+        if self.deliver is None:
+            return "needs `after`, a command that syncs the adapter in a folder"
+        try:
+            return self.deliver(self)
+        except RounddiagError as error:
+            return f"{error!s:.300}"
 
     def judge(
         self,

@@ -25,7 +25,7 @@ from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.loaders import load
 from rounddiag.proof.comparisons import COMPARISONS, compare
-from rounddiag.proof.delivery import Delivery, deliver, probe
+from rounddiag.proof.delivery import Delivery, deliver
 from rounddiag.proof.engines.client import Host
 from rounddiag.proof.engines.dialects import Sampling
 from rounddiag.proof.engines.local import LocalEngine
@@ -261,7 +261,6 @@ def _run_checks(flight: Flight) -> list[Line]:
             "images": compare_images(flight, readings),
         }
         bar.update(len(lines))
-        flight.alone = [probe(flight.server, each, None) for each in flight.played]
         for name in COMPARISONS:
             bar.set_description(f"comparing {name}")
             lines[name] = compare(name, flight)
