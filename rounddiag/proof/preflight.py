@@ -195,6 +195,10 @@ def preflight(
     diagnosis = diagnose(flight.batch)
     fails = any(line.result == "fails" for line in lines)
     is_bad = fails or is_at_least(diagnosis.verdict, "suspicious")
+    proof = None
+    if prove and is_bad:
+        pair = replace(flight.batch, scores={})  # the prefill is no third engine
+        proof = prove_cause(pair, own.about(pair))
     return Preflight(
         frame=pd.DataFrame([asdict(line) for line in lines]),
         batch=flight.batch,
@@ -202,9 +206,7 @@ def preflight(
         server=sampler.name,
         num_sent=_count_pictures(played),
         seconds=time.perf_counter() - begin,
-        proof=prove_cause(flight.batch, own.about(flight.batch))
-        if prove and is_bad
-        else None,
+        proof=proof,
     )
 
 
