@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from math import isqrt
+from math import isqrt, prod
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
@@ -61,8 +61,12 @@ class Screenshot(ABC):
         """Return the picture."""
 
     @abstractmethod
-    def digest(self) -> bytes:
-        """Return a hash of what is stored: the same for the same picture."""
+    def digest(self, most_rows: int | None = None) -> bytes:
+        """Return a hash of what is stored: the same for the same picture.
+
+        Of patches that stay in a file, `most_rows` are read, evenly spread; by default
+        all.
+        """
 
     def png(self) -> bytes:
         """Return the picture as PNG."""
@@ -107,7 +111,7 @@ class EncodedScreenshot(Screenshot):
         """Whether it is a JPEG."""
         return self.data.startswith(_JPEG)
 
-    def digest(self) -> bytes:
+    def digest(self, most_rows: int | None = None) -> bytes:  # noqa: ARG002 of patches
         """Return a hash of the encoded picture."""
         return _digest(self.data)
 
@@ -171,7 +175,7 @@ class StoredScreenshot(Screenshot):
         """Whether it is a JPEG."""
         return self.read().is_lossy
 
-    def digest(self) -> bytes:
+    def digest(self, most_rows: int | None = None) -> bytes:  # noqa: ARG002 of patches
         """Return a hash of the encoded picture."""
         return _digest(self.data())
 
@@ -258,7 +262,7 @@ class RawScreenshot(Screenshot):
         """Width and height in pixels."""
         return self.width, self.height
 
-    def digest(self) -> bytes:
+    def digest(self, most_rows: int | None = None) -> bytes:  # noqa: ARG002 of patches
         """Return a hash of mode, size and pixels."""
         return _digest(f"{self.mode} {self.size}".encode(), self.data())
 
@@ -325,6 +329,8 @@ class PatchScreenshot(Screenshot):
     grid_thw: The picture's row of `image_grid_thw`: frames, height and width in
         patches.
     patch_size: Side of a patch in pixels: 14 for Qwen2.5-VL, 16 for Qwen3-VL.
+    rows: Gives some of these rows, from a start to a stop, where the others can stay on
+        disk.
 
     Examples
     --------
@@ -340,6 +346,7 @@ class PatchScreenshot(Screenshot):
     patches: Callable[[], Tensor] = field(repr=False)
     grid_thw: Grid
     patch_size: int = _PATCH_OF_CLIP
+    rows: Callable[[int, int], Tensor] | None = field(default=None, repr=False)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -353,12 +360,21 @@ class PatchScreenshot(Screenshot):
         t, height, width = self.grid_thw
         return t * height * width // _MERGE**2
 
-    def digest(self) -> bytes:
-        """Return a hash of the grid and the patches."""
+    def digest(self, most_rows: int | None = None) -> bytes:
+        """Return a hash of the grid and the patches, or of some rows of these."""
         import torch
 
-        patches = self.patches().contiguous().cpu().view(torch.uint8)
-        return _digest(f"{self.grid_thw}".encode(), patches.numpy().data)
+        num = prod(self.grid_thw)
+        if self.rows is None or most_rows is None or most_rows >= num:
+            parts = [self.patches()]
+        else:
+            step = num / most_rows
+            starts = [int((at + 0.5) * step) for at in range(most_rows)]
+            parts = [self.rows(start, start + 1) for start in starts]
+        data = [
+            part.contiguous().cpu().view(torch.uint8).numpy().data for part in parts
+        ]
+        return _digest(f"{self.grid_thw}".encode(), *data)
 
     def image(self, frame: int = 0) -> Image:
         """Rebuild the picture.
@@ -432,10 +448,19 @@ def patch_screenshots(
         return None
     return tuple(
         PatchScreenshot(
-            patches=partial(rows, start, stop), grid_thw=grid, patch_size=patch_size
+            patches=partial(rows, start, stop),
+            grid_thw=grid,
+            patch_size=patch_size,
+            rows=partial(_rows_from, rows, start),
         )
         for (start, stop), grid in zip(pairwise(edges), grids, strict=True)
     )
+
+
+def _rows_from(
+    rows: Callable[[int, int], Tensor], first: int, start: int, stop: int
+) -> Tensor:
+    return rows(first + start, first + stop)
 
 
 def _is_grid(grid: Grid) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from rounddiag.batch.sequence_difference import (
     shared_ranges,
 )
 from rounddiag.errors import LoadError
-from rounddiag.vision import Screenshot
+from rounddiag.vision import PatchScreenshot, Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
 
 # A run of so many equal ids that is no known picture is one element too: the image
@@ -31,19 +33,72 @@ from rounddiag.vision.image_tokens import TokenRuns
 _LONG_RUN = 8
 
 
+# Bytes of pixels that are read to tell pictures apart, which a disk gives in about a
+# second. Of more, rows of patches are compared, spread evenly over each picture.
+_MOST_BYTES = 10**9
+_HASHES = "image_hashes"  # the round column of `capture.round_record`
+
+
 class PictureNumbers:
-    """Gives each picture a number; the same picture has the same."""
+    """Gives each picture a number; the same picture has the same.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most_rows : int or None
+        How many rows of the patches of a picture are compared; None for all.
+    """
+
+    def __init__(self, most_rows: int | None = None) -> None:
         self._known: dict[object, int] = {}
+        self._most_rows = most_rows
 
-    def number(self, shot: Screenshot | None, tokens: bytes = b"") -> int:
-        """Return the number of a picture with these image tokens; None if unknown."""
+    def number(
+        self, shot: Screenshot | None, tokens: bytes = b"", digest: object = None
+    ) -> int:
+        """Return the number of a picture with these image tokens; None if unknown.
+
+        `digest` is a hash that the file has; without it, the pixels are read.
+        """
         try:
-            key: object = b"" if shot is None else shot.digest(), tokens
+            if digest is None and shot is not None:
+                digest = shot.digest(self._most_rows)
         except LoadError:  # it cannot be read, so it is the same as no other
-            key = object()
-        return self._known.setdefault(key, len(self._known))
+            digest = object()
+        return self._known.setdefault((digest, tokens), len(self._known))
+
+
+def rows_to_compare(images: Iterable[Iterable[Screenshot]]) -> int | None:
+    """Return how many rows of patches tell pictures apart; None for all of them."""
+    patches = [
+        shot
+        for shots in images
+        for shot in shots
+        if isinstance(shot, PatchScreenshot) and shot.rows is not None
+    ]
+    # Three channels and two frames of float32, or fewer bytes.
+    sizes = [24 * shot.patch_size**2 for shot in patches]
+    num_bytes = sum(
+        size * prod(shot.grid_thw) for size, shot in zip(sizes, patches, strict=True)
+    )
+    return None if num_bytes <= _MOST_BYTES else max(_MOST_BYTES // sum(sizes), 1)
+
+
+def recorded_hashes(rows: Batch) -> dict[int, Sequence[object]]:
+    """Return the hashes that the file has of the pictures of each row's prompt.
+
+    None at all unless every row with pictures has one for each.
+    """
+    if _HASHES not in rows.columns.rounds or rows.images is None:
+        return {}
+    owners, first = np.unique(rows.columns.owner, return_index=True)
+    stored = rows.columns.stored_by_round(_HASHES)[first]
+    hashes: dict[int, Sequence[object]] = {
+        row: values
+        for row, values in zip(owners.tolist(), stored.tolist(), strict=True)
+        if isinstance(values, list) and len(values) == len(rows.images[row])
+    }
+    with_pictures = {row for row, shots in enumerate(rows.images) if shots}
+    return hashes if with_pictures <= hashes.keys() else {}
 
 
 class Elements(NamedTuple):
@@ -60,9 +115,15 @@ class Elements(NamedTuple):
 
     @classmethod
     def of(
-        cls, ids: Array, pictures: Sequence[PlacedPicture], numbers: PictureNumbers
+        cls,
+        ids: Array,
+        pictures: Sequence[PlacedPicture],
+        numbers: PictureNumbers,
+        hashes: Sequence[object] = (),
     ) -> Elements:
         """Put one element in place of the image tokens of each picture.
+
+        `hashes` are those that the file has of the pictures; else pixels are read.
 
         Examples
         --------
@@ -78,9 +139,12 @@ class Elements(NamedTuple):
         is_long = (runs.length >= _LONG_RUN) & ~is_known[runs.start]
         ends = runs.start + runs.length
         others = zip(runs.start[is_long].tolist(), ends[is_long].tolist(), strict=True)
-        for start, stop, shot in (*pictures, *((a, b, None) for a, b in others)):
+        unknown = [(start, stop, None) for start, stop in others]
+        known = hashes if len(hashes) == len(pictures) else ()
+        named = zip_longest((*pictures, *unknown), known)
+        for (start, stop, shot), digest in named:
             tokens = values[start:stop].tobytes()
-            values[start] = -1 - numbers.number(shot, tokens)
+            values[start] = -1 - numbers.number(shot, tokens, digest)
             is_first[start + 1 : stop] = False
         return cls(values[is_first[:-1]], np.flatnonzero(is_first))
 
@@ -129,6 +193,8 @@ class ContextJoiner:
 
     def __init__(self, rows: Batch, rounds_before: Array) -> None:
         self._rows, self._rounds_before = rows, rounds_before
+        self._hashes = recorded_hashes(rows)
+        self._most_rows = None if self._hashes else rows_to_compare(rows.images or ())
         self._rewritten: list[tuple[int, int, int, Array]] = []
         starts = (rows.rounds.start - rows.offsets[rows.rounds.sample]).numpy()
         owners, first = np.unique(rows.rounds.sample.numpy(), return_index=True)
@@ -139,7 +205,7 @@ class ContextJoiner:
 
     def join(self, sample: int, rows: Sequence[int]) -> Iterator[JoinedRow]:
         """Yield the rows of a sample, in their order."""
-        numbers = PictureNumbers()
+        numbers = PictureNumbers(self._most_rows)
         shown: set[int] = set()  # pictures whose position is unknown
         before: Elements | None = None
         index = np.empty(0, dtype=np.int64)  # of the row before, in the sequence
@@ -151,7 +217,7 @@ class ContextJoiner:
             num_prompt, ids = known_sequence(self._rows, row)
             shots = self._images(row)
             pictures = place_pictures(shots, num_prompt, ids)
-            elements = Elements.of(ids, pictures, numbers)
+            elements = Elements.of(ids, pictures, numbers, self._hashes.get(row, ()))
             is_append, shared = _shared(before, elements.up_to(num_prompt))
             start = end
             place = np.full(num_prompt, -1, dtype=np.int64)

@@ -23,6 +23,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.sequence_difference import appends
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_pictures
@@ -236,7 +237,7 @@ def new_messages(
     ([{'content': 'c'}], True)
     """
     start, keys = [*map(_key, known)], [*map(_key, prompt)]
-    if keys[: len(start)] == start:
+    if appends(start, keys):
         return prompt[len(start) :], False
     last = {key: index for index, key in enumerate(keys)}
     at = last.get(start[-1], -1) if start else -1
@@ -264,7 +265,7 @@ def stitch(turns: Iterable[AgentTurn]) -> None:
             continue
         prompt, written, log_probs = turn.call
         size = len(known)
-        is_rewritten = not np.array_equal(prompt[:size], known)
+        is_rewritten = not appends(known, prompt)
         added = prompt if is_rewritten else prompt[size:]
         mask = np.repeat([0, 1], [len(added), len(written)]).astype(np.int8)
         scores = np.full(len(mask), np.nan, dtype=np.float32)

@@ -19,8 +19,9 @@ from rounddiag.batch import ContextPiece
 from rounddiag.batch.contexts import SampleSequence
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load, save
+from rounddiag.loaders.assembly.context_joining import rows_to_compare
 from rounddiag.loaders.assembly.trajectories import join_rows
-from rounddiag.vision import EncodedScreenshot, Screenshot
+from rounddiag.vision import EncodedScreenshot, Screenshot, patch_screenshots
 
 PAD = 9  # the token that stands for pictures
 
@@ -181,6 +182,45 @@ def test_smaller_batches_keep_the_contexts_of_their_samples() -> None:
     assert batch[1].context(0, 1).ids.tolist() == [2, 4]
     assert batch[[1, 0]].context(1, 1).ids.tolist() == [1, 4]
     assert batch.where([False, True]).chains(0) == [range(1), range(1, 2)]
+
+
+def test_hashes_of_the_recorder_say_which_picture_is_which() -> None:
+    prompts = [[1, PAD, PAD], [1, PAD, PAD, 5, 3]]
+    images = ((shot("a", -2),), (shot("b", -4),))
+    columns = {
+        "sample": np.arange(2),
+        "round": np.zeros(2, int),
+        "image_hashes": np.array([None, None], dtype=object),
+    }
+    columns["image_hashes"][:] = [["0f"], ["0f"]]
+    rows = rows_of(prompts, [[5], [6]], images=images, round_columns=columns)
+    batch = join_rows(rows, "name", "row")
+    assert batch.context(0, 1).follows == "append"
+
+    columns["image_hashes"][1] = []  # of some rows alone: pixels tell
+    batch = join_rows(replace(rows, round_columns=columns), "name", "row")
+    assert batch.context(0, 1).follows == "rewritten"
+
+
+def test_of_many_pixels_rows_of_patches_tell_pictures_apart() -> None:
+    values = torch.zeros(64, 1176)
+    values[63] = 1
+    asked: list[tuple[int, int]] = []
+
+    def rows(start: int, stop: int) -> torch.Tensor:
+        asked.append((start, stop))
+        return values[start:stop]
+
+    (first,) = patch_screenshots(rows, (64, 1176), [(1, 8, 8)]) or ()
+    other = replace(first, patches=lambda: torch.zeros(64, 1176), rows=None)
+    assert first.digest() != other.digest()
+    asked.clear()
+    first.digest(4)
+    assert asked == [(8, 9), (24, 25), (40, 41), (56, 57)]
+    # 10^9 bytes of two pictures of 32 x 1,000 patches: all; of 2,000 such, 106 rows.
+    large = replace(first, grid_thw=(1, 32, 1000))
+    assert rows_to_compare([[large] * 2]) is None
+    assert rows_to_compare([[large] * 2000]) == 10**9 // (2000 * 24 * 14**2)
 
 
 @pytest.mark.parametrize("redact", [False, True])
