@@ -164,4 +164,4 @@ def _same_samples(before: Batch, sample: int, batch: Batch) -> Iterator[int]:
             yield places[name]
     if before.group_ids and batch.group_ids:
         group = before.group_ids[sample]
-        yield from (i for i, one in enumerate(batch.group_ids) if one == group)
+        yield from (i for i, own in enumerate(batch.group_ids) if own == group)

@@ -35,7 +35,7 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     chosen. Measures are in ranges of about as many tokens.
     """
     state, columns = session.state, session.own_columns
-    others = {key: one for key, one in state.filter.items() if key != name}
+    others = {key: condition for key, condition in state.filter.items() if key != name}
     filtered = session.filter_for(replace(state, filter=others))
     tokens = filtered.tokens
     codes, values = columns.codes(name)
@@ -53,8 +53,8 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     size[is_finite] = measure.values(source[is_finite])
     cluster = sample_clusters(filtered.batch)[tokens["sample"].to_numpy()]
     rows = [
-        {"text": texts[code], "condition": conditions[code], **one}
-        for code, one in _means(
+        {"text": texts[code], "condition": conditions[code], **means}
+        for code, means in _means(
             codes, size, cluster, len(texts), is_signed=measure.is_signed
         )
     ]
@@ -67,14 +67,14 @@ def _values_of(
 ) -> tuple[Array, list[str], list[Any]]:
     """Return the code of each token, and the text and condition of each code."""
     if not is_ranged(name, values):
-        texts = [value_text(one) or "none" for one in values.tolist()]
-        return codes, texts, [[one] for one in in_json(values)]
+        texts = [value_text(value) or "none" for value in values.tolist()]
+        return codes, texts, [[value] for value in in_json(values)]
     bins, ends = bins_of(codes, values, MAX_GROUPS)
     conditions = [
         {"from": low, "to": high} if low == low else [None]  # noqa: PLR0124 NaN
         for low, high in ends
     ]
-    return bins[codes], [range_text(*one) for one in ends], conditions
+    return bins[codes], [range_text(*end) for end in ends], conditions
 
 
 def _means(

@@ -28,9 +28,9 @@ SUPERSEDED = frozenset({"filled_log_probs", "mask_too_wide"})
 _QUIET = frozenset({"padding_rows", "mask_punched"})
 
 
-def describe_failed(one: Check) -> str:
+def describe_failed(failed: Check) -> str:
     """Return what a failed check does, and how many places break it, as a clause."""
-    return f"{one.effect}: {one.detail.partition(':')[0]}"
+    return f"{failed.effect}: {failed.detail.partition(':')[0]}"
 
 
 def failed_checks(view: View) -> Iterator[Evidence]:
@@ -46,37 +46,37 @@ def failed_checks(view: View) -> Iterator[Evidence]:
             shown="They were left out when the file was read.",
             next_step="Drop the copies before the loss: they weigh twice.",
         )
-    for one in checks_of(view).failed:
-        if one.kind == "note" or one.cause in SUPERSEDED:
+    for failed in checks_of(view).failed:
+        if failed.kind == "note" or failed.cause in SUPERSEDED:
             continue
-        tokens = _tokens(view, one)
-        cause = _cause(view, one)
+        tokens = _tokens(view, failed)
+        cause = _cause(view, failed)
         yield Evidence(
             cause=cause,
-            severity=one.kind,
+            severity=failed.kind,
             tokens=tokens,
-            adds_mismatch=one.kind == "bug" and cause not in _QUIET,
+            adds_mismatch=failed.kind == "bug" and cause not in _QUIET,
             where={
-                "samples": np.array(one.samples, dtype=int),
-                "fact": describe_failed(one),
-                "check": one.name,
-                **_impossible(view, one),
+                "samples": np.array(failed.samples, dtype=int),
+                "fact": describe_failed(failed),
+                "check": failed.name,
+                **_impossible(view, failed),
             },
-            shown=f"A check fails: {one.name} ({one.detail}).",
-            next_step=one.advice,
+            shown=f"A check fails: {failed.name} ({failed.detail}).",
+            next_step=failed.advice,
         )
 
 
 @register("filled_log_probs", kind="fact")
 def filled_log_probs(view: View) -> Evidence | None:
     """Report one value in place of log-probs, but the zeros of a moved mask."""
-    found = _superseded(view, "filled_log_probs")
-    moved = mask_offset(view) if found is not None else None
-    if found is None or moved is None:
-        return found
-    tokens = found.tokens & ~moved.tokens
-    where = {"check": found.where["check"]}  # its count is that of all tokens
-    return replace(found, tokens=tokens, where=where) if tokens.any() else None
+    filled = _superseded(view, "filled_log_probs")
+    moved = mask_offset(view) if filled is not None else None
+    if filled is None or moved is None:
+        return filled
+    tokens = filled.tokens & ~moved.tokens
+    where = {"check": filled.where["check"]}  # its count is that of all tokens
+    return replace(filled, tokens=tokens, where=where) if tokens.any() else None
 
 
 @register("mask_too_wide", kind="fact")
@@ -86,31 +86,33 @@ def mask_too_wide(view: View) -> Evidence | None:
 
 
 def _superseded(view: View, cause: str) -> Evidence | None:
-    for one in checks_of(view).failed:
-        tokens = _tokens(view, one)
-        if one.cause == cause and tokens.any() and not view.is_fitted:
+    for failed in checks_of(view).failed:
+        tokens = _tokens(view, failed)
+        if failed.cause == cause and tokens.any() and not view.is_fitted:
             return Evidence(
                 tokens=tokens,
-                where={"fact": describe_failed(one), "check": one.name},
-                shown=f"A check fails: {one.name} ({one.detail}).",
-                next_step=one.advice,
+                where={"fact": describe_failed(failed), "check": failed.name},
+                shown=f"A check fails: {failed.name} ({failed.detail}).",
+                next_step=failed.advice,
             )
     return None
 
 
 def not_written(view: View) -> Array:
     """Return tokens under the mask that the model did not write."""
-    found = (mask_too_wide(view), mask_offset(view))
+    detected = (mask_too_wide(view), mask_offset(view))
     none = np.zeros(len(view), dtype=bool)
-    tokens: Array = np.logical_or.reduce([none, *(one.tokens for one in found if one)])
+    tokens: Array = np.logical_or.reduce(
+        [none, *(evidence.tokens for evidence in detected if evidence)]
+    )
     return tokens
 
 
-def _tokens(view: View, one: Check) -> Array:
+def _tokens(view: View, failed: Check) -> Array:
     """Return the tokens that break a contract, or those of the samples that do."""
-    if one.tokens is None:
-        return np.isin(view.sample, one.samples)
-    return np.isin(view.flat, one.tokens)
+    if failed.tokens is None:
+        return np.isin(view.sample, failed.samples)
+    return np.isin(view.flat, failed.tokens)
 
 
 def checks_of(view: View) -> Checks:
@@ -118,23 +120,25 @@ def checks_of(view: View) -> Checks:
     memo = view.facts.memo
     if "checks" not in memo:
         memo["checks"] = check(view.batch, a=view.a, b=view.b, fast=True)
-    found: Checks = memo["checks"]
-    return found
+    checks: Checks = memo["checks"]
+    return checks
 
 
-def _impossible(view: View, one: Check) -> dict[str, float]:
+def _impossible(view: View, failed: Check) -> dict[str, float]:
     """Return the part of the generated tokens that have impossible values."""
-    if one.cause != "impossible_log_probs" or one.tokens is None:
+    if failed.cause != "impossible_log_probs" or failed.tokens is None:
         return {}
-    return {"part_impossible": len(one.tokens) / max(view.batch.num_tokens, 1)}
+    return {"part_impossible": len(failed.tokens) / max(view.batch.num_tokens, 1)}
 
 
-def _cause(view: View, one: Check) -> str:
+def _cause(view: View, failed: Check) -> str:
     """Return the cause of a failed check; an impossible value that recurs is a fill."""
-    if one.cause != "impossible_log_probs" or one.tokens is None:
-        return one.cause or "unknown"
+    if failed.cause != "impossible_log_probs" or failed.tokens is None:
+        return failed.cause or "unknown"
     batch = select_scores(view.batch, view.a, view.b)
-    columns = [to_numpy(column)[one.tokens] for column in batch.both_log_probs()]
-    found = [values[~(values <= 0) | np.isinf(values)] for values in columns]
-    is_one = all(len(np.unique(values)) <= 1 for values in found)
-    return "filled_log_probs" if is_one and max(map(len, found)) > 1 else one.cause
+    columns = [to_numpy(column)[failed.tokens] for column in batch.both_log_probs()]
+    impossible = [values[~(values <= 0) | np.isinf(values)] for values in columns]
+    is_one = all(len(np.unique(values)) <= 1 for values in impossible)
+    return (
+        "filled_log_probs" if is_one and max(map(len, impossible)) > 1 else failed.cause
+    )

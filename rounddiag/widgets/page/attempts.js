@@ -11,7 +11,7 @@ function attemptsView({ store, state, trajectory, onPlace }) {
   const shown = [sample, other.sample];
   const heads = shown.map((_, at) => selectField(`attempt ${at + 1}`, (name) => show(at, Number(name))));
   const body = element("div", { class: "rdx-attempts-rounds" });
-  const node = element("div", { class: "rdx-attempts" }, ...heads.map((one) => one.node), body);
+  const node = element("div", { class: "rdx-attempts" }, ...heads.map((head) => head.node), body);
   let [live, isClosed] = [[], false];
 
   function show(at, name) {
@@ -22,22 +22,22 @@ function attemptsView({ store, state, trajectory, onPlace }) {
   async function draw() {
     const wanted = [...shown];
     heads.forEach((head, at) => head.set(mates.map((mate) => [String(mate.sample), attemptName(mate)]), String(shown[at])));
-    const found = await Promise.all(wanted.map((name) => store.trajectory(name, state).catch((error) => ({ missing: [error.message] }))));
+    const trajectories = await Promise.all(wanted.map((name) => store.trajectory(name, state).catch((error) => ({ missing: [error.message] }))));
     if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
     live.forEach((picture) => picture.free());
     live = [];
-    const num = 1 + Math.max(...found.map(({ rounds }) => rounds?.length ?? 0)); // and the end
-    const cells = Array.from({ length: num }, (_, at) => found.map((one) => attemptRound(one, at, onPlace)));
+    const num = 1 + Math.max(...trajectories.map(({ rounds }) => rounds?.length ?? 0)); // and the end
+    const cells = Array.from({ length: num }, (_, at) => trajectories.map((attempt) => attemptRound(attempt, at, onPlace)));
     fill(body, cells.flat());
-    await Promise.all(found.map((one, side) => fillPictures(one, cells.map((row) => row[side]), wanted)));
+    await Promise.all(trajectories.map((attempt, side) => fillPictures(attempt, cells.map((row) => row[side]), wanted)));
   }
 
-  async function fillPictures(one, cells, wanted) {
-    for (const group of shotGroups((one.rounds ?? []).map(({ screenshot }) => screenshot).filter((at) => at !== null))) {
-      const { shots } = await store.thumbnails(one, group).catch(() => ({ shots: [] }));
+  async function fillPictures(attempt, cells, wanted) {
+    for (const group of shotGroups((attempt.rounds ?? []).map(({ screenshot }) => screenshot).filter((at) => at !== null))) {
+      const { shots } = await store.thumbnails(attempt, group).catch(() => ({ shots: [] }));
       if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
       for (const shot of shots) {
-        one.rounds.forEach((round, at) => {
+        attempt.rounds.forEach((round, at) => {
           if (round.screenshot !== shot.index) return;
           live.push(pictureOf(shot, readAction(round.action, state.coordinates), { alt: "", isSmall: true }));
           fill(cells[at].querySelector(".rdx-card-picture"), live.at(-1).node);
@@ -62,8 +62,8 @@ function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }) {
 }
 
 // A round of one attempt: its action, and its thought folded; its end after the last.
-function attemptRound(one, at, onPlace) {
-  const { missing, rounds, tokens, sample, end } = one;
+function attemptRound(attempt, at, onPlace) {
+  const { missing, rounds, tokens, sample, end } = attempt;
   if (missing) return element("div", {}, at === 0 && missing.map((line) => element("p", {}, line)));
   const round = rounds[at];
   if (!round) return element("div", {}, at === rounds.length && episodeEnd(end));

@@ -116,7 +116,7 @@ function headLine(buttons, onFindings) {
     [test.hidden, test.title, test.textContent] = [!prove, visible(prove), "Copy the test"];
     verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
-    fill(verdict.node.lastChild, lines.map((one) => element("p", {}, ...prose(one))), word && element("p", { class: "rdx-note" }, overall.value), label);
+    fill(verdict.node.lastChild, lines.map((line) => element("p", {}, ...prose(line))), word && element("p", { class: "rdx-note" }, overall.value), label);
   }
 
   async function copyTest() {
@@ -283,16 +283,16 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     if (!why) return;
     fixed.textContent = `${why}.`;
     const parts = [lists.order, lists.a, lists.b, colors, axis, layers];
-    const disable = (one, isFixed) => {
-      one.disabled = isFixed;
-      (one.closest("label") ?? one).title = isFixed ? why : one.closest("label")?.title ?? "";
+    const disable = (field, isFixed) => {
+      field.disabled = isFixed;
+      (field.closest("label") ?? field).title = isFixed ? why : field.closest("label")?.title ?? "";
     };
-    for (const one of parts.flatMap(({ node: part }) => [...part.querySelectorAll("input, select")])) disable(one, true);
-    for (const one of metric.node.querySelectorAll("input")) disable(one, !canShow(one.value, state.by));
+    for (const field of parts.flatMap(({ node: part }) => [...part.querySelectorAll("input, select")])) disable(field, true);
+    for (const input of metric.node.querySelectorAll("input")) disable(input, !canShow(input.value, state.by));
     const groups = [...lists.by.node.querySelectorAll("option")];
-    for (const one of groups) one.disabled = !canShow(state.metric, one.value || null);
-    disable(lists.by.node.querySelector("select"), groups.every((one) => one.disabled || !one.value));
-    for (const one of [correction.menu, correction.node].flatMap((part) => [...part.querySelectorAll("input, select, button")])) one.disabled = true;
+    for (const option of groups) option.disabled = !canShow(state.metric, option.value || null);
+    disable(lists.by.node.querySelector("select"), groups.every((option) => option.disabled || !option.value));
+    for (const field of [correction.menu, correction.node].flatMap((part) => [...part.querySelectorAll("input, select, button")])) field.disabled = true;
     filter.disable(why);
   }
 
@@ -312,10 +312,10 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     threshold.node.hidden = Boolean(facts.lacks);
     lists.order.set(labelsFor("order", options.order), state.order);
     for (const [name, other] of [["a", state.b], ["b", state.a]]) {
-      const scores = options.scores.filter((one) => one !== other);
-      lists[name].set(scores.map((one) => [one, visible(one)]), state[name]);
+      const scores = options.scores.filter((score) => score !== other);
+      lists[name].set(scores.map((score) => [score, visible(score)]), state[name]);
     }
-    lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
+    lists.by.set([[null, "nothing"], ...options.by.map((column) => [column, visible(column)])], state.by);
     correction.show(options.correction, state, corrected);
     filter.show(state.filter, options.columns);
     limit(limits ?? {}, state);

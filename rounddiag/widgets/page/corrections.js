@@ -37,15 +37,15 @@ function correctionLine(onSet) {
   slider.addEventListener("input", () => describe(chosen()));
   slider.addEventListener("change", () => onSet({ limit: chosen() }));
 
-  function show(options, state, found) {
-    menu.set([[null, "none"], ...options.map((one) => [one.name, `${one.name}: ${one.meaning}`])], state.correction);
-    node.hidden = !found;
-    if (!found) return;
-    own = options.find((one) => one.name === state.correction);
-    slider.value = Math.log10(size(found.limit) / size(own.limit));
-    [name.textContent, node.title, said.textContent] = [own.name, own.meaning, found.text];
-    capped.hidden = !found.num_capped;
-    describe(found.limit);
+  function show(options, state, applied) {
+    menu.set([[null, "none"], ...options.map((correction) => [correction.name, `${correction.name}: ${correction.meaning}`])], state.correction);
+    node.hidden = !applied;
+    if (!applied) return;
+    own = options.find((correction) => correction.name === state.correction);
+    slider.value = Math.log10(size(applied.limit) / size(own.limit));
+    [name.textContent, node.title, said.textContent] = [own.name, own.meaning, applied.text];
+    capped.hidden = !applied.num_capped;
+    describe(applied.limit);
   }
 
   return { node, menu: menu.node, show };

@@ -96,8 +96,8 @@ function tooltip() {
 
 /** Close the open panels that do not contain a node; tells whether there were any. */
 function closeDropdowns(root, target = null) {
-  const open = [...root.querySelectorAll(".rdx-dropdown[open]")].filter((one) => !one.contains(target));
-  for (const one of open) one.open = false;
+  const open = [...root.querySelectorAll(".rdx-dropdown[open]")].filter((panel) => !panel.contains(target));
+  for (const panel of open) panel.open = false;
   return open.length > 0;
 }
 

@@ -97,9 +97,9 @@ function percent(share) {
 /** Pad texts of numbers so that their decimal points are below each other. */
 function alignDecimals(texts) {
   const parts = texts.map((text) => text.match(/^[^\d]*[\d,]+(\.?)(\d*)$/)); // none with an exponent
-  const most = Math.max(0, ...parts.map((part) => part?.[2].length ?? 0));
+  const digits = Math.max(0, ...parts.map((part) => part?.[2].length ?? 0));
   // Spaces as wide as a point, and as a digit.
-  return texts.map((text, at) => (parts[at] && most ? text + (parts[at][1] ? "" : "\u2008") + "\u2007".repeat(most - parts[at][2].length) : text));
+  return texts.map((text, at) => (parts[at] && digits ? text + (parts[at][1] ? "" : "\u2008") + "\u2007".repeat(digits - parts[at][2].length) : text));
 }
 
 function clamp(value, low, high) {

@@ -82,9 +82,9 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     caption.textContent = visible(first.caption);
     const widths = first.columns.map(({ kind }) => CELL_WIDTHS[kind] ?? OTHER_WIDTH);
     const whole = first.columns.map(({ head: text }, at) => (widths[at][1].endsWith("px") ? `max(${widths[at][1]}, ${text.length}ch)` : widths[at][1])); // of heads
-    scroller.style.setProperty("--columns", widths.map(([least], at) => `minmax(${least}px, ${whole[at]})`).join(" "));
-    const least = widths.reduce((sum, [one]) => sum + one + CELL_GAP, 0);
-    scroller.style.setProperty("--least-width", `${least}px`);
+    scroller.style.setProperty("--columns", widths.map(([width], at) => `minmax(${width}px, ${whole[at]})`).join(" "));
+    const width = widths.reduce((sum, [size]) => sum + size + CELL_GAP, 0);
+    scroller.style.setProperty("--least-width", `${width}px`);
     fill(head, ...first.columns.map(({ head: text, kind }) => listCell(visible(text), kind)));
     body.style.height = `${LINE_HEIGHT * first.num_rows}px`;
     await draw();
@@ -102,11 +102,11 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     const to = Math.min(from + Math.ceil(scroller.clientHeight / LINE_HEIGHT) + 8, num);
     const of = pages;
     const starts = [...new Set([from, Math.max(to - 1, 0)].map((at) => at - (at % PAGE_ROWS)))];
-    const found = await Promise.all(starts.map(pageOf)).catch(() => null);
-    if (!found || of !== pages) return;
+    const parts = await Promise.all(starts.map(pageOf)).catch(() => null);
+    if (!parts || of !== pages) return;
     const inFocus = body.contains(document.activeElement) ? Number(focused().dataset.row) : null;
     const rows = [];
-    for (let at = from; at < to; at += 1) rows.push(listRow(found[starts.indexOf(at - (at % PAGE_ROWS))], at));
+    for (let at = from; at < to; at += 1) rows.push(listRow(parts[starts.indexOf(at - (at % PAGE_ROWS))], at));
     fill(body, ...rows);
     mark();
     if (inFocus !== null) body.querySelector(`[data-row="${inFocus}"]`)?.focus({ preventScroll: true });

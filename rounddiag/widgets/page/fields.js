@@ -7,7 +7,7 @@ function radioRow(label, onChoose) {
   const node = element("div", { class: "rdx-segments", role: "radiogroup", "aria-label": label });
   node.addEventListener("change", (event) => onChoose(event.target.value));
   const radio = (option, chosen) => choice({ type: "radio", name }, option, option[0] === chosen);
-  return { node, set: (options, chosen) => keepFocus(node, options.map((one) => radio(one, chosen))) };
+  return { node, set: (options, chosen) => keepFocus(node, options.map((option) => radio(option, chosen))) };
 }
 
 function choice(attributes, [value, text, title], isOn) {
@@ -21,7 +21,7 @@ function checkRow(label, onChange) {
   const node = element("div", { class: "rdx-checks", role: "group", "aria-label": label });
   node.addEventListener("change", ({ target }) => onChange(target.value, target.checked));
   const check = (option, values) => choice({ type: "checkbox" }, option, Boolean(values[option[0]]));
-  return { node, set: (options, values) => keepFocus(node, options.map((one) => check(one, values))) };
+  return { node, set: (options, values) => keepFocus(node, options.map((option) => check(option, values))) };
 }
 
 /** A check box for a regular expression, as a button. */
@@ -48,7 +48,7 @@ function tabRow(label, names, onChoose, onReach = onChoose) {
   const tabs = Object.entries(names).map(([name, text]) => element("button", { type: "button", role: "tab", "data-name": name }, text));
   const node = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": label }, ...tabs);
   node.addEventListener("click", ({ target }) => target.dataset.name && onChoose(target.dataset.name));
-  walkWithArrows(node, () => tabs.filter((one) => one.offsetWidth), (tab) => onReach(tab.dataset.name));
+  walkWithArrows(node, () => tabs.filter((tab) => tab.offsetWidth), (tab) => onReach(tab.dataset.name));
   function mark(name) {
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", tab.dataset.name === name);

@@ -118,7 +118,7 @@ const boxOf = (node) => (({ left, right }) => ({ left, right }))(node.getBoundin
 /** @param {string[]} lines */
 function inThreeLines([first, ...others]) {
   const half = Math.ceil(others.length / 2);
-  const rest = others.length > 2 ? [others.slice(0, half), others.slice(half)] : others.map((one) => [one]);
+  const rest = others.length > 2 ? [others.slice(0, half), others.slice(half)] : others.map((line) => [line]);
   return [first, ...rest.map((some) => some.join(" · "))];
 }
 

@@ -29,7 +29,7 @@ function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
 
   // The fields of a column's condition.
   function edit(name) {
-    column = columns.find((one) => one.name === name) ?? columns[0];
+    column = columns.find((known) => known.name === name) ?? columns[0];
     if (!column) return;
     field = conditionField(column, (condition) => set(column.name, condition), line);
     fill(editor, field.node);
@@ -40,8 +40,8 @@ function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   // How many tokens each value has, and how much they differ.
   async function countValues() {
     const [of, name] = [field, column?.name];
-    const found = await askValues(name).catch(() => null);
-    if (found && of === field) of.setCounts?.(found.rows);
+    const counted = await askValues(name).catch(() => null);
+    if (counted && of === field) of.setCounts?.(counted.rows);
   }
 
   menu.node.addEventListener("toggle", () => menu.node.open && field?.setCounts && countValues());
@@ -50,7 +50,7 @@ function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
     const isOther = JSON.stringify(newColumns) !== JSON.stringify(columns);
     const hadText = filter.text !== undefined;
     [filter, columns] = [newFilter, newColumns];
-    which.set(columns.map((one) => [one.name, visible(one.name)]), column?.name ?? columns[0]?.name);
+    which.set(columns.map((known) => [known.name, visible(known.name)]), column?.name ?? columns[0]?.name);
     if (isOther) edit(column?.name);
     else field?.set(filter[column.name] ?? null);
     text.set(filter.text?.regex ?? filter.text ?? null);
@@ -63,7 +63,7 @@ function filterRow(onFilter, askValues = async () => ({ rows: [] })) {
   // Show an error of Python at the field it is about; false if it is about none.
   function showError({ message }) {
     const name = message.match(/^`(.+?)`: /)?.[1];
-    const isOfColumn = columns.some((one) => one.name === name);
+    const isOfColumn = columns.some((known) => known.name === name);
     if (name !== "text" && !isOfColumn) return false;
     if (isOfColumn && name !== column?.name) edit(name);
     (name === "text" ? text : field).wrong(message.replaceAll("`", ""));
@@ -85,7 +85,7 @@ function conditionField({ name, values = [], ends }, onChange, line) {
   if (ends) return rangeField(name, onChange, line, { step: "any", placeholder: "any" });
   if (values.length <= (typeof values[0] === "number" ? MOST_NUMBERS : MOST_CHECKS) && name !== "sample") return choiceField(name, values, onChange);
   const options = element("datalist", { id: uniqueName("values") }, ...values.map((value) => element("option", { value })));
-  const parse = (text) => onChange(text === null ? null : text.split(",").map((one) => valueOf(one.trim(), values)));
+  const parse = (text) => onChange(text === null ? null : text.split(",").map((part) => valueOf(part.trim(), values)));
   const field = textField(name, parse, line, { list: options.id, placeholder: name === "sample" ? "38, 52, or ids" : "values" });
   field.node.append(options);
   return { ...field, set: (condition) => field.set(condition === null ? null : valuesWithin(condition, values).join(", ")) };
@@ -99,7 +99,7 @@ function valuesWithin(condition, values) {
 
 // A number where the column has numbers.
 function valueOf(text, values) {
-  const isNumber = text !== "" && Number.isFinite(Number(text)) && values.some((one) => typeof one === "number");
+  const isNumber = text !== "" && Number.isFinite(Number(text)) && values.some((value) => typeof value === "number");
   return isNumber ? Number(text) : text;
 }
 
@@ -107,12 +107,12 @@ function choiceField(label, values, onChange) {
   let chosen = {};
   const row = checkRow(label, (name, isOn) => {
     chosen[name] = isOn;
-    const kept = values.filter((value) => chosen[value]);
-    onChange(kept.length ? kept : null);
+    const named = values.filter((value) => chosen[value]);
+    onChange(named.length ? named : null);
   });
   const set = (condition) => {
-    chosen = Object.fromEntries((condition === null ? [] : valuesWithin(condition, values)).map((one) => [one, true]));
-    row.set(values.map((one) => [one, visible(String(one))]), chosen);
+    chosen = Object.fromEntries((condition === null ? [] : valuesWithin(condition, values)).map((value) => [value, true]));
+    row.set(values.map((value) => [value, visible(String(value))]), chosen);
     if (counts) setCounts(counts);
   };
   let counts = null;
@@ -142,7 +142,7 @@ function meanBar({ mean, low, high }, scale) {
   const bar = element("span", { class: "rdx-bar" });
   bar.style.width = `${100 * scale(mean)}%`;
   const reach = Number.isFinite(low) && low !== null && element("span", { class: "rdx-bar-reach" });
-  const [near, far] = [low, high].map(scale).sort((one, other) => one - other);
+  const [near, far] = [low, high].map(scale).sort((first, second) => first - second);
   const from = low < 0 && high > 0 ? 0 : near; // an interval around zero begins there
   if (reach) Object.assign(reach.style, { left: `${100 * from}%`, width: `${100 * (far - from)}%` });
   return element("span", { class: "rdx-mean-bar" }, bar, reach);
@@ -167,7 +167,7 @@ function conditionText(condition) {
 
 function firstOf(values) {
   const more = values.length - MOST_NAMED;
-  const texts = values.slice(0, MOST_NAMED).map((one) => (typeof one === "number" ? String(one).replace("-", "−") : one));
+  const texts = values.slice(0, MOST_NAMED).map((value) => (typeof value === "number" ? String(value).replace("-", "−") : value));
   return texts.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 

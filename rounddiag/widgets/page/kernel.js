@@ -12,7 +12,7 @@ const ARRAYS = {
 const TEXT = new TextDecoder();
 
 function deserialize(value, buffers) {
-  if (Array.isArray(value)) return value.map((one) => deserialize(one, buffers));
+  if (Array.isArray(value)) return value.map((entry) => deserialize(entry, buffers));
   if (value === null || typeof value !== "object") return value;
   if ("$" in value) {
     const view = buffers[value.$];
@@ -120,9 +120,9 @@ const OTHERS_PATIENCE = 10_000;
 async function plotlyFrom(request) {
   const known = globalThis[LIBRARY];
   const late = () => new Promise((done) => setTimeout(done, OTHERS_PATIENCE));
-  const found = known && (await Promise.race([known, late()]).catch(ignore));
-  if (!found && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loadPlotly(request);
-  return found ?? globalThis[LIBRARY];
+  const library = known && (await Promise.race([known, late()]).catch(ignore));
+  if (!library && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loadPlotly(request);
+  return library ?? globalThis[LIBRARY];
 }
 
 async function loadPlotly(request) {

@@ -24,8 +24,8 @@ const KEYS = [
 
 function keyHelp() {
   const key = (name) => element("kbd", {}, name);
-  const rows = KEYS.map(([one, other, what]) =>
-    element("tr", {}, element("td", {}, key(one), other && [" ", key(other)]), element("td", {}, what)),
+  const rows = KEYS.map(([first, other, action]) =>
+    element("tr", {}, element("td", {}, key(first), other && [" ", key(other)]), element("td", {}, action)),
   );
   return element("table", { class: "rdx-keys" }, ...rows);
 }
@@ -83,7 +83,7 @@ function keyActions(page) {
 
   function goToRound(by) {
     const { rounds } = trajectory() ?? { rounds: [] };
-    const at = rounds.findIndex((one) => one.round === current().round) + by;
+    const at = rounds.findIndex((round) => round.round === current().round) + by;
     if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
     return Boolean(rounds[at]);
   }
@@ -110,16 +110,16 @@ function keyActions(page) {
     const wanted = new Set(samples);
     const others = all.map((_, step) => all[(start + by * (step + 1) + all.length * 2) % all.length]);
     const next = others.find((sample) => wanted.has(sample));
-    const found = next !== undefined && (await page.store.trajectory(next, page.state).catch(() => null));
-    if (!found?.tokens) return undefined;
-    const kept = (await page.store.kept(found, page.state))?.is_kept;
-    const places = Array.from(found.tokens.diff.keys()).filter((at) => isBeyond(found, at) && (!kept || kept[at]));
-    return goToIndex(found, places.at(by > 0 ? 0 : -1));
+    const reached = next !== undefined && (await page.store.trajectory(next, page.state).catch(() => null));
+    if (!reached?.tokens) return undefined;
+    const flags = (await page.store.kept(reached, page.state))?.is_kept;
+    const places = Array.from(reached.tokens.diff.keys()).filter((at) => isBeyond(reached, at) && (!flags || flags[at]));
+    return goToIndex(reached, places.at(by > 0 ? 0 : -1));
   }
 
-  function goToIndex(found, index) {
-    const [round, token] = placeAt(found, index);
-    return page.goTo({ sample: found.sample, round, token });
+  function goToIndex(trajectory, index) {
+    const [round, token] = placeAt(trajectory, index);
+    return page.goTo({ sample: trajectory.sample, round, token });
   }
 
   function leave() {

@@ -28,7 +28,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
   });
 
   const row = ({ y }) => Math.round(y);
-  const ascending = (one, other) => [Math.min(one, other), Math.max(one, other)];
+  const ascending = (first, other) => [Math.min(first, other), Math.max(first, other)];
 
   // The y axis counts samples; several samples can share a row.
   const firstOf = (at) => Math.floor(Math.max(at, 0) / view.meta().pool) * view.meta().pool;
@@ -42,7 +42,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
   function runsOf(samples) {
     const { samples: all, pool } = view.meta();
     const wanted = new Set(samples);
-    const places = all.flatMap((one, at) => (wanted.has(one) ? [firstOf(at)] : []));
+    const places = all.flatMap((sample, at) => (wanted.has(sample) ? [firstOf(at)] : []));
     const rows = [...new Set(places)];
     const ends = rows.filter((at, index) => rows[index + 1] !== at + pool);
     return rows
@@ -197,8 +197,8 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
     onZoom: (range) => state.axis === "round" && onRounds(wholeRounds(range)),
     onDrawn: () => markRounds(),
   });
-  const kept = element("div", { class: "rdx-rounds-kept", hidden: true });
-  rounds.body.append(kept);
+  const band = element("div", { class: "rdx-rounds-kept", hidden: true });
+  rounds.body.append(band);
   const heatmap = figureView({
     library,
     label: "Samples",
@@ -216,14 +216,14 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   const parts = [groups.node, rounds.node, note, heatmapOf.node, heatmap.node];
   const node = element("div", { class: "rdx-overview" }, ...parts);
 
-  async function show(found) {
-    state = found.state;
-    note.textContent = found.note;
-    heatmapOf.show(found.pair, state);
-    groups.show(found.groups, state);
+  async function show(answer) {
+    state = answer.state;
+    note.textContent = answer.note;
+    heatmapOf.show(answer.pair, state);
+    groups.show(answer.groups, state);
     await Promise.all([
-      rounds.draw(parseJson(found.figures.rounds)),
-      heatmap.draw(parseJson(found.figures.heatmap), { dragmode: false }),
+      rounds.draw(parseJson(answer.figures.rounds)),
+      heatmap.draw(parseJson(answer.figures.heatmap), { dragmode: false }),
     ]);
     mark(state);
   }
@@ -237,11 +237,11 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   function markRounds() {
     const [x, y] = [rounds.axis("xaxis"), rounds.axis("yaxis")];
     const range = state?.axis === "round" ? state.filter.round : null;
-    kept.hidden = !range || !x || !y;
-    if (kept.hidden) return;
+    band.hidden = !range || !x || !y;
+    if (band.hidden) return;
     const { from, to } = Array.isArray(range) ? { from: Math.min(...range), to: Math.max(...range) } : range;
     const across = [(from ?? -1e6) - 0.5, (to ?? 1e6) + 0.5].map(x.pixel);
-    placeBox(kept, across.map((at) => clamp(at, x.from, x.to)), [y.from, y.to]);
+    placeBox(band, across.map((at) => clamp(at, x.from, x.to)), [y.from, y.to]);
   }
 
   // All samples, in heatmap order.

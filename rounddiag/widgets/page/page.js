@@ -262,17 +262,17 @@ class ExplorerPage {
       const reply = this.kernel.request("diagnosis").catch((error) => ({ why: `no diagnosis: ${error.message}` }));
       this.diagnosed = { key, reply };
     }
-    const found = await this.kernel.latest("diagnosis", this.diagnosed.reply);
-    if (!found) return;
-    this.sample.setUsual(found.usual ?? 0);
-    if (found.why) return void this.controls.diagnose(undefined, found.why);
-    this.controls.diagnose(found);
-    this.steps.judge(found.verdict);
-    this.numFindings = found.num_findings;
+    const diagnosis = await this.kernel.latest("diagnosis", this.diagnosed.reply);
+    if (!diagnosis) return;
+    this.sample.setUsual(diagnosis.usual ?? 0);
+    if (diagnosis.why) return void this.controls.diagnose(undefined, diagnosis.why);
+    this.controls.diagnose(diagnosis);
+    this.steps.judge(diagnosis.verdict);
+    this.numFindings = diagnosis.num_findings;
     this.showDrawer();
-    if (found.has_onset && !hasOnset) this.drawOnset(shown);
-    if (found.opens === null || this.numMoves) return;
-    const goThere = () => this.goToRow({ finding: found.opens });
+    if (diagnosis.has_onset && !hasOnset) this.drawOnset(shown);
+    if (diagnosis.opens === null || this.numMoves) return;
+    const goThere = () => this.goToRow({ finding: diagnosis.opens });
     if (performance.now() - this.paintedAt < UNREAD) await goThere();
     else this.controls.offer(goThere);
   }
@@ -341,19 +341,19 @@ class ExplorerPage {
   // What the filter keeps of the sample.
   async showKept(trajectory) {
     const reply = this.store.kept(trajectory, this.state);
-    const kept = await this.kernel.latest("kept", reply).catch(ignore);
-    const isOther = (kept?.is_kept ?? null) !== this.kept;
-    if (kept === undefined || this.sample.trajectory() !== trajectory || !isOther) return;
-    this.kept = kept?.is_kept ?? null;
+    const answer = await this.kernel.latest("kept", reply).catch(ignore);
+    const isOther = (answer?.is_kept ?? null) !== this.kept;
+    if (answer === undefined || this.sample.trajectory() !== trajectory || !isOther) return;
+    this.kept = answer?.is_kept ?? null;
     this.sample.setKept(this.kept);
   }
 
   // A report has none of other corrections.
   async showFates(trajectory) {
     const reply = this.kernel.isStored ? null : this.store.fates(trajectory, this.state);
-    const found = await this.kernel.latest("fates", reply).catch(ignore);
-    if (found === undefined || this.sample.trajectory() !== trajectory) return;
-    this.sample.setFates(found?.fate ?? null);
+    const answer = await this.kernel.latest("fates", reply).catch(ignore);
+    if (answer === undefined || this.sample.trajectory() !== trajectory) return;
+    this.sample.setFates(answer?.fate ?? null);
   }
 
   isKept(index) {
@@ -399,10 +399,10 @@ class ExplorerPage {
   // The tokens of the marked finding.
   async showMarks(trajectory) {
     const reply = this.store.marks(trajectory, this.state);
-    const found = await this.kernel.latest("marks", reply).catch(ignore);
-    if (!found || found === this.marked || this.sample.trajectory() !== trajectory) return;
-    this.marked = found;
-    this.sample.setMarks(found);
+    const marks = await this.kernel.latest("marks", reply).catch(ignore);
+    if (!marks || marks === this.marked || this.sample.trajectory() !== trajectory) return;
+    this.marked = marks;
+    this.sample.setMarks(marks);
   }
 
   // A few at a time.
@@ -422,7 +422,7 @@ class ExplorerPage {
     if (axes === undefined) return; // there is a newer one
     const only = plotsRound(trajectory, this.state) ? this.state.current.round : null;
     const shown = [trajectory, axes, only, this.kept];
-    const isDrawn = shown.every((one, at) => one === this.drawn?.[at]);
+    const isDrawn = shown.every((part, at) => part === this.drawn?.[at]);
     if (axes && !isDrawn) {
       this.drawn = shown;
       await this.sample.showFigure(parseJson(axes.figure), only, this.state, this.kept);
@@ -499,7 +499,7 @@ class ExplorerPage {
   // The samples to step through, in heatmap order; of a report those in the file.
   samples() {
     const all = this.overview.samples();
-    return this.inFile ? all.filter((one) => this.inFile.includes(one)) : all;
+    return this.inFile ? all.filter((sample) => this.inFile.includes(sample)) : all;
   }
 
   // Who steps from sample to sample finds the next one there.
@@ -530,15 +530,15 @@ const PANES = { overview: "Overview", sample: "Sample", screenshot: "Screenshot"
 // round if the sample is shorter.
 function completePlace(trajectory, { sample, round, token }) {
   const { rounds } = trajectory;
-  const size = (one) => one.mean_abs_diff ?? -1;
-  const worst = rounds.reduce((most, one) => (size(one) > size(most) ? one : most), rounds[0]);
+  const size = (candidate) => candidate.mean_abs_diff ?? -1;
+  const worst = rounds.reduce((largest, candidate) => (size(candidate) > size(largest) ? candidate : largest), rounds[0]);
   const asked = roundOf(trajectory, round) ?? rounds.at(-1);
   const result = (round === undefined ? worst : asked)?.round ?? 0;
   return { sample, round: result, token: token ?? worstToken(trajectory, result) };
 }
 
-function isSamePlace(one, other) {
-  return ["sample", "round", "token"].every((key) => one[key] === other[key]);
+function isSamePlace(place, other) {
+  return ["sample", "round", "token"].every((key) => place[key] === other[key]);
 }
 
 // The frame that is due has been drawn.

@@ -40,20 +40,20 @@ function connectPage() {
   const roundsKey = (metric, by, options) => `rounds ${metric} ${by === null ? "all" : options.by.indexOf(by)}`;
 
   async function overview({ theme }) {
-    const { stops, beyond, colors, ...found } = await first;
-    state ??= found.state;
+    const { stops, beyond, colors, ...answer } = await first;
+    state ??= answer.state;
     const { metric, by, threshold } = state;
-    const key = roundsKey(metric, by, found.options);
+    const key = roundsKey(metric, by, answer.options);
     const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric}`, theme), storedReply(key)]);
     const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
-    const counts = { ...found.counts, num_tokens_beyond, num_samples_beyond };
-    const { samples, head } = found;
+    const counts = { ...answer.counts, num_tokens_beyond, num_samples_beyond };
+    const { samples, head } = answer;
     const note =
       samples.length < head.num_samples
         ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
-    const canShow = (one, other) => has(roundsKey(one, other, found.options));
-    return { ...found, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
+    const canShow = (name, column) => has(roundsKey(name, column, answer.options));
+    return { ...answer, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
   }
 
   async function set({ changes: { threshold, ...changes }, theme }) {
@@ -71,16 +71,16 @@ function connectPage() {
     state = { ...state, ...changes, layout: { ...state.layout, ...layout } };
     if (changes.finding !== undefined) state.current = places[changes.finding] ?? state.current;
     // Of several cells, the first sample that is in the file.
-    if (cells) state.current = { sample: cells.samples.find((one) => samples.includes(one)) ?? cells.samples[0], round: cells.rounds[0] };
+    if (cells) state.current = { sample: cells.samples.find((sample) => samples.includes(sample)) ?? cells.samples[0], round: cells.rounds[0] };
     return { state, num_tokens, num_rounds };
   }
 
   async function trajectory({ sample }) {
     if (has(`trajectory ${sample}`)) {
-      const found = await storedReply(`trajectory ${sample}`);
-      const { a, b } = found.tokens;
-      found.tokens.diff ??= a.map((value, at) => value - b[at]);
-      return found;
+      const stored = await storedReply(`trajectory ${sample}`);
+      const { a, b } = stored.tokens;
+      stored.tokens.diff ??= a.map((value, at) => value - b[at]);
+      return stored;
     }
     const { samples, head, source } = await first;
     return {
@@ -96,9 +96,9 @@ function connectPage() {
 
   async function marks({ sample }) {
     const { finding } = state;
-    const found = await storedReply(`marks ${finding}`);
-    const keeps = (_, at) => found.sample[at] === sample;
-    return { round: found.round.filter(keeps), token: found.token.filter(keeps) };
+    const stored = await storedReply(`marks ${finding}`);
+    const keeps = (_, at) => stored.sample[at] === sample;
+    return { round: stored.round.filter(keeps), token: stored.token.filter(keeps) };
   }
 
   async function image({ sample, index }) {
@@ -113,8 +113,8 @@ function connectPage() {
 
   async function beyond() {
     const { samples } = await first;
-    const found = await Promise.all(samples.map((sample) => trajectory({ sample })));
-    return { samples: samples.filter((_, at) => found[at].tokens.diff.some((diff) => Math.abs(diff) > state.threshold)) };
+    const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample })));
+    return { samples: samples.filter((_, at) => trajectories[at].tokens.diff.some((diff) => Math.abs(diff) > state.threshold)) };
   }
 
   const answers = {

@@ -45,9 +45,9 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
   function mark(round) {
     const button = list.querySelector(`[data-round="${round}"]`) ?? list.querySelector("button");
     if (!button || button === marked) return;
-    for (const [one, isNow] of [[marked, false], [button, true]]) {
-      one?.setAttribute("aria-current", isNow);
-      one?.setAttribute("tabindex", isNow ? "0" : "-1");
+    for (const [card, isNow] of [[marked, false], [button, true]]) {
+      card?.setAttribute("aria-current", isNow);
+      card?.setAttribute("tabindex", isNow ? "0" : "-1");
     }
     marked = button;
     reveal(list, button, 60);
@@ -86,13 +86,13 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
   }
 
   // The means of what the filter keeps; cards of rounds of which it keeps nothing are dim.
-  function setKept(kept) {
+  function setKept(flags) {
     buttons().forEach((button, at) => {
-      const { size, mean, broken } = keptMean(shown, shown.rounds[at], kept);
+      const { size, mean, broken } = keptMean(shown, shown.rounds[at], flags);
       button.classList.toggle("rdx-dropped", !size);
       if (shown.lacks) return;
       button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
-      button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(kept));
+      button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(flags));
     });
   }
 
@@ -107,10 +107,10 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
   return { node, show, redraw, mark, setKept, roundsInSight, close };
 }
 
-function roundCard(one) {
-  const title = cardTitle(one, one.mean_abs_diff, one.num_nonfinite, false);
-  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": one.round, title, "aria-label": title };
-  return element("button", attributes, ...cardParts(one));
+function roundCard(round) {
+  const title = cardTitle(round, round.mean_abs_diff, round.num_nonfinite, false);
+  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round.round, title, "aria-label": title };
+  return element("button", attributes, ...cardParts(round));
 }
 
 function cardTitle({ round, action }, mean, broken, isFiltered) {
@@ -135,11 +135,11 @@ function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfini
 }
 
 /** How many tokens of a round a filter keeps, and the mean of their finite |diff|. */
-function keptMean({ tokens }, { first, num_tokens: all, mean_abs_diff: mean, num_nonfinite: broken }, kept) {
-  if (!kept) return { size: all, mean, broken };
-  const own = Array.from(tokens.diff.slice(first, first + all)).filter((_, at) => kept[first + at]);
+function keptMean({ tokens }, { first, num_tokens: all, mean_abs_diff: mean, num_nonfinite: broken }, flags) {
+  if (!flags) return { size: all, mean, broken };
+  const own = Array.from(tokens.diff.slice(first, first + all)).filter((_, at) => flags[first + at]);
   const sizes = own.filter(Number.isFinite).map(Math.abs);
-  return { size: own.length, mean: sizes.reduce((sum, one) => sum + one, 0) / sizes.length, broken: own.length - sizes.length };
+  return { size: own.length, mean: sizes.reduce((sum, size) => sum + size, 0) / sizes.length, broken: own.length - sizes.length };
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
@@ -228,7 +228,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   function missingShots() {
     const { rounds } = trajectory;
     const now = rounds.findIndex(({ round }) => round === current.round);
-    const inSight = [rounds[now], ...strip.roundsInSight()].map((one) => one?.screenshot ?? null).concat(rounds[now]?.after ?? null);
+    const inSight = [rounds[now], ...strip.roundsInSight()].map((round) => round?.screenshot ?? null).concat(rounds[now]?.after ?? null);
     return inSight.filter((at) => at !== null && shots.every(({ index }) => index !== at));
   }
 
@@ -249,9 +249,9 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   }
 
   // What the filter keeps of the sample; null for all.
-  function setKept(kept) {
-    text.setKept(kept);
-    strip.setKept(kept);
+  function setKept(flags) {
+    text.setKept(flags);
+    strip.setKept(flags);
   }
 
   // What the state says of the pane.

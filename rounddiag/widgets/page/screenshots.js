@@ -173,9 +173,9 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   function show(trajectory, round, shots) {
     if (now?.trajectory !== trajectory) full.clear();
     now = { trajectory, round, shots };
-    const found = viewsOf(now, full, frame);
+    const next = viewsOf(now, full, frame);
     const isSame = (name) =>
-      views[name]?.round === found[name]?.round && views[name]?.shot === found[name]?.shot;
+      views[name]?.round === next[name]?.round && views[name]?.shot === next[name]?.shot;
     if (!views || !isSame("current") || !isSame("after")) draw();
   }
 
@@ -237,7 +237,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     if (now) draw();
   }
 
-  const free = () => [...live, large].forEach((one) => one.free());
+  const free = () => [...live, large].forEach((picture) => picture.free());
   return { node, show, put, swap, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
 }
 
@@ -265,11 +265,11 @@ const knownChanges = new WeakMap(); // of the second one
 
 /** The largest difference of a value in each cell; null where two cannot be compared. */
 async function changedCells(before, after) {
-  const [one, other] = [before, after].map((shot) => shot?.bytes ?? shot?.jpeg);
+  const [older, newer] = [before, after].map((shot) => shot?.bytes ?? shot?.jpeg);
   const isAlike = before?.width === after?.width && before?.height === after?.height && Boolean(before?.bytes) === Boolean(after?.bytes);
-  if (!one || !other || !isAlike) return null;
-  const known = knownChanges.get(other);
-  if (known?.one === one) return known.cells;
+  if (!older || !newer || !isAlike) return null;
+  const known = knownChanges.get(newer);
+  if (known?.older === older) return known.cells;
   const [first, second] = await Promise.all([pixelsOf(before), pixelsOf(after)]);
   const { width, height } = first;
   const [columns, rows] = [Math.ceil(width / CELL), Math.ceil(height / CELL)];
@@ -281,7 +281,7 @@ async function changedCells(before, after) {
     if (size > sizes[cell]) sizes[cell] = size;
   }
   const cells = { columns, rows, sizes };
-  knownChanges.set(other, { one, cells });
+  knownChanges.set(newer, { older, cells });
   return cells;
 }
 
@@ -299,16 +299,16 @@ async function pixelsOf({ jpeg, bytes, mime = "image/jpeg" }) {
 function showChange(node, view, cells) {
   if (!cells) return;
   const { columns, rows, sizes } = cells;
-  const most = Math.max(...sizes);
+  const largest = Math.max(...sizes);
   view.share = sizes.filter(Boolean).length / sizes.length;
   const words = node.closest("figure, dialog")?.querySelector(".rdx-changed");
   if (words) words.textContent = changeText(view);
-  if (!most) return;
+  if (!largest) return;
   const veil = element("canvas", { class: "rdx-veil", width: columns, height: rows, "aria-hidden": "true" });
   const context = veil.getContext("2d");
   context.fillStyle = getComputedStyle(node).getPropertyValue("--paper");
   sizes.forEach((size, at) => {
-    context.globalAlpha = 1 - size / most;
+    context.globalAlpha = 1 - size / largest;
     context.fillRect(at % columns, Math.floor(at / columns), 1, 1);
   });
   node.append(veil);
@@ -338,7 +338,7 @@ function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf
 function noScreenshots({ num_unplaced: num, with_screenshots: others = [], sample }, onSample) {
   if (num) return sentence(`${pluralize(num, "screenshot")}, round unknown.`);
   if (!others.length) return sentence("This sample has no screenshots.");
-  const next = others.find((one) => one > sample) ?? others[0];
+  const next = others.find((mate) => mate > sample) ?? others[0];
   const words = `${pluralize(others.length, "other")} of the batch`;
   return sentence("This sample has no screenshots; ", pushButton({ class: "rdx-unfold", title: `Go to sample ${next}` }, () => onSample(next), words), ` ${others.length === 1 ? "has" : "have"} some.`);
 }

@@ -40,7 +40,7 @@ async function snapshotOf({ overview, sample, node }) {
   pen.fillRect(0, 0, canvas.width, canvas.height);
   pen.fillStyle = look.getPropertyValue("--text");
   pen.font = `600 13px ${look.getPropertyValue("--font")}`;
-  const name = [...node.querySelectorAll(".rdx-name > *")].map((one) => one.textContent);
+  const name = [...node.querySelectorAll(".rdx-name > *")].map((part) => part.textContent);
   pen.fillText(name.filter(Boolean).join(" · "), 14, LINE, HALF - 28);
   pen.fillText(sample.title(), HALF + GAP + 14, LINE, HALF - 28);
   stack(pen, left, 0);

@@ -120,7 +120,7 @@ function stepLine(onStep) {
     const isOpen = line.steps[index] === opened;
     const click = isOpen ? "open now" : `click: open step ${groupDigits(line.steps[index])}`;
     const unjudged = !verdicts.has(line.steps[index]) && "hollow: not diagnosed yet; run.diagnose() does all";
-    slider.title = [describe(index), ...near.map((one) => one.text), unjudged, click].filter(Boolean).join("\n");
+    slider.title = [describe(index), ...near.map((mark) => mark.text), unjudged, click].filter(Boolean).join("\n");
   });
 
   // The verdict of the open step.

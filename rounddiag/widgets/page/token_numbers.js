@@ -26,7 +26,7 @@ function focusPanel(onNote) {
     const [term, value] = [element("dt", {}, name), element("dd", {})];
     return { term, value, node: element("div", { title }, term, value) };
   });
-  const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((one) => one.node));
+  const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((fact) => fact.node));
   const ofFile = element("dl", { class: "rdx-facts-list" }); // the file's own columns of tokens
   const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)), ofFile);
   const note = noteField(onNote);

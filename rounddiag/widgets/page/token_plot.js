@@ -16,8 +16,8 @@ function tokenPlot({ library, onToken, onPlot }) {
     label: "Tokens",
     onDrawn: redraw,
   });
-  const found = shape("path", { class: "rdx-found-marks" });
-  view.body.append(line, shape("svg", { class: "rdx-overlay", "aria-hidden": "true" }, found));
+  const strokesOfFinding = shape("path", { class: "rdx-found-marks" });
+  view.body.append(line, shape("svg", { class: "rdx-overlay", "aria-hidden": "true" }, strokesOfFinding));
   const scope = radioRow("Tokens of", (value) => onPlot({ scope: value }));
   const logProbs = checkRow("Panels", (_, isOn) => onPlot({ log_probs: isOn }));
   view.node.prepend(element("div", { class: "rdx-plot-choices" }, scope.node, logProbs.node));
@@ -46,7 +46,7 @@ function tokenPlot({ library, onToken, onPlot }) {
     const pixels = isThere ? Array.from(marks.round, (round, at) => x.pixel(placeOf({ round, token: marks.token[at] }))) : [];
     const wide = isThere ? Math.max(x.pixel(1) - x.pixel(0), 1.5) : 0;
     const inside = pixels.filter((at) => at >= x.from && at <= x.to);
-    found.setAttribute("d", inside.map((at) => `M${(at - wide / 2).toFixed(1)} ${top + 1.5}h${wide.toFixed(1)}`).join(""));
+    strokesOfFinding.setAttribute("d", inside.map((at) => `M${(at - wide / 2).toFixed(1)} ${top + 1.5}h${wide.toFixed(1)}`).join(""));
   }
 
   function redraw() {
@@ -135,7 +135,7 @@ function tokenFigure({ data, layout }, trajectory, only, kept = null, dim = "") 
   hover.x = x;
   hover.y = index.map((at) => (Number.isFinite(tokens.diff[at]) ? tokens.diff[at] : 0));
   hover.text = index.map((at) => plainInPlotly(visible(tokens.piece[at])));
-  const first = new Map(rounds.map((one) => [one.round, one.first]));
+  const first = new Map(rounds.map((round) => [round.round, round.first]));
   hover.customdata = index.map((at) => {
     const round = tokens.round[at];
     return [tokens.diff[at], tokens.a[at], tokens.b[at], round, at - first.get(round), tokens.position[at]];
@@ -199,7 +199,7 @@ function keepExtremes({ diff }, rounds, indices) {
     chosen.add(before).add(before + size - 1);
     before += size;
   }
-  return [...chosen].sort((one, other) => one - other);
+  return [...chosen].sort((first, second) => first - second);
 }
 
 // Lines that end where a round ends, or at a value that is not finite; they reach beyond
