@@ -15,6 +15,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_cut, note_zeros
 from rounddiag.figures._parts.canvas import (
+    NARROW_PLOT,
     Theme,
     ThemeName,
     colorize,
@@ -57,8 +58,6 @@ COMPARE_LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
 # How far beside its round a batch is drawn, in rounds.
 _SHIFT = 0.1
-# Markers of both batches and rounds must not touch in a figure of 400 pixels.
-_PLOT_WIDTH = 300
 # Pixels between panels, of a row of the strip, and of the panel of differences.
 _GAP, _ROW, _DIFFERENCE = 26, 18, 170
 # Characters per line over the colour bar in a figure of 400 pixels.
@@ -95,7 +94,7 @@ class Comparison:
     @property
     def marker_size(self) -> float:
         """How large markers are, in pixels."""
-        return min(8.0, max(3.0, _PLOT_WIDTH / (2 * self.num_rounds)))
+        return min(8.0, max(3.0, NARROW_PLOT / (2 * self.num_rounds)))
 
 
 def plot_compare(

@@ -13,6 +13,7 @@ from rounddiag._typing import Array
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
+    NARROW_PLOT,
     TOP,
     Theme,
     ThemeName,
@@ -58,8 +59,6 @@ _PLOT_HEIGHT, _BOTTOM = 580, 48
 _MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)
 # Tick labels that fit on the axis of the means.
 _MAX_TICKS = 10
-# Points of 60 rounds must not touch in a figure of 400 pixels.
-_PLOT_WIDTH = 300
 # Groups stand side by side within this share of what lines have in other figures.
 _SPREAD = 0.6
 # Characters per line of the axis title and of a heading.
@@ -236,7 +235,7 @@ def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> 
             mode="lines+markers",
             line={"color": color, "width": 1, "dash": dash},
             marker={
-                "size": min(7, max(4, _PLOT_WIDTH / len(rounds))),
+                "size": min(7, max(4, NARROW_PLOT / len(rounds))),
                 "symbol": symbol,
                 "color": np.where(hollow, theme.paper, color),
                 "line": {"color": color, "width": 1.5},

@@ -10,7 +10,13 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
-from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
+from rounddiag.figures._parts.canvas import (
+    CHARACTER,
+    NARROW_PLOT,
+    ThemeName,
+    empty_figure,
+    new_figure,
+)
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, subject
 from rounddiag.figures._parts.lines import format_key, shift_line, split_by_column
@@ -38,9 +44,7 @@ _TITLES = {
     "images": "by screenshots seen",
     "context": "by length of context",
 }
-# Ticks must not touch in a figure of 400 pixels: its plot, a character, and the gap
-# between labels, in pixels.
-_PLOT_WIDTH, _CHARACTER, _GAP = 300, 6.5, 10
+_GAP = 10  # pixels between the labels of ticks
 _NO_SCREENSHOT = "no screenshot yet"
 
 
@@ -139,8 +143,8 @@ def _set_axes(
 ) -> None:
     """Name the places, and label as many bins as fit."""
     labels = [f"{low:,.0f}".replace("nan", "none") for low in bins]
-    width = _CHARACTER * max(map(len, labels)) + _GAP
-    step = ceil(width * len(labels) / _PLOT_WIDTH)
+    width = CHARACTER * max(map(len, labels)) + _GAP
+    step = ceil(width * len(labels) / NARROW_PLOT)
     extra = "" if along == "images" else ", bins from"
     figure.update_layout(
         barmode="stack",

@@ -16,6 +16,8 @@ from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
+    CHARACTER,
+    NARROW_PLOT,
     Theme,
     ThemeName,
     colorize,
@@ -49,9 +51,7 @@ _DIFF, _LOG_PROBS_PANEL, _ALONE = (0.49, 1.0), (0.0, 0.4), (0.0, 1.0)
 _ROW_NAMES = f"<b>{ROUND.name}</b><br>{POSITION.name}"
 # Characters of an axis title that a panel has room for.
 _AXIS = 34
-# Ticks must not touch in a figure of 400 pixels: its plot, a character, and the gap
-# between labels, in pixels.
-_PLOT_WIDTH, _CHARACTER, _GAP = 300, 6.5, 8
+_GAP = 8  # pixels between the labels of ticks
 # All stems together fit a figure of 400 pixels; the widest stem.
 _STEMS_WIDTH, _MAX_STEM = 250, 6
 # How far a line reaches beyond the first and the last token of a round.
@@ -458,7 +458,7 @@ def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
 def _ticks(scene: TokenScene) -> tuple[list[int], list[str]]:
     """Label the start of as many rounds as fit without touching."""
     longest = len(str(scene.tokens["position"].max()))
-    share = (longest * _CHARACTER + _GAP) / _PLOT_WIDTH
+    share = (longest * CHARACTER + _GAP) / NARROW_PLOT
     place = scene.place
     apart = share * (place[-1] - place[0] + 2)
     chosen: list[int] = []

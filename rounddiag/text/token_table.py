@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.text.tokenizers import pieces, resolve_tokenizer, special_tokens
+from rounddiag.text.tokenizers import (
+    FRAGMENT,
+    pieces,
+    resolve_tokenizer,
+    special_tokens,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_FRAGMENT = "\ufffd"  # what decoders write for bytes of an incomplete character
 _MAX_BYTES = 1000  # of a token; no model has a longer one
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a single-byte token, as in Llama
 
@@ -92,7 +96,7 @@ class TokenTable:
 
 def _token_bytes(tokenizer: Any, token_id: int, text: str) -> bytes:  # noqa: ANN401 of two libraries
     """Return the bytes of a token, also those of an incomplete character."""
-    if _FRAGMENT in text:
+    if FRAGMENT in text:
         name = getattr(tokenizer, "id_to_token", None) or getattr(
             tokenizer, "convert_ids_to_tokens", None
         )

@@ -182,7 +182,7 @@ def _visible_character(character: str) -> str:
 
 
 # Decoders write it for bytes of an incomplete character.
-_FRAGMENT = "\ufffd"
+FRAGMENT = "\ufffd"
 # A character has at most 4 bytes; a token may end one and begin the next.
 _MAX_TOKENS_PER_CHARACTER = 8
 
@@ -208,7 +208,7 @@ def pieces(
     known = [_piece(decode, token_id) for token_id in unique.tolist()]
     pieces = [known[i] for i in inverse.tolist()]
     if decode is not None:
-        broken = np.array([_FRAGMENT in piece for piece in known], dtype=bool)
+        broken = np.array([FRAGMENT in piece for piece in known], dtype=bool)
         runs = _runs(np.flatnonzero(broken[inverse]), np.asarray(starts))
         _join_fragments(pieces, ids.tolist(), runs, decode)
     return _make_visible(pieces) if visible_whitespace else pieces
@@ -226,7 +226,7 @@ _MAX_ID = 2**32 - 1
 def _piece(decode: Decode | None, token_id: int) -> str:
     is_id = 0 <= token_id <= _MAX_ID
     alone = decode([token_id]) if decode is not None and is_id else ""
-    if decode is None or not alone or _FRAGMENT in alone:
+    if decode is None or not alone or FRAGMENT in alone:
         return alone or f"⟨{token_id}⟩"
     # Some decoders drop the space before the first word: the second one keeps it.
     twice = decode([token_id, token_id])
@@ -269,6 +269,6 @@ def _character(
     """Return the shortest run of fragments from `start` that is complete characters."""
     for after in range(start + 2, min(stop, start + _MAX_TOKENS_PER_CHARACTER) + 1):
         text = decode(ids[start:after])
-        if _FRAGMENT not in text:
+        if FRAGMENT not in text:
             return text, after
     return None

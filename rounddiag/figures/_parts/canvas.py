@@ -215,6 +215,9 @@ _UNDER = 26
 _ROW, _LETTER, _GAP = 19, 6.4, 30
 # Heights of figures fit this width; in others the plot gives or takes a few pixels.
 _WIDTH = 800
+# Pixels of the plot in a figure of 400, in which points and ticks must not touch; and
+# of a character of a tick.
+NARROW_PLOT, CHARACTER = 300, 6.5
 
 
 def new_figure(

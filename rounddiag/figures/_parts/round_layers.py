@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.figures._parts.axes import LogAxis, tick_text
-from rounddiag.figures._parts.canvas import Theme, colorize, with_opacity
+from rounddiag.figures._parts.canvas import NARROW_PLOT, Theme, colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
@@ -155,8 +155,6 @@ class RoundScene:
         return 0.6 * min(1, self.num_rounds / 15)
 
 
-# Points of 60 rounds must not touch in a figure of 400 pixels.
-_PLOT_WIDTH = 300
 # From one quantile to the next, and the strength of the bar's colour.
 RIBBONS = (("p50", "p90", 0.85), ("p90", "p99", 0.5), ("p99", "max", 0.25))
 
@@ -210,7 +208,7 @@ def add_ribbons(figure: go.Figure, scene: RoundScene) -> None:
         mode="markers",
         marker={
             "symbol": "line-ew",
-            "size": min(18, _PLOT_WIDTH / scene.num_rounds),
+            "size": min(18, NARROW_PLOT / scene.num_rounds),
             "line": {"width": 3, "color": scene.theme.lines[0]},
         },
         hoverinfo="skip",
@@ -239,7 +237,7 @@ def add_round_means(
     figure: go.Figure, scene: RoundScene, drawn: Mapping[str, bool]
 ) -> None:
     """Draw each line's means, intervals and counts; all of them have hover texts."""
-    size = min(8, max(4, _PLOT_WIDTH / scene.num_rounds))
+    size = min(8, max(4, NARROW_PLOT / scene.num_rounds))
     for line in scene.lines:
         is_alone = len(scene.lines) == 1
         name = f", {line.name}" if line.name else ""
