@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -185,7 +186,7 @@ NO_OUTLIER = _UPDATE(
     "no advantage is hundreds of times the others",
     "advantages",
     _outliers,
-    effect="a few samples outweigh the whole step",
+    effect="the other samples hardly count in the step",
     cause="outlier_advantages",
     advice="Look at the standard deviation that the rewards were divided by: of equal"
     " rewards it is a rounding error. Leave such groups out, or divide by at least a"
@@ -197,19 +198,17 @@ def _alone(batch: Batch) -> Fault | None:
     samples = _grouped(batch)
     if batch.prompt_ids is None:
         raise UntestableError(field="prompt_ids")
-    is_alone = np.bincount(samples.group)[samples.group] == 1
+    # Rows that are steps begin with other prompts than their trajectory.
+    first = np.unique(samples.trajectory, return_index=True)[1]
+    group = samples.group[first]
+    is_alone = np.bincount(group)[group] == 1
     if not is_alone.any():
         return None
-    prompts = [*map(prompt_hashes(batch), range(len(batch)))]
-    rows = _repeated(prompts, is_alone)
-    if len(rows):
-        prompts = [
-            ids + picture
-            for ids, picture in zip(
-                prompts, _pictures(batch, batch.prompt_ids), strict=True
-            )
-        ]
-        rows = _repeated(prompts, is_alone)
+    prompts = [*map(prompt_hashes(batch), first.tolist())]
+    repeated = _are_repeated(prompts)
+    if (repeated & is_alone).any():
+        repeated = _are_repeated(_with_pictures(batch, first, prompts))
+    rows = first[repeated & is_alone].tolist()
     # A prompt can be drawn twice; that most of them are is a rule.
     if 2 * len(rows) <= is_alone.sum():
         return None
@@ -220,26 +219,37 @@ def _alone(batch: Batch) -> Fault | None:
     return fault_in(rows, "alone in their group, with a prompt that others have")
 
 
-def _repeated(prompts: list[bytes], is_alone: Array) -> list[int]:
-    """Return the samples alone in their group whose prompt another sample has."""
+def _are_repeated(prompts: list[bytes]) -> Array:
     times = Counter(prompts)
-    return [row for row in np.flatnonzero(is_alone).tolist() if times[prompts[row]] > 1]
+    return np.array([times[prompt] > 1 for prompt in prompts])
 
 
-def _pictures(batch: Batch, prompts: Tensor) -> list[bytes]:
-    """Return the pictures in the prompt of each sample, which its ids do not tell."""
+_BY_CHANCE = 0.01  # batches whose prompts are drawn so, of all
+
+
+def _with_pictures(batch: Batch, rows: Array, prompts: list[bytes]) -> list[bytes]:
+    """Return prompts with their pictures, which their ids do not tell.
+
+    Where the file has none, prompts must have m, 2 m, 3 m ... samples, as where m of
+    each were sampled. At random, k prompts do so in about one of m^(k - 1) batches.
+    """
     if batch.images is not None:
+        pictures = (batch.images[row] for row in rows.tolist())
         return [
-            b"".join(shot.png() for shot in shots if not shot.round)
-            for shots in batch.images
+            ids + b"".join(shot.png() for shot in shots if not shot.round)
+            for ids, shots in zip(prompts, pictures, strict=True)
         ]
     token = None
     with suppress(UntestableError):
         token = image_token(batch)
-    if token is not None and torch.isin(prompts, token).any():
+    times = [*Counter(prompts).values()]
+    is_even = float(gcd(*times)) ** (1 - len(times)) < _BY_CHANCE
+    if token is None or batch.prompt_ids is None or is_even:
+        return prompts
+    if (batch.prompt_ids == token).any():
         why = "prompts of equal ids may show pictures that are not in the file"
         raise UntestableError(field="images", why=why)
-    return [b""] * len(batch)
+    return prompts
 
 
 SHARED_GROUPS = _UPDATE(
@@ -319,8 +329,10 @@ def _uneven(batch: Batch) -> Fault | None:
     pairs = np.unique(np.c_[samples.group, samples.trajectory], axis=0)
     sizes = np.bincount(pairs[:, 0])
     distinct, times = np.unique(sizes, return_counts=True)
-    usual = distinct[times == times.max(initial=0)].max(initial=0)
-    if usual <= 1 or times.max() == 1 or len(distinct) == 1:
+    num_usual = times.max(initial=0)
+    usual = distinct[times == num_usual].max(initial=0)
+    is_usual = num_usual > 1 and 2 * num_usual >= len(sizes)
+    if usual <= 1 or not is_usual or len(distinct) == 1:
         return None
     counts = [
         f"{pluralize(number, 'group')} of {pluralize(size, 'sample')}"

@@ -288,6 +288,15 @@ def test_groups_of_one_are_reported_where_prompts_repeat() -> None:
     assert came_to(SHARED_GROUPS, drawn_twice) == PASSED
 
 
+def test_a_trajectory_of_several_rows_can_be_alone() -> None:
+    """Its later rows have prompts of their own."""
+    columns = {"traj_uid": np.array([*"xxyy"], dtype=object)}
+    rows = [[1], [1, 2], [1], [1, 3]]
+    batch = asked(*rows, groups="aabb", sample_columns=columns)
+    assert came_to(SHARED_GROUPS, batch)[2] == (0, 2)
+    assert came_to(SHARED_GROUPS, asked(*rows, groups="aabb")) == PASSED
+
+
 def test_an_estimator_without_groups_needs_none() -> None:
     rewards, sizes = [1.0, 0.0, 0.5, 0.25], [1, 2, 3, 4]
     values = whitened(torch.tensor(rewards), sizes)
@@ -303,6 +312,13 @@ def test_equal_prompts_with_other_pictures_are_others() -> None:
     assert came_to(SHARED_GROUPS, batch) == untestable(
         "prompts of equal ids may show pictures that are not in the file"
     )
+    # Four of each of eight, one in 4^7 batches; two of each of two, one in 2.
+    often = [[PAD, kind] for kind in range(8) for _ in range(4)]
+    names = "".join(map(chr, range(65, 97)))
+    batch = asked(*often, groups=names, tokenizer=Chat())
+    assert came_to(SHARED_GROUPS, batch)[2] == tuple(range(32))
+    batch = asked(*often[:2], *often[4:6], groups="abcd", tokenizer=Chat())
+    assert came_to(SHARED_GROUPS, batch)[0] == "not testable"
     shots = [[picture(1, 2, 2)], [picture(1, 4, 2)]]
     batch = asked(*seen, groups="ab", tokenizer=Chat(), images=shots)
     assert came_to(SHARED_GROUPS, batch) == PASSED
@@ -316,6 +332,7 @@ def test_equal_prompts_with_other_pictures_are_others() -> None:
         ("aaabbbccc", ""),
         ("abcd", ""),
         ("aab", ""),  # no size is usual
+        ("abbbcccddddeeeee", ""),  # nor where steps were not joined
         (
             "aaabbbcc",
             "1 group of 2 samples, 2 groups of 3 samples: the first of another size"
