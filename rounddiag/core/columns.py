@@ -27,7 +27,7 @@ from rounddiag.core.sums import (
 )
 from rounddiag.core.weights import lacks_update
 from rounddiag.errors import FrameError
-from rounddiag.schema import CORRECTIONS, weight_column
+from rounddiag.schema import CORRECTIONS, SECONDS, weight_column
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, Tagger, roles
 
@@ -126,7 +126,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 # Where files have what a round took, and what its step was rewarded with.
 _OF_ROUNDS = {
-    "round_seconds": ("round_seconds", "sampling_seconds"),
+    "round_seconds": ("round_seconds", "sampling_seconds", SECONDS.name),
     "round_reward": ("round_reward", "turn_score", "reward"),
 }
 _ON_REQUEST = (

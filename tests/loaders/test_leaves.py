@@ -597,5 +597,29 @@ def test_every_leaf_is_accounted_for(name: str, tmp_path: Path) -> None:
     assert lost == []
 
 
+def test_outcomes_have_one_name_in_all_formats(tmp_path: Path) -> None:
+    batch = rd.load(write_trial(tmp_path)[0])
+    sample = {name: column.tolist() for name, column in batch.sample_columns.items()}
+    assert sample["seconds"] == [50.0]
+    assert sample["num_generated"] == [30]
+    assert sample["cost"] == [0.25]
+    assert sample["error"] == ["Late: after49"]
+    rounds = {name: column.tolist() for name, column in batch.round_columns.items()}
+    assert rounds["num_generated"] == [16]
+    assert rounds["cost"] == [0.17]
+    log = rd.load(DATA / "inspect-ai-0.3.285" / "gui.eval")
+    assert {*OUTCOME_OF_ROUNDS} <= log.round_columns.keys()
+    assert log.round_columns["status"].tolist() == ["tool_calls", "stop", "stop"]
+    whole = log.sample_columns["seconds"]
+    assert whole.tolist() == log.sample_columns["total_time"].tolist()
+    assert log.sample_columns["num_generated"].tolist() == [
+        sum(log.round_columns["num_generated"][rows].tolist())
+        for rows in (slice(0, 2), slice(2, 3))
+    ]
+
+
+OUTCOME_OF_ROUNDS = ("status", "seconds", "num_generated")
+
+
 def test_there_are_thirty_files() -> None:
     assert len(ROWS) + len(FILES) + 2 >= 30

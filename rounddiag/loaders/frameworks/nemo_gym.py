@@ -44,7 +44,9 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Transcript]:
 
 def _is_written(item: dict[str, Any]) -> bool:
     kind = str(item.get("type"))
-    return not kind.endswith("_output") and item.get("role", GENERATED) == GENERATED
+    return (
+        not kind.endswith("_output") and str(item.get("role", GENERATED)) == GENERATED
+    )
 
 
 def _add_round(one: Transcript, items: list[dict[str, Any]]) -> None:

@@ -32,9 +32,7 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """
     folder = source.path.parent
     one = Transcript(file=source.path, names={folder.name: 0})
-    one.turns.append(
-        AgentTurn(role="user", text=str(lines.first.get("instruction") or ""))
-    )
+    one.turns.append(AgentTurn(role="user", text=_text(lines.first.get("instruction"))))
     for name in sorted(_listed(folder), key=by_numbers):
         if _FIRST.fullmatch(name):
             one.turns[0].images += one.pictures(name)
