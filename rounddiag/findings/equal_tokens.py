@@ -10,7 +10,7 @@ from rounddiag.core.columns import first_unequal, positions, to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.findings.finding import Evidence
-from rounddiag.findings.view import SURE, View
+from rounddiag.findings.view import CERTAIN, View
 from rounddiag.wording import pluralize
 
 # Uncertain tokens that a sample needs on either side. A certain token is 0 in both.
@@ -71,7 +71,7 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
     position = np.arange(len(diff)) + np.repeat(positions(batch) - begins, num_tokens)
     after = position >= first[sample]
     scores = batch.both_log_probs()
-    unsure = np.minimum(*(pack_tokens(batch, score) for score in scores)) < SURE
+    unsure = np.minimum(*(pack_tokens(batch, score) for score in scores)) < CERTAIN
 
     def count(tokens: Array) -> Array:
         return np.bincount(sample[tokens], minlength=num)

@@ -23,7 +23,7 @@ MAX_TOKENS = 2_000_000
 _BLOCK = 256
 # What is as good to look at as the largest |diff|, if it has screenshots.
 _TIED = 0.5
-SURE = -1e-3  # nats: 99.9 % likely
+CERTAIN = -1e-3  # nats: 99.9 % likely
 # Nats: float32 rounds a log-prob of -10 to this; smaller means are 0.
 ROUNDING = 1e-6
 # Nats, a factor of 20: a token that differs more counts as much, or few are the mean.
@@ -208,7 +208,7 @@ class View:
     @cached_property
     def uncertain(self) -> Array:
         """Tokens that either engine finds less than 99.9 % likely."""
-        return np.minimum(self.log_prob_a, self.log_prob_b) < SURE
+        return np.minimum(self.log_prob_a, self.log_prob_b) < CERTAIN
 
     def worst(self, tokens: Array) -> int:
         """Return the index of the token to look at first of some tokens."""
