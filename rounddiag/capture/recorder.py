@@ -331,8 +331,8 @@ class Recorder:
         named_tensors : mapping of str to Tensor, or pairs of these
             Whole tensors as they are sent: of an adapter its own, or the merged ones.
         version : int
-            The trainer's step whose update made them. Several calls of one version,
-            such as one per bucket, are one.
+            The trainer's step whose update made them, counted as the weight versions of
+            tokens are. Several calls of one version, as one per bucket, are one.
 
         Returns
         -------
@@ -353,7 +353,11 @@ class Recorder:
         return self._note_weights("sent", named_tensors, version, None)
 
     def weights_received(
-        self, named_tensors: NamedTensors, version: int, *, worker: int | str = 0
+        self,
+        named_tensors: NamedTensors,
+        version: int | None = None,
+        *,
+        worker: int | str = 0,
     ) -> NamedTensors:
         """Note which weights a worker of the sampler received.
 
@@ -361,8 +365,8 @@ class Recorder:
         ----------
         named_tensors : mapping or iterable
             Under the names of the sender; or what `digest_weights` returned there.
-        version : int
-            The version that the worker was told to load.
+        version : int, optional
+            The version that the worker was told to load, where it knows.
         worker : int or str
             Which of the sampler's processes received them.
 
@@ -374,8 +378,13 @@ class Recorder:
         return self._note_weights("received", named_tensors, version, worker)
 
     def _note_weights(
-        self, kind: str, tensors: NamedTensors, version: int, worker: int | str | None
+        self,
+        kind: str,
+        tensors: NamedTensors,
+        version: int | None,
+        worker: int | str | None,
     ) -> NamedTensors:
+        self._outcome.is_sent = True  # another process may record the steps
         if isinstance(tensors, Iterator):
             return self._note_each(kind, tensors, version, worker)
         with self._writer.guard("the weights of step", version), self._lock:
@@ -383,7 +392,11 @@ class Recorder:
         return tensors
 
     def _note_each(
-        self, kind: str, tensors: Iterator[Any], version: int, worker: int | str | None
+        self,
+        kind: str,
+        tensors: Iterator[Any],
+        version: int | None,
+        worker: int | str | None,
     ) -> Iterator[Any]:
         """Yield tensors that can be read once, and note each of them."""
         digests: dict[str, Any] = {}
@@ -506,7 +519,8 @@ class Outcome:
     ----------
     num_calls: Number of calls of `step` and `step_keys`.
     num_due: Number of these whose step is recorded.
-    is_sent: Whether the Recorder was pickled, as for a Ray actor that records instead.
+    is_sent: Whether another Recorder may record the steps: this one was pickled, as for
+        a Ray actor, or it notes weights.
     """
 
     options: Options

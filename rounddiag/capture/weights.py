@@ -125,9 +125,12 @@ class WeightLog:
         name = f"{_FILES}{kind}{'' if worker is None else f'_{worker}'}.json"
         events = self._own.get(name, [])
         is_bucket = bool(events) and events[-1]["version"] == version
-        tensors = dict(events[-1]["tensors"]) if is_bucket else {}
+        known = events[-1]["tensors"] if is_bucket else None
+        tensors = dict(known or {})
         for key, digest in digests.items():
             add_digest(tensors, key, digest)
+        if tensors == known:
+            return  # of a bucket none of whose tensors is among the few
         event = {"version": version, "tensors": tensors, "time": time.time()}
         event |= {} if worker is None else {"worker": worker}
         # Steps that wait to be written have the older list, and its events.

@@ -64,7 +64,7 @@ def _describe_arrival(received: _Event, sent: list[_Event]) -> str | None:
         return ""
     older = (event for event in reversed(sent[:-1]) if _is_equal(event, received))
     had = next(older, received)["version"]
-    if had != newest["version"]:
+    if had is not None and had != newest["version"]:
         return (
             f"the sampler still has the weights of step {had}: those of step"
             f" {newest['version']} were sent {newest['seconds']:.3g} s before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from rounddiag.core.measured import Measured
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns with the lowest and the highest version, those of tokens first.
+# Columns with the lowest and the highest version: of tokens only, and of any scope.
+_OF_TOKENS = ("weight_versions", "weight_versions")
 _COLUMNS = (
-    ("weight_versions", "weight_versions"),
     ("weight_version", "weight_version"),
     ("min_weight_version", "max_weight_version"),
     ("min_global_steps", "max_global_steps"),
@@ -31,14 +32,12 @@ class Versions:
 
     Attributes
     ----------
-    names: The columns with the lowest and highest version.
     low, high: float64 arrays. Lowest and highest version that sampled the token: equal
         where each token, or each round, has a version of its own.
     trainer: float64 array. The version that the training engine scored with.
     sample: int array. The sample of each token.
     """
 
-    names: tuple[str, str]
     low: Array
     high: Array
     trainer: Array
@@ -47,6 +46,9 @@ class Versions:
     @classmethod
     def of(cls, batch: Batch) -> Versions | None:
         """Read the columns of a batch; None without any that has numbers.
+
+        Where a column lacks a version, that of the next one counts: tokens, rounds,
+        samples.
 
         The trainer's version is the column or the entry of `meta` named
         `trainer_version`. Without one, it is the newest version of the batch; or the
@@ -61,17 +63,22 @@ class Versions:
         [0.0, 40.0]
         """
         known = {*batch.columns.extra_names}
-        names = next((pair for pair in _COLUMNS if pair[0] in known), None)
-        if names is None:
+        pairs = [(low, high if high in known else low) for low, high in _COLUMNS]
+        pairs = [pair for pair in pairs if pair[0] in known]
+        if _OF_TOKENS[0] in batch.token_columns:
+            pairs.insert(0, _OF_TOKENS)
+        if not pairs:
             return None
-        names = (names[0], names[1] if names[1] in known else names[0])
-        more = [TRAINER] if TRAINER in known else []
-        frame = Measured.of(batch).tokens(*dict.fromkeys([*names, *more]))
-        low, high = (_numbers(frame[name]) for name in names)
+        names = [*chain(*pairs), *({TRAINER} & known)]
+        frame = Measured.of(batch).tokens(*dict.fromkeys(names))
+        low, high, trainer = np.full((3, len(frame)), np.nan)
+        for pair in pairs:
+            is_unknown = np.isnan(low)
+            for values, name in zip((low, high), pair, strict=True):
+                values[is_unknown] = _numbers(frame[name])[is_unknown]
         if np.isnan(high).all():
             return None
-        trainer = np.full(len(low), np.nan)
-        if more:
+        if TRAINER in known:
             trainer = _numbers(frame[TRAINER])
         elif isinstance(stated := batch.meta.get(TRAINER), int | float):
             trainer[:] = stated
@@ -80,7 +87,7 @@ class Versions:
             is_step = batch.step is not None and np.nanmin(low) <= batch.step < newest
             trainer[:] = batch.step if is_step else newest
         sample = frame["sample"].to_numpy()
-        return cls(names=names, low=low, high=high, trainer=trainer, sample=sample)
+        return cls(low=low, high=high, trainer=trainer, sample=sample)
 
     def lag(self, by: str = "lag") -> Array:
         """Return how many versions the sampler was behind the trainer, per token.

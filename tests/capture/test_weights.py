@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ from hypothesis import strategies as st
 import rounddiag as rd
 from rounddiag.capture import Recorder, digest_weights
 from rounddiag.checks.weights import ARRIVED, CHANGED
+from tests.interop.readme import RECIPES, blocks
+
+VERL_SENDS, VERL_RECEIVES, EXTENSION, _, _, SKYRL_SENDS, SKYRL_RECEIVES, SKYRL_STEP = (
+    blocks(RECIPES, "weights")
+)
 
 NAMES = [f"model.layers.{layer}.mlp.weight" for layer in range(40)]
 BATCH = {
@@ -163,3 +169,73 @@ def test_neither_order_nor_strides_count_and_each_value_does(
         values.view(-1)[index] += 1
     other = digest_weights(changed)
     assert all(other[name]["digests"] != known[name]["digests"] for name in known)
+
+
+def run(code: str, folder: Path, **names: Any) -> dict[str, Any]:
+    code = code.replace("/data/diag", str(folder))
+    exec(compile(code, "recipes.md", "exec"), names)  # noqa: S102 our own page
+    return names
+
+
+def test_the_lines_for_verl_pass_weights_on(recorder: Recorder, tmp_path: Path) -> None:
+    """The recorder of the trainer's driver; sender and receiver have their own."""
+    names = {"global_steps": 12, "per_tensor_param": iter(weights(12).items())}
+    sent = run(VERL_SENDS, tmp_path, self=SimpleNamespace(), **names)
+    pairs = [*sent["per_tensor_param"]]
+    assert [name for name, _ in pairs] == NAMES
+    worker = SimpleNamespace(local_rank=3)
+    for bucket in (pairs[:25], pairs[25:]):
+        run(VERL_RECEIVES, tmp_path, self=worker, weights=bucket)
+    batch = recorded(recorder, tmp_path, 12)
+    assert ARRIVED.check(batch).status == "passed"
+    assert batch.meta["weights"]["received"][0]["worker"] == 3
+
+
+def test_the_worker_extension_of_vllm_notes_what_is_loaded(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    loaded: list[Any] = []
+    model = SimpleNamespace(load_weights=loaded.extend)
+    worker = run(EXTENSION, tmp_path)["NotedWeights"]()
+    worker.model_runner, worker.rank = SimpleNamespace(model=model), 1
+    worker.note_weights(tmp_path)
+    recorder.weights_sent(weights(12), 12)
+    model.load_weights(weights(12).items())
+    assert [name for name, _ in loaded] == NAMES
+    assert ARRIVED.check(recorded(recorder, tmp_path, 12)).status == "passed"
+    recorder.weights_sent(weights(13), 13)
+    batch = recorded(recorder, tmp_path, 13)
+    assert "the weights of step 12" in ARRIVED.check(batch).detail
+
+
+def test_the_lines_for_skyrl(tmp_path: Path) -> None:
+    trainer, worker = SimpleNamespace(global_step=10), SimpleNamespace(rank=0)
+    tensors = {"sequences": "responses", "loss_mask": "response_mask"}
+    tensors |= {"rollout_logprobs": "rollout_log_probs"}
+    data = {name: BATCH[ours] for name, ours in tensors.items()}
+    data["sequences"] = torch.tensor([[4, 5, 6]])
+    data["attention_mask"] = torch.ones(1, 3, dtype=torch.int64)
+    data["action_log_probs"] = BATCH["old_log_probs"]
+    trainer.recorder = Recorder(tmp_path, every=10, diagnose=False)
+    chunks = [
+        SimpleNamespace(names=[name], tensors=[tensor])
+        for name, tensor in weights(9).items()
+    ]
+    names = run(SKYRL_SENDS, tmp_path, self=SimpleNamespace(), weight_iterator=chunks)
+    assert [*names["weight_iterator"]] == chunks
+    received = [*weights(8).items()]
+    run(SKYRL_RECEIVES, tmp_path, self=worker, weights=received)
+    run(SKYRL_STEP, tmp_path, self=trainer, training_input=data)
+    trainer.recorder.close()
+    batch = rd.load(tmp_path / "step_10.parquet")
+    assert (batch.prompt_ids, batch.num_tokens) == (torch.tensor([4]), 2)
+    assert "16 of 16 tensors" in ARRIVED.check(batch).detail
+
+
+def test_a_recorder_that_only_notes_weights_warns_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.weights_received(weights(1), worker=2)
+    del recorder
+    assert caplog.messages == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,36 @@ def test_a_weight_version_a_call_is_a_column_of_rounds(tmp_path: Path) -> None:
     # Three calls for two rounds, as of a rollout that was aborted and resumed.
     other = round_frame(loaded(tmp_path))["weight_version"]
     assert other.fillna("-").tolist() == ["-", "-", "9"]
+
+
+def test_the_spans_of_miles_are_versions_of_tokens(tmp_path: Path) -> None:
+    first, second, *others = rollouts()
+    start = len(first["tokens"]) - first["response_length"]
+    stop = len(first["tokens"])
+    spans = [
+        [{"version": "9", "abs_start": start, "abs_end": start + 2}],
+        [
+            {"version": "10", "abs_start": start + 2, "abs_end": stop - 1},
+            {"version": "11", "abs_start": stop, "abs_end": stop + 99},
+        ],
+    ]
+    rows = [{"weight_versions": spans}, {"weight_versions": []}]
+    batch = loaded(tmp_path, [first | rows[0], second | rows[1], *others])
+    versions = batch.token_columns["weight_versions"][: stop - start].tolist()
+    assert versions[:2] == [9.0, 9.0]
+    assert versions[2:-1] == [10.0] * (stop - start - 3)
+    assert math.isnan(versions[-1])
+    assert batch.sample_columns["min_weight_version"].tolist() == ["9", None]
+
+
+@pytest.mark.parametrize(("newest", "trainer"), [("4", 4), ("9", None), ("3", None)])
+def test_the_first_weights_are_version_1_of_rollout_0(
+    tmp_path: Path, newest: str, trainer: int | None
+) -> None:
+    samples = [row | {"weight_versions": ["3", newest]} for row in rollouts()]
+    batch = loaded(tmp_path, samples)
+    assert batch.step == 3
+    assert batch.meta.get("trainer_version") == trainer
 
 
 def test_one_weight_version_a_sample_needs_no_list(tmp_path: Path) -> None:

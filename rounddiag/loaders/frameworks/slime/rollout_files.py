@@ -6,6 +6,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.core.versions import TRAINER
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.frameworks.slime.samples import (
@@ -23,6 +25,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
     whole_numbers,
     with_entries,
 )
+from rounddiag.loaders.json_lines import objects_in
 from rounddiag.loaders.plain_columns import (
     SAME_PROMPT,
     collect_columns,
@@ -240,19 +243,28 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     """Return the batch with the weight versions of its samples, and of its rounds.
 
     The engine reports one per call. They are assigned to rounds if a sample has as many
-    rounds as calls.
+    rounds as calls. Newer miles has spans of tokens in place of versions.
     """
     if len(rows) != len(batch):
         return batch
+    spans = [[*chain(*map(objects_in, as_list(row)))] for row in rows]
+    if any(spans):
+        rows = [[span.get("version") for span in row] for row in spans]
+        column = {"weight_versions": _versions_of_tokens(batch, spans)}
+        batch = replace(batch, token_columns={**batch.token_columns, **column})
     calls = [[v for v in as_list(row) if isinstance(v, str)] for row in rows]
     ends = select_plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
     counts = batch.rounds.sample.bincount(minlength=len(batch)).tolist()
     versions = [
         (sample, index, version)
         for sample, (row, count) in enumerate(zip(calls, counts, strict=True))
-        if len(row) == count
+        if len(row) == count and not any(spans)
         for index, version in enumerate(row)
     ]
+    newest = max((row[-1] for row in map(_sorted_versions, calls) if row), default="")
+    if batch.step is not None and newest == str(batch.step + 1):
+        # The first weights are sent as version 1, before rollout 0.
+        batch = replace(batch, meta={**batch.meta, TRAINER: batch.step + 1})
     if not versions:
         return replace(batch, sample_columns={**ends, **batch.sample_columns})
     keys = np.array([row[:2] for row in versions], dtype=np.int64)
@@ -266,6 +278,26 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
         sample_columns={**ends, **batch.sample_columns},
         round_columns=batch.round_columns or columns,
     )
+
+
+def _versions_of_tokens(batch: Batch, rows: Sequence[list[dict[str, Any]]]) -> Tensor:
+    """Return the version of each token from spans, which count from the prompt on."""
+    versions = torch.full((batch.num_positions,), float("nan"), dtype=torch.float64)
+    prompts = batch.prompt_offsets
+    lengths = torch.zeros(len(rows)) if prompts is None else prompts.diff()
+    for sample, row in enumerate(rows):
+        prompt, start, stop = (
+            int(bounds) for bounds in (lengths[sample], *batch.offsets[sample:][:2])
+        )
+        for span in row:
+            match span:
+                case {"version": str(text), "abs_start": int(a), "abs_end": int(b)}:
+                    if (
+                        text.isdecimal()
+                        and 0 <= a - prompt < b - prompt <= stop - start
+                    ):
+                        versions[start + a - prompt : start + b - prompt] = int(text)
+    return versions
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
