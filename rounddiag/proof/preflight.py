@@ -103,7 +103,7 @@ class Preflight:
         said = self.diagnosis.text.partition("\n")[0]
         lines.append(f"{'verdict':<10}  {verdict:<19}  {said}")
         if self.proof is not None:
-            lines.append(f"{'proof':<10}  {self.proof!r}")
+            lines += repr(self.proof).split("\n")
         sent = f"Sent: {pluralize(self.num_sent, 'picture')} to {self.server}."
         lines.append(sent if self.num_sent else f"Sampled by {self.server}.")
         failed = list(self.failed)
