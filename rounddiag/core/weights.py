@@ -12,7 +12,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.divergence import clamp_log_ratio, k2
-from rounddiag.core.loss_ratio import LossRatio, find_loss_ratio, is_bypassed
+from rounddiag.core.loss_ratio import LossRatio, find_loss_ratio
 from rounddiag.core.scores import pair_of, select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.errors import BatchError, FrameError
@@ -85,13 +85,13 @@ class Ratios:
         advantages: Array | None = None,
     ) -> Ratios:
         """Read a batch; without `a` and `b`, the ratio that its loss used."""
-        chosen = find_loss_ratio(batch)
+        of_loss = chosen = find_loss_ratio(batch)
         if a is not None or b is not None:
             chosen = LossRatio(Pair(a or "old", b or "rollout"), "as asked for")
         names: dict[RatioName, Pair] = {"mismatch": chosen.pair, "whole": chosen.pair}
         whole, is_own = Pair("current", "rollout"), pair_of(batch).is_standard
         if is_own and "current" in batch.scores and chosen.pair in (Pair(), whole):
-            before = "rollout" if is_bypassed(batch) else "old"
+            before = "rollout" if of_loss.pair == whole else "old"
             names |= {"whole": whole, "update": Pair("current", before)}
         num = batch.rounds.num_tokens.cpu().numpy()
         sample = np.repeat(batch.rounds.sample.cpu().numpy(), num)

@@ -15,7 +15,10 @@ reads or computes; the rollout stays as it was saved. No optimiser: a backward p
   a token's gradient; and `is`, that of the faulty step's gradients with and without the
   correction: what was to be predicted;
 - `sound`: the cosine between the corrected faulty step and the sound one: whether the
-  correction helps.
+  correction helps;
+- `moved`, of `rd.corrections`, and `changed`, the norm of the difference between the
+  gradients with and without the correction over that without;
+- `order`: whether corrections are in the same order by both.
 """
 
 from __future__ import annotations
@@ -133,29 +136,36 @@ def main(number: int) -> None:
         engine.model.requires_grad_(requires_grad=True)
     pull = batch.advantages[inside]
     sound = run(batch, engines["model"], "").gradient(pull)
-    heads = [f"{name} said | 1 - p | is | sound" for name in CORRECTIONS]
-    print("| fault | mean abs diff | fault |", " | ".join(heads), "|")
-    print("|---" * (3 + 4 * len(CORRECTIONS)), "|", sep="")
+    columns = "said | 1 - p | is | sound | moved | changed"
+    heads = [f"{name} {columns}" for name in CORRECTIONS]
+    print("| fault | mean abs diff | fault |", " | ".join(heads), "| order |")
+    print("|---" * (4 + 6 * len(CORRECTIONS)), "|", sep="")
     for fault in FAULTS:
         step = run(batch, engines[folders.get(fault, "model")], fault)
         old = batch.log_probs("old").clone()
         old[inside] = step.log_probs
         faulty = replace(batch, old_log_probs=old)
-        said = rd.corrections(faulty, CORRECTIONS).set_index("correction")["cosine"]
+        plainly = rd.corrections(faulty, CORRECTIONS).set_index("correction")
+        said, moved = plainly["cosine"], plainly["moved"]
         unsure = (pull * -step.log_probs.expm1()).numpy()
         rows = rd.corrections(faulty, CORRECTIONS, advantages=unsure)
         better = rows.set_index("correction")["cosine"]
         plain = step.gradient(pull)
         size = float((old - batch.log_probs("rollout"))[inside].abs().mean())
         cells = [f"{size:.3f}", f"{cosine(plain, sound):.2f}"]
+        changed = {}
         for name in CORRECTIONS:
             weights = torch.from_numpy(token_weights(faulty, name))
-            found = step.gradient(pull * weights)
+            corrected = step.gradient(pull * weights)
+            changed[name] = float((corrected - plain).norm() / plain.norm())
             values = (
                 *(said[name], better[name]),
-                *(cosine(found, plain), cosine(found, sound)),
+                *(cosine(corrected, plain), cosine(corrected, sound)),
+                *(moved[name], changed[name]),
             )
             cells += [f"{value:.2f}" for value in values]
+        orders = [sorted(CORRECTIONS, key=by.__getitem__) for by in (moved, changed)]
+        cells.append("same" if orders[0] == orders[1] else "another")
         print(f"| {fault or 'none'} |", " | ".join(cells), "|", flush=True)
 
 

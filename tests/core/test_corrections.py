@@ -476,8 +476,9 @@ def test_the_ratio_is_the_one_that_the_loss_used(
         batch = replace(batch, old_log_probs=None if old is None else rollout)
     rows = rd.corrections(batch, ["mis_prime_rl", "ppo_clip"])
     assert rows.columns.name == rows.attrs["ratio"] == name
-    ratio = 4 if name.startswith("current") else 2
+    ratio, update = (4, 4) if name.startswith("current") else (2, 2)
     assert rows["max_weight"][0] == pytest.approx(ratio)
+    assert Ratios.of(batch).log_ratios["update"][0] == pytest.approx(math.log(update))
     if old == "own":
         asked = rd.corrections(batch, ["mis_prime_rl"], a="current", b="rollout")
         assert asked["max_weight"][0] == pytest.approx(4)

@@ -29,7 +29,7 @@ function correctionLine(onSet) {
 
   // The lower bound moves as far as the upper one.
   function describe(limit) {
-    const low = own.low < 0 ? -limit : own.low ** (Math.log(limit) / Math.log(own.limit));
+    const low = own.low ** (Math.log(limit) / Math.log(own.limit));
     bounds.textContent = own.low ? `${exact(low)} to ${exact(limit)}` : `up to ${exact(limit)}`;
     slider.setAttribute("aria-valuetext", bounds.textContent);
   }
