@@ -16,6 +16,7 @@ from rounddiag.core.loss_ratio import trainers_rule
 from rounddiag.core.measured import Measured, number_values
 from rounddiag.core.scores import tag_as
 from rounddiag.core.weights import Ratios
+from rounddiag.errors import FrameError
 from rounddiag.schema import CORRECTIONS, Correction, find_correction
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def corrections(
     ratios = Ratios.of(batch, a, b, advantages)
     own = trainers_rule(batch) if names is None else None
     chosen = [*map(find_correction, CORRECTIONS if names is None else names)]
+    if not chosen:
+        raise FrameError.build(
+            key="names",
+            expected="one correction or more",
+            found="none",
+            advice="Leave it out for all of them.",
+        )
     if names is None:
         others = (rule for rule in chosen if own is None or rule.name != own.name)
         offered = [*([] if own is None else [own]), *others]
@@ -175,11 +183,12 @@ class _Step:
             whole=ratios.whole,
         )
 
-    def add(self, values: Array, factors: Array) -> Array:
-        """Sum the products of values of tokens."""
+    def add(self, values: Array, factors: Array | None = None) -> Array:
+        """Sum values of tokens, or their products with factors."""
         if len(self.num) == 1:  # much faster
-            return np.array([np.dot(values, factors)], dtype=np.float64)
-        num, products = len(self.num), values * factors
+            total = values.sum() if factors is None else np.dot(values, factors)
+            return np.array([total], dtype=np.float64)
+        num, products = len(self.num), values if factors is None else values * factors
         return np.bincount(self.code, weights=products, minlength=num).astype(float)
 
     def count(self, is_counted: Array) -> Array:
@@ -191,8 +200,16 @@ class _Step:
     @cached_property
     def sums(self) -> tuple[Array, Array]:
         """Sum |A| and its square."""
-        ones = np.ones(len(self.size))
-        return self.add(self.size, ones), self.add(self.square, ones)
+        return self.add(self.size), self.add(self.square)
+
+    @cached_property
+    def known(self) -> tuple[_Step, Array, Array]:
+        """The tokens whose whole ratio is known, that ratio, and its norm."""
+        step, whole = self, self.whole
+        if np.isnan(whole.sum()):
+            square = np.where(np.isnan(whole), 0.0, self.square)
+            step, whole = replace(self, square=square), np.nan_to_num(whole)
+        return step, whole, step.norm(whole)
 
     def largest(self, weight: Array) -> tuple[Array, Array]:
         """Return the largest weight, and the share of samples with one above 0."""
@@ -223,14 +240,12 @@ class _Step:
             step, num = replace(self, size=size, square=square), self.count(is_known)
         # The loss's mean over tokens divides by those that are left.
         scale = len(weight) / weighed.num_left if weighed.num_left else 1.0
-        total, pulled = (
-            self.add(weight, np.ones(len(weight))),
-            step.add(step.size, weight),
-        )
+        total, pulled = self.add(weight), step.add(step.size, weight)
         largest, samples_kept = (
             self.largest(weight) if len(weight) else (self.num * np.nan,) * 2
         )
         plain, norm = step.sums[0], np.sqrt(step.sums[1])
+        known, whole, whole_norm = step.known
         return {
             "num_tokens": self.num,
             "num_left_out": self.num - num,
@@ -244,19 +259,10 @@ class _Step:
             "gradient_kept": scale * pulled / plain,
             "cosine": step.add(step.square, weight) / (norm * step.norm(weight)),
             "moved": step.norm(scale * weight - 1) / norm,
-            "bias_left": step.bias(scale * weight),
+            "bias_left": known.norm(scale * weight - whole) / whole_norm,
         }
 
     def norm(self, values: Array) -> Array:
         """Return the norm of A times values."""
         norm: Array = np.sqrt(self.add(self.square * values, values))
         return norm
-
-    def bias(self, weight: Array) -> Array:
-        """Return how far weights are from the whole ratio, where that is known."""
-        whole, step = self.whole, self
-        if np.isnan(whole.sum()):
-            square = np.where(np.isnan(whole), 0.0, self.square)
-            step, whole = replace(self, square=square), np.nan_to_num(whole)
-        bias: Array = step.norm(weight - whole) / step.norm(whole)
-        return bias

@@ -556,6 +556,7 @@ def test_a_correction_of_your_own() -> None:
     ("options", "message"),
     [
         ({"names": ["tiss"]}, "Did you mean 'tis'"),
+        ({"names": []}, "expected one correction or more"),
         ({"advantages": np.ones(3)}, "expected 2 values, one per sample, or 5"),
         ({"by": "nothing"}, "nothing"),
     ],

@@ -112,9 +112,9 @@ def test_the_headline_says_what_was_planted(name: str) -> None:
     [
         # 2,177 of 4,143 tokens are in round 2 or later: 2177 / (1966 + 2177), and with
         # three times the advantage 6531 / (1966 + 6531).
-        (1.0, "These tokens carry 53% of the step's gradient weight."),
-        (-3.0, "These tokens carry 77% of the step's gradient weight."),
-        (0.0, "These tokens carry 0% of the step's gradient weight."),
+        (1.0, "carry 53% of the step's gradient weight."),
+        (-3.0, "carry 77% of the step's gradient weight."),
+        (0.0, "carry 0% of the step's gradient weight."),
         (math.nan, ""),
         (None, ""),  # no advantages
     ],
@@ -132,4 +132,4 @@ def test_a_finding_says_what_it_weighs_in_the_update(
     known = None if in_later_rounds is None else advantages
     text = rd.diagnose(replace(batch, advantages=known)).text
     assert clause in text
-    assert ("gradient weight" in text) == bool(clause)
+    assert ("These tokens, 53% of all in" in text) == bool(clause)
