@@ -31,6 +31,8 @@ _SEED = 0
 _PICTURES = 2 << 20
 # Of prompts and observations of a sample; longer ones are stored as their ends.
 _OBSERVED = 50_000
+# Of contexts that are stored, in characters: those of the first rounds of each sample.
+_CONTEXTS = 2 << 20
 
 
 def collect_replies(
@@ -149,7 +151,28 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             low, high = gaps[0]["start"], gaps[-1]["stop"]
             seen = ask("observation", sample=sample, start=low, stop=high, batch=0)
             yield f"seen {sample}", {"low": low, **seen}
+    yield from _contexts(session.batch, chosen, ask)
     yield from _pictures(session.batch, chosen, ask)
+
+
+def _contexts(
+    batch: Batch, chosen: Sequence[int], ask: Ask
+) -> Iterator[tuple[str, object]]:
+    """Yield what the model saw before rounds, as far as there is room."""
+    if batch.response_ids is None:
+        return
+    room = _CONTEXTS
+    for sample in chosen:
+        for round_ in range(int((batch.rounds.sample == sample).sum())):
+            reply = ask("context", sample=sample, round=round_, batch=0)
+            room -= sum(
+                len(part.get("text", ""))
+                for engine in reply["engines"]
+                for part in (*engine["parts"], *engine["left"])
+            )
+            if room < 0:
+                return
+            yield f"context {sample} {round_}", reply
 
 
 def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:

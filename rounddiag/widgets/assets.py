@@ -16,7 +16,7 @@ _SCRIPTS = (
     "controls",
     *("overview", "token_plot", "search", "token_spans", "round_text", "text"),
     *("token_numbers", "screenshots", "sample"),
-    "attempts",
+    *("attempts", "context"),
     *("drawer", "keys", "layout", "steps", "snapshot", "page"),
 )
 _STYLES = ("base", "controls", "sample", "drawer")

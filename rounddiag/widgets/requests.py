@@ -19,6 +19,7 @@ from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
 from rounddiag.schema import Pair
 from rounddiag.stats.tail import overall
+from rounddiag.widgets.contexts import context_payload
 from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
     available_layers,
@@ -72,6 +73,7 @@ class RequestHandler:
             "worst": self._worst,
             "token_axes": self._token_axes,
             "observation": self._observation,
+            "context": self._context,
             "thumbnails": self._thumbnails,
             "image": self._image,
             "diagnosis": lambda: self._diagnosis,
@@ -240,6 +242,9 @@ class RequestHandler:
     ) -> dict[str, Any]:
         data, cache = self._session.batches[batch], self._caches[batch]
         return observed_tokens(data, sample, start, stop, cache)
+
+    def _context(self, sample: int, round: int, batch: int) -> dict[str, Any]:  # noqa: A002 as the page says
+        return context_payload(self._session.batches[batch], sample, round)
 
     def _thumbnails(
         self, sample: int, indices: list[int], batch: int

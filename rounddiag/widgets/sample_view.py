@@ -27,6 +27,7 @@ from rounddiag.figures.colored_text import NO_LEVEL, NO_TEXT, levels
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.columns import token_columns_of
+from rounddiag.widgets.contexts import context_labels
 from rounddiag.widgets.episode import (
     describe_episode,
     read_turns,
@@ -250,6 +251,7 @@ def _round_records(
         "screenshot": seen,
         "after": screenshots_after(shots, seen),
         "facts": round_facts(sample, len(rounds)),
+        "context": context_labels(sample, len(rounds)),
     }
     others = zip(*columns.values(), strict=True)
     rows = zip(table.to_dict("records"), others, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from rounddiag.widgets.session import evidence_place
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.contrast import pale_texts
 from tests.browser.server import PATIENCE_SECONDS
+from tests.widgets.test_contexts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -443,3 +445,33 @@ def test_the_table_of_a_run_is_as_wide_as_its_page_and_paper(
     page.emulate_media(media="print")
     assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
     context.close()
+
+
+def test_c_opens_what_the_model_saw_and_esc_closes_it(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    words = {60: "<script>document.title = 'run'</script>", 40: "<b>bold</b>"}
+    batch = replace(
+        joined(),
+        tokenizer=lambda ids: "".join(words.get(each, f"{each} ") for each in ids),
+    )
+    rd.report(batch, tmp_path / "steps.html")
+    opened = Opened(chromium, tmp_path / "steps.html")
+    page = opened.page
+    expect(page.get_by_role("button", name="context 25 tokens")).to_contain_text(
+        "rewritten"
+    )
+    page.get_by_role("button", name="context 25 tokens").click()
+    dialog = page.get_by_role("dialog", name="What the model saw before round 1")
+    expect(dialog).to_contain_text("25 tokens, 1 picture: rewritten")
+    expect(dialog.locator(".rdx-left")).to_contain_text("<script>")
+    expect(dialog.locator(".rdx-context-text")).to_contain_text("<b>bold</b>")
+    expect(dialog.locator(".rdx-picture-part.rdx-entered")).to_have_count(1)
+    assert page.title() != "run"
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    opened.region("rounddiag explorer").focus()
+    page.keyboard.press("c")
+    expect(page.get_by_role("dialog")).to_contain_text("What the model saw")
+    assert opened.complaints == []
+    assert opened.requests[1:] == []

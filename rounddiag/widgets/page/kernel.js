@@ -188,6 +188,7 @@ function sampleStore(request) {
       correction && cached("fates", { sample }, `fates ${batch} ${sample} ${a} ${b} ${correction} ${limit}`),
     // Samples with a token beyond the threshold.
     beyond: (state) => cached("beyond", {}, `beyond ${state.threshold} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
+    context: ({ batch, sample }, round) => cached("context", { batch, sample, round }, `context ${batch} ${sample} ${round}`),
     observation: ({ batch, sample }, start, stop) =>
       cached("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
   };

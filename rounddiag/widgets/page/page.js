@@ -59,6 +59,7 @@ class ExplorerPage {
       onSeen: () => this.showShots(this.sample.trajectory()),
       onFact: this.kernel.isStored ? null : (name, condition) => this.setFilter({ [name]: name in this.state.filter ? null : condition }),
       onMates: () => this.showMates(),
+      onContext: (round) => this.showContext(round),
       onFilm: () => this.film.toggle(),
       onNote: (place, text) => this.setNote(place, text),
       search: {
@@ -370,6 +371,14 @@ class ExplorerPage {
   }
 
   // Two attempts at one task.
+  showContext(round) {
+    const trajectory = this.sample.trajectory();
+    if (!trajectory?.rounds.find((other) => other.round === round)?.context) return;
+    const view = contextView({ store: this.store, trajectory, round });
+    this.sheet.show(`What the model saw before round ${round}`, view.node);
+    this.sheet.node.addEventListener("close", view.close, { once: true });
+  }
+
   showMates() {
     const trajectory = this.sample.trajectory();
     if (!trajectory || (trajectory.mates ?? []).length < 2) return;

@@ -111,6 +111,11 @@ function connectPage() {
     return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
   }
 
+  async function context({ sample, round }) {
+    if (has(`context ${sample} ${round}`)) return storedReply(`context ${sample} ${round}`);
+    throw new Error("This file has no context of this round: open the batch in a notebook with rounddiag.explore.");
+  }
+
   async function beyond() {
     const { samples } = await first;
     const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample })));
@@ -125,6 +130,7 @@ function connectPage() {
     marks,
     image,
     observation,
+    context,
     beyond,
     plotly: () => storedReply("plotly"),
     diagnosis: () => storedReply("diagnosis"),

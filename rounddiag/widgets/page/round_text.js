@@ -5,14 +5,14 @@ const ROUND_HEIGHT = 70; // about, without its tokens, in pixels
 
 /** A round as text, with the observations before it. It has chunks once it is filled;
  * `onFilled` gets it then. */
-function roundAsText({ gaps, tokens }, round, makeSpan, onObservation, onFilled) {
+function roundAsText({ gaps, tokens }, round, makeSpan, { onObservation, onContext }, onFilled) {
   const node = element("section", { class: "rdx-round", "data-round": round.round });
   const part = { round, first: round.first, stop: round.first + round.num_tokens, chunks: [] };
   const make = () => {
     part.chunks = roundChunks(tokens, round, makeSpan);
     const text = element("pre", { class: "rdx-tokens" }, ...part.chunks.map((chunk) => chunk.node));
     const before = gaps.filter((gap) => gap.before === round.round).map((gap) => gapNode(gap, onObservation));
-    return [...before, roundHead(round), ...roundNotes(round), text].filter(isThere);
+    return [...before, contextChip(round, onContext), roundHead(round), ...roundNotes(round), text].filter(isThere);
   };
   const { fill, isFilled } = filledLater(node, ROUND_HEIGHT + textHeight(round.num_tokens), make);
   return Object.assign(part, {
@@ -58,6 +58,14 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
     element("span", { class: "rdx-facts", title: "Generated tokens, and their mean |diff| in nats" }, ...headFacts(size, mean, broken)),
     pushButton({ class: "rdx-fold", title: "Fold the thought (T: all)", "aria-label": "Thought", "aria-expanded": "true" }, foldThought, "▾"),
   );
+}
+
+/** What the model read before a round: how much, and what left; opens all of it. */
+function contextChip({ round, context }, onContext) {
+  if (!context) return null;
+  const words = context.text + (context.is_rewritten ? " ↻ rewritten" : "");
+  const attributes = { class: "rdx-chip rdx-context-chip", title: "What the model saw before this round (c)" };
+  return element("div", { class: "rdx-context-line" }, pushButton(attributes, () => onContext(round), words));
 }
 
 function headFacts(size, mean, broken, all = size) {

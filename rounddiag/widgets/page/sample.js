@@ -113,23 +113,23 @@ function roundCard(round) {
   return element("button", attributes, ...cardParts(round));
 }
 
-function cardTitle({ round, action }, mean, broken, isFiltered) {
+function cardTitle({ round, action, context }, mean, broken, isFiltered) {
   const size = Number.isFinite(mean) && `mean |diff| ${number(mean)} nat${isFiltered ? " of what the filter keeps" : ""}`;
-  const parts = [visible(action?.line || action?.label || action?.kind || ""), size, broken && brokenTokens(broken)];
+  const parts = [visible(action?.line || action?.label || action?.kind || ""), size, broken && brokenTokens(broken), context?.is_rewritten && "the context was rewritten"];
   return `round ${round}: ${parts.filter(Boolean).join("; ")}`;
 }
 
 const cardValue = (mean, broken) => (Number.isFinite(mean) || broken ? number(mean) : "") + (broken ? " ✕" : "");
 
 /** What a card shows of a round: screenshot, action, mean |diff|. */
-function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value }) {
+function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value, context }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
   const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
   return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
-    line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
+    line(element("b", {}, String(round)), context?.is_rewritten && element("span", { class: "rdx-rewritten", "aria-hidden": "true" }, "↻"), element("span", { class: "rdx-card-action" }, label)),
     value ? line(element("span", { class: "rdx-facts" }, value)) : line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
   ];
 }
@@ -143,7 +143,7 @@ function keptMean({ tokens }, { first, num_tokens: all, mean_abs_diff: mean, num
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
-function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, onFilm, onNote, search }) {
+function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, onContext, onFilm, onNote, search }) {
   let [trajectory, current, shadeName, notes, frame] = [null, null, "diff", [], null];
   let shots = []; // thumbnails
   const goTo = (round, token = null) =>
@@ -153,6 +153,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   const text = tokenText({
     onToken: goTo,
     onObservation: (start, stop) => store.observation(trajectory, start, stop),
+    onContext,
   });
   const find = searchBox({
     text,

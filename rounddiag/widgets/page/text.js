@@ -5,7 +5,7 @@
 const SCALE_ENDS = [0.003, 3];
 
 /** The text of a sample: a span for each token, coloured by its diff. */
-function tokenText({ onToken, onObservation }) {
+function tokenText({ onToken, onObservation, onContext }) {
   const key = element("p", { class: "rdx-key" });
   const notes = element("div", { class: "rdx-text-notes" });
   const scroller = element("div", { class: "rdx-scroller", tabindex: 0, role: "group", "aria-label": "Text of the sample" });
@@ -31,7 +31,7 @@ function tokenText({ onToken, onObservation }) {
     for (const part of [chosen, hits, marks, near]) part.forget();
     tip.hide();
     scroller.scrollTop = 0; // of the old text, which is laid out
-    rounds = trajectory.rounds.map((round) => roundAsText(trajectory, round, makeSpan, onObservation, completeRound));
+    rounds = trajectory.rounds.map((round) => roundAsText(trajectory, round, makeSpan, { onObservation, onContext }, completeRound));
     if (trajectory.num_tokens <= MANY_SPANS) for (const part of rounds) part.fill();
     rounds.forEach(near.watch);
     showKey();

@@ -1,0 +1,162 @@
+"""What the model saw: the context of a round, as the page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rounddiag.batch import Batch, Context, ContextPiece
+from rounddiag.batch.contexts import context_columns
+from rounddiag.text import pieces
+from rounddiag.wording import pluralize
+
+_NAMES = {"old": "training engine", "rollout": "sampler"}
+
+
+def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
+    """Describe the context of each round of a batch of one sample.
+
+    Returns
+    -------
+    list of dict or None
+        `text`, such as "context 1,204 tokens, 2 pictures; 1 picture left", and
+        `is_rewritten`. None where the batch has no ids.
+    """
+    if own.response_ids is None:
+        return [None] * num_rounds
+    columns = context_columns(own)
+    shots = () if own.images is None else own.images[0]
+    if own.contexts is None and all(shot.round is not None for shot in shots):
+        before = [sum(s.round <= at for s in shots) for at in range(num_rounds)]  # type: ignore[operator]
+        columns.setdefault("num_context_images", np.array(before, dtype=np.int64))
+    rows = zip(*columns.values(), strict=True)
+    return [_label(dict(zip(columns, map(int, row), strict=True))) for row in rows]
+
+
+def _label(counts: Mapping[str, int]) -> dict[str, Any]:
+    has = [pluralize(counts["num_context_tokens"], "token")]
+    if "num_context_images" in counts:
+        has.append(pluralize(counts["num_context_images"], "picture"))
+    left = [
+        pluralize(counts[name], noun)
+        for name, noun in (("num_left_tokens", "token"), ("num_left_images", "picture"))
+        if counts.get(name)
+    ]
+    gone = f"; {', '.join(left)} left" if left else ""
+    return {
+        "text": f"context {', '.join(has)}{gone}",
+        "is_rewritten": bool(counts["is_rewritten"]),
+    }
+
+
+def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
+    """Return the contexts of a round: of both engines where they differ.
+
+    Returns
+    -------
+    dict
+        `engines`: for each its `name`, a `summary`, `parts` and what `left`. A part has
+        its `kind`, `text` or the `index` of a picture, and whether it `entered`.
+    """
+    own = batch.context(sample, round_)
+    contexts = [own]
+    for engine in batch.context_engines[1:]:
+        other = batch.context(sample, round_, engine)
+        if not np.array_equal(other.ids, own.ids):
+            contexts.append(other)
+    shots = () if batch.images is None else batch.images[sample]
+    known = {id(shot): index for index, shot in enumerate(shots)}
+    before = {
+        context.engine: batch.context(sample, round_ - 1, context.engine)
+        for context in contexts
+        if context.left
+    }
+    return {
+        "engines": [
+            {
+                "name": _NAMES[context.engine] if len(contexts) > 1 else "",
+                "summary": _summary(context),
+                "parts": [*_parts(batch, context, known)],
+                "left": [
+                    *_left(batch, context, before.get(context.engine), round_, known)
+                ],
+            }
+            for context in contexts
+        ]
+    }
+
+
+def _summary(context: Context) -> str:
+    follows = {
+        "first": "the first context",
+        "append": "goes on from the context before",
+        "rewritten": "rewritten since the round before",
+    }
+    sizes = [
+        pluralize(context.num_tokens, "token"),
+        pluralize(len(context.images), "picture"),
+    ]
+    return f"{', '.join(sizes)}: {follows[context.follows]}"
+
+
+def _parts(
+    batch: Batch, context: Context, known: Mapping[int, int]
+) -> Iterator[dict[str, Any]]:
+    """Yield the pieces of a context, text divided where something entered."""
+    is_new = np.zeros(context.num_tokens, dtype=bool)
+    if context.follows != "first":  # of the first one all is new
+        for piece in context.entered:
+            is_new[piece.start : piece.stop] = True
+    ids = context.ids.numpy()
+    for piece in context.pieces:
+        if piece.kind == "image":
+            entered = bool(is_new[piece.start : piece.start + 1].any())
+            yield _picture(piece, known, entered=entered)
+            continue
+        inside = is_new[piece.start : piece.stop]
+        edges = np.flatnonzero(np.diff(inside)) + 1
+        for part in np.split(np.arange(piece.start, piece.stop), edges):
+            text = _text(batch, ids[part])
+            entered = bool(is_new[part[0]])
+            yield {"kind": "text", "text": text, "entered": entered}
+
+
+def _left(
+    batch: Batch,
+    context: Context,
+    before: Context | None,
+    round_: int,
+    known: Mapping[int, int],
+) -> Iterator[dict[str, Any]]:
+    """Yield what left: ranges of the context before and of what was written then."""
+    if before is None:
+        return
+    rounds = batch.rounds
+    row = ((rounds.sample == context.sample) & (rounds.round == round_ - 1)).nonzero()
+    start = int(rounds.start[row[0, 0]])
+    written = batch.require_ids()[start : start + int(rounds.num_tokens[row[0, 0]])]
+    ids = np.concatenate([before.ids.numpy(), written.cpu().numpy()])
+    for piece in context.left:
+        if piece.kind == "image":
+            yield _picture(piece, known, entered=False)
+        else:
+            text = _text(batch, ids[piece.start : piece.stop])
+            yield {"kind": "text", "text": text, "entered": False}
+
+
+def _picture(
+    piece: ContextPiece, known: Mapping[int, int], *, entered: bool
+) -> dict[str, Any]:
+    return {
+        "kind": "image",
+        "index": known.get(id(piece.image)),
+        "num_tokens": piece.stop - piece.start,
+        "entered": entered,
+    }
+
+
+def _text(batch: Batch, ids: Sequence[int]) -> str:
+    """Return the text of ids; their numbers without a tokenizer."""
+    return "".join(pieces(ids, batch.tokenizer, visible_whitespace=False))
