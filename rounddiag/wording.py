@@ -86,7 +86,11 @@ def encodable(text: str) -> str:
     >>> print(encodable("a\ud800"))
     a\ud800
     """
-    return text.encode(errors="backslashreplace").decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return str(text)  # itself: the rows of a column can share a long text
 
 
 def printable(text: object) -> str:

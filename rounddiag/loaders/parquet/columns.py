@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,8 +92,25 @@ def open_parquet(
             if _PER_FOOTER_BYTE * length > most_bytes:
                 raise TooLargeError
             native.seek(0)
-        with pq.ParquetFile(native) as source:
+        metadata = pq.read_metadata(native)
+        repeated = [
+            *filter(
+                _is_open_text, map(metadata.schema.column, range(metadata.num_columns))
+            )
+        ]
+        paths = [column.path for column in repeated]
+        with pq.ParquetFile(native, metadata=metadata, read_dictionary=paths) as source:
             yield source
+
+
+# Texts of samples and rounds, which are read as their distinct values: a few bytes can
+# be one text a thousand times.
+OPEN_TEXT = re.compile(r"sample:[^.]*|round_columns\.list\.element\.[^.]*")
+
+
+def _is_open_text(column: pq.ColumnSchema) -> bool:
+    is_text = column.physical_type == "BYTE_ARRAY"
+    return is_text and OPEN_TEXT.fullmatch(column.path) is not None
 
 
 def real_values(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
@@ -387,13 +405,23 @@ def _times(flat: Array) -> Array:
 
 
 def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Array:
+    if pa.types.is_dictionary(column.type):
+        items = [text for chunk in column.chunks for text in _texts(chunk)]
+    else:
+        items = column.to_pylist() if mark == _JSON else None
     if mark == _JSON:
-        return _objects(
-            [parse_json(text, keep_halves=True) for text in column.to_pylist()]
-        )
+        return _objects([parse_json(text, keep_halves=True) for text in items])
+    if items is not None:
+        return _objects(share(items))
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
         return _objects(share(column.to_pylist()))
     return np.array(column.to_numpy())
+
+
+def _texts(chunk: pa.DictionaryArray) -> Iterator[Any]:
+    """Yield the values of rows; equal ones are one object."""
+    values = [*chunk.dictionary.to_pylist(), None]
+    yield from (values[-1 if at is None else at] for at in chunk.indices.to_pylist())
 
 
 def _objects(items: list[Any]) -> Array:
