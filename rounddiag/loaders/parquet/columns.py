@@ -405,12 +405,12 @@ def _times(flat: Array) -> Array:
 
 
 def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Array:
+    items: list[Any] | None = None
     if pa.types.is_dictionary(column.type):
         items = [text for chunk in column.chunks for text in _texts(chunk)]
-    else:
-        items = column.to_pylist() if mark == _JSON else None
     if mark == _JSON:
-        return _objects([parse_json(text, keep_halves=True) for text in items])
+        texts = column.to_pylist() if items is None else items
+        return _objects([parse_json(text, keep_halves=True) for text in texts])
     if items is not None:
         return _objects(share(items))
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
