@@ -37,7 +37,7 @@ def patches(number: int) -> torch.Tensor:
     return torch.full((4, 8), float(number))
 
 
-def rows_of(rng: np.random.Generator) -> list[tuple[torch.Tensor, ...]]:
+def rows_of(rng: np.random.Generator) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return prompt and response of each step of a trajectory."""
     system = rng.integers(10, 150_000, 400)
     steps = rng.integers(10, 150_000, (NUM_STEPS, STEP_TOKENS))
