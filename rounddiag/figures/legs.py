@@ -35,6 +35,7 @@ from rounddiag.figures._parts.labels import (
     NO_TOKENS,
     shorten_name,
     shorten_value,
+    wrap,
 )
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import LEGS
@@ -45,6 +46,7 @@ _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
 _BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
 _LONGEST, _MOST_NAMES = 12, 24  # characters of a name under the axis; how many
+_LINE = 80  # characters of a line below the title
 _ORDER = (
     *(ENGINE_GAP, GAP_AND_STALENESS, GAP_AND_LEAD, GAP_TO_UPDATE),
     *(STALENESS, STALENESS_AND_UPDATE, UPDATE),
@@ -109,7 +111,7 @@ def plot_legs(
             *note_unknown_rounds(inputs),
             *describe_legs(frame, colors),
             *(["◆ whole ratio"] if len(keys) > 1 else []),
-            *([str(share)] if share is not None else []),
+            *(wrap(str(share), _LINE).split("<br>") if share is not None else []),
             *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
         colors,
