@@ -137,6 +137,10 @@ WORK: dict[str, tuple[Call, Callable[[Any, rd.Batch], bool]]] = {
             [*found] == ["sample", "round", "token"] and len(found) == batch.num_tokens
         ),
     ),
+    "groups": (
+        lambda batch, _: rd.groups(batch),
+        lambda found, batch: found["num_samples"].sum() == batch.num_samples,
+    ),
     "token_text": (
         lambda batch, _: rd.token_text(batch, sample=0).html,
         lambda found, _: "log-probs" in found and ' class="p' not in found,
@@ -152,7 +156,7 @@ NEED_IDS: dict[str, Call] = {
 # They take no batch, or what was made of one that has both engines.
 OTHERS = {
     *("demo", "formats", "ingest", "load", "load_proof", "open_run", "plot_finding"),
-    *("plot_proof", "plot_run"),
+    *("plot_proof", "plot_run", "preflight"),
 }
 
 

@@ -42,7 +42,7 @@ SAMPLE_COLUMNS = {
     "when": np.array(["2026-01-01", "2026-01-02"], "M8[s]")[ODD],
 }
 ROUND_COLUMNS = {
-    "version": np.arange(2 * NUM) // 2 % 2 + 7,
+    "version": np.arange(2 * NUM) // 4 % 2 + 7,  # divides unlike the others
     "engine": np.array(["a", "b"], object)[np.arange(2 * NUM) // 2 % 2],
     "is_cut": np.arange(2 * NUM) // 2 % 2 == 1,
     "num_images": np.arange(2 * NUM) // 2 % 2 + 1,
