@@ -138,7 +138,7 @@ WORK: dict[str, tuple[Call, Callable[[Any, rd.Batch], bool]]] = {
         ),
     ),
     "groups": (
-        lambda batch, _: rd.groups(batch),
+        lambda batch, _: rd.groups(replace(batch, group_ids=("g",) * len(batch))),
         lambda found, batch: found["num_samples"].sum() == batch.num_samples,
     ),
     "token_text": (
