@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -113,3 +113,15 @@ def by_numbers(text: str) -> list[tuple[str, int]]:
     ['a_11', 'b_9', 'b_10']
     """
     return [(part, int(n or 0)) for part, n in re.findall(r"(\D*)(\d*)", text)]
+
+
+def format_names(names: Iterable[object]) -> str:
+    """Return at most 12 names of fields for a message, each cut to 40 characters.
+
+    Examples
+    --------
+    >>> format_names(["step", "reward"]), format_names([])
+    ('step, reward', 'nothing')
+    """
+    short = [f"{name!s:.40}" for name in names]
+    return join_names(short, len(short), most=12) or "nothing"

@@ -3,6 +3,12 @@
 =====================  =============================================================
 `batch`                `Batch`: one flat tensor per field, with offsets of the samples
 `contexts`             what an engine read before a round; chains of rounds
+`steps`                a table with one row per step -> a batch
+`trajectories`         `join_rows`: join rows that are steps into samples
+`context_joining`      what is new in the context of each row, and what it shares
+`step_order`           the order of the steps: from a column, or proved by the prompts
+`picture_places`       the position and round of each picture
+`left_out`             the names of what a file has and a batch does not
 `sequence_difference`  how a context follows another: what both share
 `layout`               padded tensors and rows -> flat tensors; selecting samples
 `turns`                what each role said; the pieces of a batch without ids

@@ -243,6 +243,75 @@ class Batch:
         """
         return cls.from_rows(**{**fields_of_turns(samples), **others})
 
+    @classmethod
+    def from_steps(
+        cls,
+        steps: object,
+        *,
+        tokenizer: object | None = None,
+        step: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Batch:
+        """Build a batch from the history of any agent: a table with one row per step.
+
+        Parameters
+        ----------
+        steps : DataFrame, or list of dict
+            Each step has a context of its own: all that the model read before it wrote
+            the response. The rows may have any order. Their columns:
+
+            ==========================  ================================================
+            `trajectory`, `step`        the trajectory's name; the step's number
+            `prompt_ids`, or            token ids of the context,
+            `messages`, or              a list of `{"role": ..., "content": ...}`,
+            `prompt`                    or a text
+            `response`                  token ids with `prompt_ids`, else a text
+            `screenshots`               the pictures of the context, one or a list: PNG,
+                                        JPEG or WebP as bytes, pictures of PIL, or
+                                        `Screenshot`; also `screenshot`
+            `reward`                    a sample has that of its last step
+            `rollout_log_probs`,        of each token of the response, in nats; with
+            `old_log_probs`             `prompt_ids` alone
+            others, such as `action`    a column of samples where all rows of each
+                                        trajectory agree, else of rounds
+            ==========================  ================================================
+
+        tokenizer, step, meta
+            Fields of the batch.
+
+        Returns
+        -------
+        Batch
+            One sample per trajectory, in the order of the first rows. With `prompt_ids`
+            it is that of `load(sample_by="trajectory")`: `context` returns each
+            context. With texts alone it is that of `from_turns`: a sample has what
+            entered each context, and `meta["contexts"]` says what is lost where a
+            context does not append to the one before.
+
+        Raises
+        ------
+        BatchError
+            If a column is missing, a cell that must have a value is empty, two rows
+            have the same step of a trajectory, or there are no rows.
+
+        Examples
+        --------
+        >>> go = {"role": "user", "content": "Go on."}
+        >>> reply = {"role": "assistant", "content": "back()"}
+        >>> first = {"trajectory": "a", "step": 0, "messages": [go]}
+        >>> then = {"trajectory": "a", "step": 1, "messages": [go, reply, go]}
+        >>> batch = Batch.from_steps(
+        ...     [{**first, "response": "back()"}, {**then, "response": "click(3, 4)"}]
+        ... )
+        >>> batch.context(0, 1).text
+        'Go on.back()Go on.'
+        """
+        from rounddiag.batch.steps import batch_of_steps
+
+        return batch_of_steps(
+            steps, {"tokenizer": tokenizer, "step": step, "meta": dict(meta or {})}
+        )
+
     @cached_property
     def rounds(self) -> Rounds:
         """The table of rounds."""

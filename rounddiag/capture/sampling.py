@@ -13,9 +13,10 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.picture_places import ImagePlace, image_places
 from rounddiag.capture.trainer_batch import TrainerBatch
 from rounddiag.core.sums import cpu_totals
-from rounddiag.loaders.assembly.images import ImagePlace, image_places, rows_in_memory
+from rounddiag.loaders.assembly.images import rows_in_memory
 from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, patch_screenshots

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
-
+    from rounddiag.batch.step_order import STEP_COLUMNS
+from rounddiag.batch import Batch
 
 # Number of log-probs per row that are compared before whole rows.
 _PROBES = 16
@@ -46,8 +46,6 @@ _HASH_BYTES = 16
 _BY_CHANCE = 0.01
 # A total log-prob below this, in nats, is never sampled twice.
 _NEVER_TWICE = -20.0
-# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
-STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
 
 
 def starts_context(batch: Batch) -> Tensor:

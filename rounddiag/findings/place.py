@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.checks.rows import STEP_COLUMNS
+from rounddiag.batch.step_order import STEP_COLUMNS
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.findings.common_values import CommonValue, find_common_values

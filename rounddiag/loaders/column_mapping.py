@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.fields import (
@@ -21,8 +22,9 @@ from rounddiag.loaders.fields import (
     our_name,
 )
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.source import Source, format_names, left_out_of
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import LazyFields, Table, as_table
+from rounddiag.wording import format_names
 
 
 def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> object:

@@ -14,14 +14,7 @@ from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.packed import open_unpacked, unpack
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.signatures import UnknownContent, is_like_json, read_kind
-from rounddiag.loaders.source import (
-    BUFFER,
-    Source,
-    Span,
-    SpanReader,
-    damage_error,
-    format_names,
-)
+from rounddiag.loaders.source import BUFFER, Source, Span, SpanReader, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -34,6 +27,7 @@ from rounddiag.loaders.stored import (
 )
 from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
+from rounddiag.wording import format_names
 
 
 def open_container(source: Source) -> object:

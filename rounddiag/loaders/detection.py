@@ -29,9 +29,9 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, objects_in
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.signatures import UnknownContent
-from rounddiag.loaders.source import Source, format_names
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
-from rounddiag.wording import pluralize
+from rounddiag.wording import format_names, pluralize
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PAIR, PER_TOKEN
+from rounddiag.batch.left_out import left_out_entry
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
@@ -54,7 +55,6 @@ from rounddiag.loaders.plain_columns import (
     with_sample_advantages,
     with_versions,
 )
-from rounddiag.loaders.source import left_out_entry
 from rounddiag.schema import TOKENS
 from rounddiag.wording import join_names
 

@@ -13,8 +13,7 @@ from torch.nn.functional import pad
 from rounddiag.columns.sources import Ragged, as_ragged, row_list
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields import aliases_of, field_of, names_where
-from rounddiag.loaders.source import format_names
-from rounddiag.wording import join_names
+from rounddiag.wording import format_names, join_names
 
 T = TypeVar("T")
 MASKS = names_where(dtype="mask")  # in the order in which one is taken

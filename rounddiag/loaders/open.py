@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag.batch import Batch
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import (
@@ -23,12 +24,12 @@ from rounddiag.loaders.assembly.concatenation import (
     without_copied_rows,
     without_padding_rows,
 )
+from rounddiag.loaders.assembly.join_hint import with_join_hint
 from rounddiag.loaders.assembly.round_splitting import (
     fill_mask_holes,
     split_after,
     with_template_mask,
 )
-from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
 from rounddiag.loaders.column_mapping import (
     check_kinds,
     check_used,

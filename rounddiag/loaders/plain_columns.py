@@ -15,11 +15,11 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.columns.column import MAX_INTEGER_BITS, Column, scatter_with_missing
 from rounddiag.errors import BatchError
 from rounddiag.loaders.fields import aliases_of
 from rounddiag.loaders.pickle.placeholders import Node
-from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.loaders.stored import scalar_value
 from rounddiag.wording import pluralize
 

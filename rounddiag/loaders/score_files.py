@@ -12,8 +12,8 @@ from rounddiag.batch import Batch
 from rounddiag.columns.sources import as_ragged
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import stored_array
-from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tables import Table
+from rounddiag.wording import format_names
 
 _CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)
 

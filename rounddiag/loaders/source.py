@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,9 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
-from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
-
-    from rounddiag.batch import Batch
 
 
 MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number
@@ -267,37 +264,3 @@ def inside(
         else:
             return file
     raise LoadError.build(file=folder, expected=expected, found=found, advice=advice)
-
-
-def left_out_of(batch: Batch) -> list[str]:
-    """Return the names in `meta["left_out"]`, which a file may have filled."""
-    return left_out_in(batch.meta)
-
-
-def left_out_in(meta: Mapping[str, object]) -> list[str]:
-    """Return the names that an entry of `meta` lists as left out."""
-    names = meta.get("left_out")
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
-def left_out_entry(names: Collection[str]) -> dict[str, list[str]]:
-    """Return the entry of `meta` that names what is left out, if anything is.
-
-    Examples
-    --------
-    >>> left_out_entry({"kl", "chat"}), left_out_entry([])
-    ({'left_out': ['chat', 'kl']}, {})
-    """
-    return {"left_out": sorted(names)} if names else {}
-
-
-def format_names(names: Iterable[object]) -> str:
-    """Return at most 12 names of fields for a message, each cut to 40 characters.
-
-    Examples
-    --------
-    >>> format_names(["step", "reward"]), format_names([])
-    ('step, reward', 'nothing')
-    """
-    short = [f"{name!s:.40}" for name in names]
-    return join_names(short, len(short), most=12) or "nothing"

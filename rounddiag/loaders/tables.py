@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry, left_out_of
+from rounddiag.batch.picture_places import with_pictures
 from rounddiag.columns.sources import (
     Ragged,
     array_tensor,
@@ -31,11 +33,7 @@ from rounddiag.columns.sources import (
 )
 from rounddiag.core.columns import to_numpy
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.images import (
-    read_picture,
-    with_pictures,
-    with_screenshots,
-)
+from rounddiag.loaders.assembly.images import read_picture, with_screenshots
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.fields import aliases_of
 from rounddiag.loaders.json_lines import JsonLines
@@ -49,13 +47,7 @@ from rounddiag.loaders.plain_columns import (
     prompt_group,
     row_names,
 )
-from rounddiag.loaders.source import (
-    Source,
-    Span,
-    damage_error,
-    left_out_entry,
-    left_out_of,
-)
+from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.picture_places import with_pictures
 from rounddiag.errors import BatchError
-from rounddiag.loaders.assembly.images import with_pictures
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import content_names, describe_content, find_format
-from rounddiag.loaders.source import Source, format_names, inside, load_errors
+from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.vision import Screenshot
-from rounddiag.wording import pluralize
+from rounddiag.wording import format_names, pluralize
 
 # Sample columns that may have the name of a trajectory, besides the sample's id.
 _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")

@@ -27,9 +27,9 @@ from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.json_text import MAX_DEPTH
 from rounddiag.loaders.packed import packing
 from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
-from rounddiag.loaders.source import Source, format_names
+from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
-from rounddiag.wording import join_names, pluralize
+from rounddiag.wording import format_names, join_names, pluralize
 
 _EACH = "*"  # in a path: each item of a list
 # What a message is written from: the first records, values and places.

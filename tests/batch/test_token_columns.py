@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import rounddiag as rd
 from rounddiag import Batch
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.findings import View
 from rounddiag.findings.conditions import columns_of_tokens
 from rounddiag.loaders.assembly.concatenation import concatenate
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.stats import round_summary
 from rounddiag.stats.grouping import split_by
 from rounddiag.widgets.columns import BatchColumns

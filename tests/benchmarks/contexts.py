@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rounddiag import Batch
-from rounddiag.loaders.assembly.trajectories import join_rows
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.vision import PatchScreenshot
 
 NUM_STEPS, NUM_WRITTEN, STEP_TOKENS = 50, 40, 130

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.checks.images import INTEGERS, MROPE, rope_positions
-from rounddiag.loaders.assembly.trajectories import join_rows
 from tests.checks.chats import (
     CLICK,
     PAD,

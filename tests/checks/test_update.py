@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rounddiag import Batch
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.checks.advantages import ADVANTAGES_DIFFER, ADVANTAGES_REACH
 from rounddiag.checks.images import NUMBERS
 from rounddiag.checks.rounds import ENDS, NOT_CUT
 from rounddiag.checks.update import RESUMED, SEPARATED
-from rounddiag.loaders.assembly.trajectories import join_rows
 from tests.checks.chats import (
     CLICK,
     DONE,

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rounddiag import Batch, diagnose
-from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
+from rounddiag.batch.trajectories import join_rows
+from rounddiag.loaders.assembly.join_hint import with_join_hint
 
 NUM_TRAJECTORIES, NUM_STEPS, NUM_TOKENS = 16, 8, 16
 

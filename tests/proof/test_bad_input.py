@@ -14,8 +14,8 @@ import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.processor import Seen

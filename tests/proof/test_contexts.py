@@ -11,7 +11,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.batch.chains import split_chains
-from rounddiag.loaders.assembly.trajectories import join_rows
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.trajectory import Samples, Trajectory
 from rounddiag.vision import EncodedScreenshot

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rounddiag as rd
-from rounddiag.loaders.assembly.trajectories import join_rows
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.contexts import context_labels, context_payload
 from tests.loaders.assembly.test_contexts import rows_of

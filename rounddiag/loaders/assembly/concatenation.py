@@ -18,12 +18,12 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.contexts import Contexts, join_contexts
 from rounddiag.batch.layout import PER_SAMPLE, POSITION_TABLES
+from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.field_batch import not_measurable
-from rounddiag.loaders.source import left_out_entry, left_out_of
 
 
 def _without_copies(parts: Sequence[Batch]) -> list[Batch]:

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry, left_out_of
+from rounddiag.batch.picture_places import with_image_rounds
+from rounddiag.batch.trajectories import round_ids_with_breaks
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.images import with_image_rounds
 from rounddiag.loaders.field_batch import not_measurable
-from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot, Screenshot
 from rounddiag.wording import pluralize
@@ -193,12 +194,3 @@ def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
         loss_mask = batch.response_mask if batch.loss_mask is None else batch.loss_mask
         batch = with_rounds(batch, response_mask=mask, loss_mask=loss_mask)
     return replace(batch, meta={**batch.meta, "holes": note})
-
-
-def round_ids_with_breaks(batch: Batch, breaks: Tensor) -> Tensor:
-    """Return `round_ids` that change where the batch's do, and at `breaks`."""
-    changes = torch.zeros(batch.num_positions + 1, dtype=torch.int32)
-    changes[breaks] = 1
-    if batch.round_ids is not None:
-        changes[1:-1] |= batch.round_ids[1:] != batch.round_ids[:-1]
-    return changes[:-1].cumsum(0, dtype=torch.int32)

@@ -23,10 +23,12 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry
+from rounddiag.batch.picture_places import with_pictures
 from rounddiag.batch.sequence_difference import appends
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.assembly.images import read_picture, with_pictures
+from rounddiag.loaders.assembly.images import read_picture
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.messages import (
     SAID,
@@ -45,7 +47,7 @@ from rounddiag.loaders.plain_columns import (
     sum_rewards,
     with_sample_advantages,
 )
-from rounddiag.loaders.source import Source, inside, left_out_entry
+from rounddiag.loaders.source import Source, inside
 from rounddiag.schema import ERROR
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import Screenshot

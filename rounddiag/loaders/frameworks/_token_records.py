@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.loaders.assembly.step_order import is_absent
+from rounddiag.batch.step_order import is_absent
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.json_lines import Record

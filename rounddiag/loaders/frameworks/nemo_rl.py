@@ -12,7 +12,8 @@ from rounddiag.batch import Batch
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
 from rounddiag.loaders.json_lines import JsonLines, Record
-from rounddiag.loaders.source import Source, format_names
+from rounddiag.loaders.source import Source
+from rounddiag.wording import format_names
 
 _STEP = re.compile(r"train_data_step(\d{1,18})")
 _ROWS = {

@@ -15,7 +15,7 @@ from rounddiag.loaders.fields import aliases_of, names_where
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span, damage_error, format_names
+from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
     StoredArray,
@@ -27,6 +27,7 @@ from rounddiag.loaders.stored import (
 )
 from rounddiag.loaders.tables import Table, batch_from_table, table_of
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.wording import format_names
 
 # Fields of the response, and their names in verl.
 _NAMES = {

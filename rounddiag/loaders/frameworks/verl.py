@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.loaders.assembly.concatenation import without_padding_rows
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import is_per_token
 from rounddiag.loaders.format import Format

@@ -22,6 +22,7 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.batch.contexts import Contexts
 from rounddiag.batch.layout import PER_TOKEN
+from rounddiag.batch.left_out import left_out_entry, left_out_in
 from rounddiag.batch.turns import Turns, as_turns
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError, RounddiagError
@@ -49,14 +50,9 @@ from rounddiag.loaders.parquet.screenshots import (
     PICTURE_FACTS,
     stored_screenshots,
 )
-from rounddiag.loaders.source import (
-    Source,
-    damage_error,
-    format_names,
-    left_out_entry,
-    left_out_in,
-)
+from rounddiag.loaders.source import Source, damage_error
 from rounddiag.schema import ORIGINAL_SAMPLE
+from rounddiag.wording import format_names
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch
 from rounddiag.batch import ContextPiece
+from rounddiag.batch.context_joining import rows_to_compare
 from rounddiag.batch.contexts import SampleSequence
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load, save
-from rounddiag.loaders.assembly.context_joining import rows_to_compare
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot, Screenshot, patch_screenshots
 
 PAD = 9  # the token that stands for pictures

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch
 from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.picture_places import ImagePlace, image_places
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.assembly.images import ImagePlace, image_places
 from rounddiag.loaders.source import Span
 from rounddiag.vision.image_tokens import find_image_token
 from tests.loaders.verl_writer import small_batch, write

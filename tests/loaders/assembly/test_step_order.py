@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from rounddiag import Batch, check, round_summary
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.loaders import load, save
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 
 NO_ORDER = (

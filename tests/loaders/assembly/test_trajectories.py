@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch, round_frame, token_frame
+from rounddiag.batch.trajectories import join_rows
 from rounddiag.core import sample_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
 from rounddiag.loaders.assembly.concatenation import concatenate
-from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.core.versions import TRAINER
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
@@ -31,13 +32,7 @@ from rounddiag.loaders.plain_columns import (
     collect_columns,
     select_plain_columns,
 )
-from rounddiag.loaders.source import (
-    Source,
-    inside,
-    left_out_entry,
-    left_out_of,
-    load_errors,
-)
+from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.tables import (
     LazyFields,
     as_list,

@@ -31,22 +31,20 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
+from rounddiag.batch.batch import Batch
+from rounddiag.batch.context_joining import ContextJoiner
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, select
-from rounddiag.columns.sources import build_offsets
-from rounddiag.core.groups import trajectory_columns
-from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.context_joining import ContextJoiner
-from rounddiag.loaders.assembly.images import with_image_rounds
-from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
-from rounddiag.loaders.assembly.step_order import (
+from rounddiag.batch.left_out import left_out_entry, left_out_of
+from rounddiag.batch.picture_places import with_image_rounds
+from rounddiag.batch.step_order import (
     StepOrder,
     is_absent,
     named_column,
     step_order,
 )
-from rounddiag.loaders.source import left_out_entry, left_out_of
+from rounddiag.columns.sources import build_offsets
+from rounddiag.errors import LoadError
 from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
@@ -73,20 +71,8 @@ class Trajectories:
     order: StepOrder
 
 
-def with_join_hint(batch: Batch) -> Batch:
-    """Say in `meta["rows"]` that rows are steps and how to join them, if they are.
-
-    Until then the rounds are unknown: each step counts its own from 0.
-    """
-    names = trajectory_columns(batch)
-    if "rows" in batch.meta or not names:
-        return batch
-    by = repr(names[0]) if len(names) == 1 else repr([*names])
-    hint = f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
-    return _with_unknown_rounds(batch, hint)
-
-
-def _with_unknown_rounds(batch: Batch, note: str) -> Batch:
+def with_unknown_rounds(batch: Batch, note: str) -> Batch:
+    """Say in `meta` that the rounds are unknown, and why."""
     return replace(batch, meta={**batch.meta, "rows": note, "rounds": "unknown"})
 
 
@@ -148,7 +134,7 @@ def join_rows(
     trajectories = find_trajectories(batch, names, order_by)
     order, sizes = trajectories.order, trajectories.sizes
     if not order.is_known:
-        return _with_unknown_rounds(batch, f"{_NOT_JOINED}: {order.description}")
+        return with_unknown_rounds(batch, f"{_NOT_JOINED}: {order.description}")
     rows = select(batch, torch.from_numpy(trajectories.rows))
     steps = StepInterleaver(rows, sizes)
     heads = select(rows, torch.from_numpy(steps.first))
@@ -419,3 +405,12 @@ class StepInterleaver:
         if place is not None:
             place -= self._steps[self.first[self.sample[row]]].num_prompt
         return replace(shot, round=index if index < last else None, position=place)
+
+
+def round_ids_with_breaks(batch: Batch, breaks: Tensor) -> Tensor:
+    """Return `round_ids` that change where the batch's do, and at `breaks`."""
+    changes = torch.zeros(batch.num_positions + 1, dtype=torch.int32)
+    changes[breaks] = 1
+    if batch.round_ids is not None:
+        changes[1:-1] |= batch.round_ids[1:] != batch.round_ids[:-1]
+    return changes[:-1].cumsum(0, dtype=torch.int32)

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
+from rounddiag.batch.batch import Batch
 from rounddiag.batch.contexts import known_sequence
-from rounddiag.checks.rows import STEP_COLUMNS
 from rounddiag.errors import LoadError
-from rounddiag.loaders.source import format_names
-from rounddiag.wording import by_numbers
+from rounddiag.wording import by_numbers, format_names
 
 _Rows = Sequence[int]
 
 
+# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
+STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
 # These names have other uses too, so only distinct whole numbers count as steps.
 _COMMON_NAMES = (
     *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),

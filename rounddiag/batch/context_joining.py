@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
+from rounddiag.batch.batch import Batch
 from rounddiag.batch.contexts import (
     Contexts,
     PlacedPicture,

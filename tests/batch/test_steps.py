@@ -1,0 +1,223 @@
+"""`Batch.from_steps`: rows that are steps, worked out by hand."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+import rounddiag as rd
+from rounddiag import Batch
+from rounddiag.errors import BatchError
+
+# Written: 5 6, then 7 8, then 9; the second context appends, the third is rewritten.
+STEPS = [
+    {"step": 0, "prompt_ids": [1, 2], "response": [5, 6], "reward": 0.0},
+    {"step": 1, "prompt_ids": [1, 2, 5, 6, 3], "response": [7, 8], "reward": 0.0},
+    {"step": 2, "prompt_ids": [1, 4], "response": [9], "reward": 1.0},
+]
+LOG_PROBS = [[-1.0, -2.0], [-3.0, -4.0], [-5.0]]
+ROWS: list[dict[str, Any]] = [
+    {
+        **row,
+        "trajectory": "a",
+        "rollout_log_probs": values,
+        "old_log_probs": [value - 1 for value in values],
+        "action": f"click {row['step']}",
+        "task": "mail",
+    }
+    for row, values in zip(STEPS, LOG_PROBS, strict=True)
+]
+GO = {"role": "user", "content": "Go."}
+DONE = {"role": "user", "content": [{"type": "text", "text": "Done."}]}
+
+
+def reply(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def text_rows(*contexts: object, name: str = "messages") -> list[dict[str, Any]]:
+    """One trajectory, whose replies are `wait()0`, `wait()1` and so on."""
+    return [
+        {"trajectory": "a", "step": i, name: context, "response": f"wait(){i}"}
+        for i, context in enumerate(contexts)
+    ]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+def test_ids_become_one_sample_with_the_context_of_each_round(order: list[int]) -> None:
+    batch = Batch.from_steps(pd.DataFrame([ROWS[i] for i in order]), step=7)
+
+    assert batch.context(0, 0).ids.tolist() == [1, 2]
+    assert batch.context(0, 1).ids.tolist() == [1, 2, 5, 6, 3]
+    assert batch.context(0, 2).ids.tolist() == [1, 4]
+    assert [batch.context(0, i).follows for i in range(3)] == [
+        *("first", "append", "rewritten"),
+    ]
+    assert batch.require_ids().tolist() == [5, 6, 3, 7, 8, 4, 9]
+    assert batch.log_probs("rollout").tolist() == [-1, -2, 0, -3, -4, 0, -5]
+    assert batch.log_probs("old").tolist() == [-2, -3, 0, -4, -5, 0, -6]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0]
+    assert batch.sample_ids == ("a",)
+    assert batch.step == 7
+    assert batch.sample_columns["task"].tolist() == ["mail"]
+    assert batch.round_columns["action"].tolist() == ["click 0", "click 1", "click 2"]
+
+
+def test_it_equals_the_load_of_the_same_rows() -> None:
+    rows = [{**row, "trajectory": name} for name in "ba" for row in ROWS]
+    built = Batch.from_steps(rows)
+    loaded = rd.load(
+        pd.DataFrame(
+            [
+                {
+                    **{k: v for k, v in row.items() if k not in {"response", "reward"}},
+                    "response_ids": row["response"],
+                    "response_mask": [1] * len(row["response"]),
+                    "rewards": row["reward"],
+                }
+                for row in rows
+            ]
+        ),
+        sample_by="trajectory",
+    )
+
+    pd.testing.assert_frame_equal(rd.token_frame(built), rd.token_frame(loaded))
+    pd.testing.assert_frame_equal(rd.round_frame(built), rd.round_frame(loaded))
+    assert built.sample_ids == loaded.sample_ids == ("b", "a")
+    assert built.rewards is not None
+    assert loaded.rewards is not None
+    assert built.rewards.tolist() == loaded.rewards.tolist()
+    for sample in range(2):
+        for index in range(3):
+            one, other = (each.context(sample, index) for each in (built, loaded))
+            assert torch.equal(one.ids, other.ids)
+            assert (one.entered, one.left) == (other.entered, other.left)
+
+
+def test_pictures_stand_at_their_image_tokens() -> None:
+    # 9 9 stands for a picture; the window holds the newest alone.
+    shots = [Image.new("RGB", (4, 3), color) for color in ("red", "blue")]
+    rows = [
+        {"prompt_ids": [1, 9, 9], "response": [5, 6], "screenshots": [shots[0]]},
+        {"prompt_ids": [1, 9, 9], "response": [7], "screenshots": [shots[1]]},
+    ]
+    batch = Batch.from_steps(
+        [{**row, "trajectory": 0, "step": i} for i, row in enumerate(rows)]
+    )
+    for index, shot in enumerate(shots):
+        (seen,) = batch.context(0, index).images
+        assert seen.image().getpixel((0, 0)) == shot.getpixel((0, 0))
+    assert batch.images is not None
+    assert [shot.position for shot in batch.images[0]] == [-2, 2]
+
+
+def test_texts_that_append_are_turns() -> None:
+    rows = text_rows([GO], [GO, reply("wait()0"), DONE])
+    other = {"trajectory": "b", "step": 0, "messages": [DONE], "response": "stop()"}
+    batch = Batch.from_steps([rows[1], rows[0], other])
+    assert batch.turns is not None
+    assert [[(t.role, t.text) for t in turns] for turns in batch.turns] == [
+        [
+            ("user", "Go."),
+            ("assistant", "wait()0"),
+            ("user", "Done."),
+            ("assistant", "wait()1"),
+        ],
+        [("user", "Done."), ("assistant", "stop()")],
+    ]
+    assert batch.meta["contexts"] == "1 appended, 0 rewritten"
+    assert batch.sample_ids == ("a", "b")
+    assert batch.round_columns["step"].tolist() == [0, 1, 0]
+
+
+def test_prompts_that_append_are_turns() -> None:
+    batch = Batch.from_steps(text_rows("Go.", "Go.wait()0 Done.", name="prompt"))
+    assert batch.context(0, 1).text == "Go.wait()0 Done."
+
+
+def test_a_rewritten_text_has_what_entered_and_says_what_is_lost() -> None:
+    summary = {"role": "user", "content": "You waited."}
+    batch = Batch.from_steps(text_rows([GO], [GO, reply("wait()"), summary]))
+    assert batch.turns is not None
+    assert [(turn.role, turn.text) for turn in batch.turns[0]] == [
+        ("user", "Go."),
+        ("assistant", "wait()0"),
+        ("history", "wait()"),
+        ("user", "You waited."),
+        ("assistant", "wait()1"),
+    ]
+    assert batch.num_rounds == 2
+    assert batch.meta["contexts"].startswith("0 appended, 1 rewritten")
+    assert "what left is lost" in batch.meta["contexts"]
+
+
+def test_a_picture_of_a_text_context_enters_once() -> None:
+    data = []
+    for color in ("red", "blue"):
+        buffer = io.BytesIO()
+        Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
+        data.append(buffer.getvalue())
+    rows = text_rows([GO], [GO, reply("wait()0"), DONE])
+    batch = Batch.from_steps(
+        [{**rows[0], "screenshot": data[0]}, {**rows[1], "screenshot": data}]
+    )
+    assert batch.images is not None
+    assert [shot.round for shot in batch.images[0]] == [0, 1]
+
+
+def test_one_row_is_one_round() -> None:
+    batch = Batch.from_steps(ROWS[:1])
+    assert (batch.num_samples, batch.num_rounds, batch.num_tokens) == (1, 1, 2)
+
+
+def test_missing_values_of_other_columns_stay_unknown() -> None:
+    rows = [{**ROWS[0], "seconds": 2, "reward": None}, {**ROWS[1], "reward": 0.5}]
+    rows[1]["old_log_probs"] = None
+    batch = Batch.from_steps(rows)
+    seconds = batch.round_columns["seconds"]
+    assert seconds[0] == 2
+    assert pd.isna(seconds[1])
+    assert batch.log_probs("old").isnan().tolist() == [False] * 3 + [True] * 2
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "said"),
+    [
+        ([], "steps", "no rows"),
+        (pd.DataFrame({"step": []}), "steps", "no rows"),
+        ("history.json", "steps", "a str"),
+        ([{"step": 0}], "steps", "the column `trajectory`"),
+        (
+            [{"trajectory": "a", "step": 0, "response": "x"}],
+            "steps",
+            "the column `prompt_ids`, `messages` or `prompt`",
+        ),
+        ([{**ROWS[0], "trajectory": float("nan")}], "trajectory", "nan in row 0"),
+        ([{**ROWS[0], "response": None}], "response", "None in row 0"),
+        ([{**ROWS[0], "response": "click"}], "response", "'click' in row 0"),
+        ([{**ROWS[0], "prompt_ids": [1.5]}], "prompt_ids", "[1.5] in row 0"),
+        ([ROWS[0], {**ROWS[1], "step": 0}], "step", "rows 0 and 1, both step 0"),
+        ([ROWS[0], {**ROWS[1], "step": "b"}], "step", "0, 'b'"),
+        ([{**ROWS[0], "screenshot": "a.png"}], "screenshots", "'a.png' in row 0"),
+        (text_rows("Go."), "messages", "'Go.' in row 0"),
+        (text_rows([{"role": "user"}]), "messages", "{'role': 'user'} in row 0"),
+        (
+            [{**text_rows([GO])[0], "old_log_probs": [-1.0]}],
+            "old_log_probs",
+            "texts in `messages`",
+        ),
+    ],
+)
+def test_bad_rows_are_named(rows: object, key: str, said: str) -> None:
+    with pytest.raises(BatchError) as error:
+        Batch.from_steps(rows)
+    assert str(error.value).startswith(f"`{key}`: expected ")
+    assert said in str(error.value)
