@@ -352,7 +352,7 @@ class Batch:
         >>> import rounddiag as rd
         >>> batch = rd.load("sample_data/image_window.parquet")
         >>> batch.context("task-01/0", 2)
-        Context(sample=4, round=2, engine='old', num_tokens=96, num_images=3, \
+        Context(sample=4, round=2, engine='old', num_tokens=144, num_images=3, \
 follows='append')
         """
         return context(self, self.sample_number(sample), int(round), engine)

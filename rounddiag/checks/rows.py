@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rounddiag.batch.step_order import STEP_COLUMNS
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag._typing import Array
-    from rounddiag.batch.step_order import STEP_COLUMNS
-from rounddiag.batch import Batch
+    from rounddiag.batch import Batch
 
 # Number of log-probs per row that are compared before whole rows.
 _PROBES = 16
