@@ -189,7 +189,7 @@ class ModelServer(FakeServer):
         cache, begin = self._find(read, pixels, salt)
         cached, logits = begin, []
         while begin < len(read):
-            stop = min(begin + (self.chunk or len(read)), len(read))
+            stop = self._end(read, begin)
             inside = self._arguments(ids, pixels, begin, stop)
             found = self.engine.model(
                 input_ids=ids[:, begin:stop],
@@ -204,6 +204,18 @@ class ModelServer(FakeServer):
             kept = self.caches.setdefault(salt, [])
             kept.append((read, pixels.get("pixel_values"), deepcopy(cache)))
         return torch.cat(logits), cache, int(positions.max()) + 1, cached
+
+    def _end(self, read: list[int], begin: int) -> int:
+        """Return where the chunk ends that begins at a token.
+
+        It reaches over the picture that it would cut: real engines keep the features of
+        such a picture, and transformers takes whole ones only.
+        """
+        token = self.engine.eyes.image_token
+        stop = min(begin + (self.chunk or len(read)), len(read))
+        while stop < len(read) and read[stop - 1] == read[stop] == token:
+            stop += 1
+        return stop
 
     def _positions(self, ids: Any, pixels: Any) -> Any:
         model = self.engine.model
@@ -236,10 +248,7 @@ class ModelServer(FakeServer):
         return cache, size
 
     def _arguments(self, ids: Any, pixels: Any, begin: int, stop: int) -> Any:
-        """Return the pixels of the pictures that begin between two tokens.
-
-        A chunk ends at no picture: real engines keep the features of one that is cut.
-        """
+        """Return the pixels of the pictures between two tokens."""
         is_image = ids[0] == self.engine.eyes.image_token
         if not pixels or not bool(is_image[begin:stop].any()):
             return {}

@@ -117,16 +117,24 @@ def test_a_server_writes_and_says_what_it_read(kind: str, colors: list[int]) -> 
     assert len(written.read) == len(read)
 
 
+@KINDS
 @pytest.mark.parametrize(
     ("salt", "sent"), [("abc", ["abc"] * 2), ("", [None] * 2), (None, ["a", "b"])]
 )
 def test_a_salt_is_kept_left_out_or_new(
-    salt: str | None, sent: list[str | None], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    salt: str | None,
+    sent: list[str | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = iter("ab")
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
     how = Sampling(num_tokens=1, salt=salt)
-    assert [how.salted().get("cache_salt") for _ in range(2)] == sent
+    with serve(kind=kind) as server:
+        engine = ServerEngine.open(Host.at(server.url))
+        names = iter("ab")
+        monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
+        for _ in range(2):
+            engine.sample([1, 11, 7], [], how)
+    assert [body.get("cache_salt") for _, body in server.asked[-2:]] == sent
 
 
 def test_without_trace_replay_decoding_is_not_tested() -> None:

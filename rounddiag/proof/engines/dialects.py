@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ _MINUS_INFINITY = -9999.0  # as JSON of vLLM has it
 _PROBE = [1, 2, 1, 2, 1, 2]
 _GENERATE, _COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 _CHAT = "/v1/chat/completions"
+_FORCED = "trace_decode_token_ids"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,11 +55,6 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     salt: str | None = None
-
-    def salted(self) -> dict[str, str]:
-        """Return what a request says of the prefix cache."""
-        salt = secrets.token_hex(8) if self.salt is None else self.salt
-        return {"cache_salt": salt} if salt else {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,25 +138,12 @@ class Vllm:
         """Ask for the log-probs of a request."""
         if request.setting == "decoded":
             return self._force(host, request, samples)
-        body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
-        body["cache_salt"] = secrets.token_hex(8)
-        settings = {"max_tokens": 1, "temperature": 1, "prompt_logprobs": 0}
-        if request.pictures:
-            body |= {
-                "token_ids": collapse(request, samples),
-                "content_parts": _parts(
-                    [encode(one, samples) for one in request.pictures]
-                ),
-                "sampling_params": settings,
-            }
-            answer = host.post(_GENERATE, body)
-        else:
-            body |= settings | {
-                "prompt": request.ids.tolist(),
-                "return_weight_versions": True,
-                "add_special_tokens": False,
-            }
-            answer = host.post(_COMPLETIONS, body)
+        answer = self._generate(
+            host,
+            collapse(request, samples),
+            [encode(picture, samples) for picture in request.pictures],
+            {"max_tokens": 1, "temperature": 1, "prompt_logprobs": 0},
+        )
         entries = self._find(answer, "prompt_logprobs")
         if not isinstance(entries, list):
             raise _error(
@@ -200,24 +183,11 @@ class Vllm:
             "top_p": how.top_p,
             "logprobs": 0,
         }
-        body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
-        body |= how.salted()
+        answer = self._generate(host, ids, pictures, settings, how.salt)
         if pictures:
-            body |= {
-                "token_ids": list(ids),
-                "content_parts": _parts(pictures),
-                "sampling_params": settings,
-            }
-            answer = host.post(_GENERATE, body)
             content = _pick(answer, "choices", 0, "logprobs", "content")
             values = [_pick(entry, "logprob") for entry in content or []]
         else:
-            body |= settings | {
-                "prompt": list(ids),
-                "return_weight_versions": True,
-                "add_special_tokens": False,
-            }
-            answer = host.post(_COMPLETIONS, body)
             values = _pick(answer, "choices", 0, "logprobs", "token_logprobs") or []
         read = self._find(answer, "prompt_token_ids")
         return _continuation(
@@ -265,21 +235,39 @@ class Vllm:
     def _decode(
         self, host: Host, ids: list[int], wanted: list[int], pictures: list[str]
     ) -> Any:  # noqa: ANN401 JSON
-        body: dict[str, Any] = {
-            "model": self.model,
-            "token_ids": ids,
-            "sampling_params": {
-                "max_tokens": len(wanted),  # it would be 16
-                "temperature": 1,
-                "logprobs": 0,
-                "trace_decode_token_ids": wanted,
-            },
-            "return_token_ids": True,
-            "cache_salt": secrets.token_hex(8),
+        settings = {
+            "max_tokens": len(wanted),  # it would be 16
+            "temperature": 1,
+            "logprobs": 0,
+            _FORCED: wanted,
         }
-        if pictures:
-            body["content_parts"] = _parts(pictures)
-        return host.post(_GENERATE, body)
+        return self._generate(host, ids, pictures, settings)
+
+    def _generate(
+        self,
+        host: Host,
+        ids: Sequence[int],
+        pictures: Sequence[str],
+        settings: Mapping[str, Any],
+        salt: str | None = None,
+    ) -> Any:  # noqa: ANN401 JSON
+        """Let it write after ids, by the endpoint that takes what is asked."""
+        body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
+        body |= _salted(salt)
+        if pictures or _FORCED in settings:
+            body |= {"token_ids": list(ids), "sampling_params": settings}
+            if pictures:
+                body["content_parts"] = [
+                    {"type": "image_url", "url": picture} for picture in pictures
+                ]
+            return host.post(_GENERATE, body)
+        body |= settings
+        body |= {
+            "prompt": list(ids),
+            "return_weight_versions": True,
+            "add_special_tokens": False,
+        }
+        return host.post(_COMPLETIONS, body)
 
     def _find(self, answer: Any, key: str) -> Any:  # noqa: ANN401 JSON
         """Return a field of an answer, or of its only choice."""
@@ -381,7 +369,7 @@ class Sglang:
             },
             "return_logprob": True,
             "logprob_start_len": 0 if is_cold else -1,
-            **how.salted(),
+            **_salted(how.salt),
         }
         if pictures:
             body["image_data"] = list(pictures)
@@ -420,6 +408,12 @@ def _ids_of_messages(host: Host, model: str, messages: Sequence[Any]) -> Array |
     return None if ids is None else _read_ids(host, ids)
 
 
+def _salted(salt: str | None) -> dict[str, str]:
+    """Return what a request says of the prefix cache (`Sampling.salt`)."""
+    salt = secrets.token_hex(8) if salt is None else salt
+    return {"cache_salt": salt} if salt else {}
+
+
 def _continuation(
     host: Host,
     *,
@@ -445,10 +439,6 @@ def _continuation(
         num_cached=num_cached,
         weights=weights,
     )
-
-
-def _parts(pictures: Sequence[str]) -> list[dict[str, str]]:
-    return [{"type": "image_url", "url": one} for one in pictures]
 
 
 def _pick(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 JSON
