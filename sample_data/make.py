@@ -25,6 +25,7 @@ from synthetic.report import is_good, show
 from synthetic.rollout import Trajectory, roll_out
 from synthetic.run import save_run
 from synthetic.score import WINDOW, old_log_probs, window_log_probs
+from synthetic.step_rows import to_step_rows
 from synthetic.train import APPS, Lesson, Teacher, batches, fit, teacher_texts
 from synthetic.vllm_engine import Engine
 from tokenizers import Tokenizer
@@ -158,6 +159,7 @@ def main() -> int:
         rd.save(batch, HERE / f"{name}.parquet")
         show(name, batch, tokenizer)
     save_verl(model, fresh, cut, step)
+    rd.save(to_step_rows(files["healthy"], MODEL), HERE / "step_rows.parquet")
     save_run(files["healthy"], files["image_window"], HERE / "run")
     shutil.copy(HERE / "tokenizer.json", HERE / "run")  # found beside the step files
     return 0 if all(is_good(batch) for batch in files.values()) else 1

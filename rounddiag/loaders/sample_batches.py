@@ -14,17 +14,21 @@ from rounddiag.errors import LoadError, nearest
 from rounddiag.loaders.open import load
 
 DemoName = Literal[
-    "image_window", "healthy", "stale", "truncated_sampling", "one_engine"
+    "image_window", "healthy", "stale", "truncated_sampling", "step_rows", "one_engine"
 ]
 _TOP_P = 0.9
 _PACKAGE = Path(__file__).parents[1]
 
 
 class Demo(NamedTuple):
-    """A situation: what it shows, its file, and what is changed after loading."""
+    """A situation: what it shows, its file, and what is changed after loading.
+
+    `sample_by` names the column by which rows that are steps are joined.
+    """
 
     sentence: str
     file: str
+    sample_by: str | None = None
     view: str = ""  # keyword arguments of the explorer call that shows it
     edit: Callable[[Batch], Batch] | None = None
 
@@ -32,7 +36,7 @@ class Demo(NamedTuple):
 def demo(name: DemoName = "image_window") -> Batch:
     """Open a sample batch that is installed with rounddiag.
 
-    64 trajectories of a small vision-language agent, sampled by vLLM and scored by
+    Trajectories of a small vision-language agent, most sampled by vLLM and scored by
     transformers, with text and screenshots.
 
     Parameters
@@ -44,6 +48,8 @@ def demo(name: DemoName = "image_window") -> Batch:
         - "truncated_sampling": "healthy" with the sampler's log-probs renormalised as
           top-p 0.9 does. The mass that top-p keeps is computed, not recorded: each
           token's distribution is taken as geometric.
+        - "step_rows": 12 trajectories whose rows are steps, joined: each round has a
+          context of its own. The trainer's leave out earlier thoughts.
         - "one_engine": "healthy" without the training engine's log-probs.
 
     Returns
@@ -73,7 +79,7 @@ def demo(name: DemoName = "image_window") -> Batch:
             found=repr(name),
             advice=nearest(name, DEMOS, "`rounddiag demo` lists them."),
         )
-    batch = load(sample_path(situation.file))
+    batch = load(sample_path(situation.file), sample_by=situation.sample_by)
     if situation.edit is None:
         return batch
     edited = situation.edit(batch)
@@ -130,13 +136,19 @@ DEMOS: dict[str, Demo] = {
     "stale": Demo(
         "Older weights sampled half of the trajectories, as in asynchronous training.",
         "stale.parquet",
-        'by="weight_version"',
+        view='by="weight_version"',
     ),
     "truncated_sampling": Demo(
         "The sampler's log-probs are of the tokens that top-p 0.9 keeps, the trainer's"
         " of the whole vocabulary.",
         "healthy.parquet",
         edit=_with_truncated_sampling,
+    ),
+    "step_rows": Demo(
+        "Each round has a context of its own, with the last two screenshots. The"
+        " trainer's leave out the thoughts of earlier rounds, the sampler's keep them.",
+        "step_rows.parquet",
+        sample_by="traj_uid",
     ),
     "one_engine": Demo(
         "The file has the sampler's log-probs only: no mismatch, but every token.",
