@@ -51,6 +51,7 @@ from rounddiag.wording import pluralize
 
 _Named = tuple[str, Sequence[int]]
 _Rows = Sequence[int]
+ARE_STEPS = "rows are steps"  # begins the note on rows that were not joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,7 @@ def _check_steps(batch: Batch, order: StepOrder, named: Iterable[_Named]) -> Non
 
 
 _NOT_JOINED = (
-    "rows are steps that were not joined (`order_by` names the column with the step"
+    f"{ARE_STEPS} that were not joined (`order_by` names the column with the step"
     ' number; `order_by="row"` is the order of the file)'
 )
 _KEYS = ("sample", "round", "row")  # of the round columns of a joined batch
@@ -253,7 +254,11 @@ def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any
     if num_lost := _num_lost(batch):
         lost.append(f"{pluralize(num_lost, 'row')} of `round_columns`")
     left_out = left_out_entry([*left_out_of(batch), *lost])
-    meta = {**batch.meta, "rows": note, **left_out}
+    known = dict(batch.meta)
+    is_noted = str(known.get("rows", "")).startswith(ARE_STEPS)
+    if is_noted and known.get("mask_source") != "attention_mask":
+        known.pop("rounds", None)  # saved before the rows were joined
+    meta = {**known, "rows": note, **left_out}
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta

@@ -6,6 +6,7 @@
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `preflight`   `rounddiag preflight`: a model and a server compared, as text or JSON
 `show`        `rounddiag show`: the tokens of a place, as text or JSON
+`row_note`    the first line on rows that are steps which were not joined
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
@@ -109,7 +110,7 @@ def _refuse(options: argparse.Namespace, *names: str, needs: str, given: str) ->
     for name in names:
         if getattr(options, name) not in (None, False):
             raise RounddiagError.build(
-                key=f"--{name}",
+                key=f"--{name.replace('_', '-')}",
                 expected=needs,
                 found=given,
                 advice="Leave the option out.",
@@ -119,7 +120,20 @@ def _refuse(options: argparse.Namespace, *names: str, needs: str, given: str) ->
 def _load(options: argparse.Namespace) -> Batch:
     from rounddiag.loaders import load
 
-    return load(options.file, tokenizer=options.tokenizer, untrusted=options.untrusted)
+    return load(
+        options.file,
+        sample_by=options.sample_by,
+        order_by=options.order_by,
+        tokenizer=options.tokenizer,
+        untrusted=options.untrusted,
+    )
+
+
+def _print_row_note(options: argparse.Namespace, source: Batch | Run) -> None:
+    from rounddiag.cli.row_note import print_row_note
+
+    as_json = getattr(options, "json", False)
+    print_row_note(source, options.sample_by, as_json=as_json)
 
 
 def _open_run(options: argparse.Namespace, *, min_steps: int = 2) -> Run | None:
@@ -137,7 +151,12 @@ def _open_run(options: argparse.Namespace, *, min_steps: int = 2) -> Run | None:
     if not (Path(path).is_dir() or has_magic(path) or is_url(path)):
         return None
     try:
-        run = open_run(path, tokenizer=options.tokenizer)
+        run = open_run(
+            path,
+            sample_by=options.sample_by,
+            order_by=options.order_by,
+            tokenizer=options.tokenizer,
+        )
     except LoadError:
         if is_url(path):
             raise
@@ -176,10 +195,13 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _summary(options: argparse.Namespace) -> int:
+    from rounddiag.batch import Batch
     from rounddiag.cli.summary import describe, describe_run
 
     run = _open_run(options)
-    print_text(describe(_load(options)) if run is None else describe_run(run))
+    source = _load(options) if run is None else run
+    _print_row_note(options, source)
+    print_text(describe(source) if isinstance(source, Batch) else describe_run(source))
     return 0
 
 
@@ -190,6 +212,7 @@ def _check(options: argparse.Namespace) -> int:
         from rounddiag.cli.watch import judge_steps
 
         _refuse(options, "model", needs="one batch to prove", given="several steps")
+        _print_row_note(options, run)
         steps = run.steps if options.all else run.steps[-options.last :]
         return judge_steps(run, steps, options.fail_on, as_json=options.json)
     with announced(f"judging {file} ..."):
@@ -207,6 +230,7 @@ def _check(options: argparse.Namespace) -> int:
             fail_on=options.fail_on,
             as_json=options.json,
         )
+    _print_row_note(options, batch)
     print_text(text)
     return int(failed)
 
@@ -221,6 +245,7 @@ def _show(options: argparse.Namespace) -> int:
         batch = run.batch(run.steps[-1] if step is None else step)
     from rounddiag.cli.show import show_place
 
+    _print_row_note(options, batch)
     print_text(show_place(batch, options.address, as_json=options.json))
     return 0
 
@@ -234,6 +259,8 @@ def _watch(options: argparse.Namespace) -> int:
         once=options.once,
         every=options.every,
         as_json=options.json,
+        sample_by=options.sample_by,
+        order_by=options.order_by,
     )
 
 
@@ -243,8 +270,10 @@ def _prove(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         check_target(Path(options.output), PROOF)  # before it is computed
+    batch = _load(options)
+    _print_row_note(options, batch)
     proof = prove(
-        _load(options),
+        batch,
         options.model,
         hypotheses=options.hypotheses,
         checkpoints=options.checkpoint,
@@ -290,9 +319,12 @@ def _report(options: argparse.Namespace) -> int:
     run = _open_run(options)
     if run is None:
         samples = _NUM_DRAWN if options.samples is None else options.samples
-        report(_load(options), page, samples=samples)
+        batch = _load(options)
+        _print_row_note(options, batch)
+        report(batch, page, samples=samples)
     else:
         _refuse(options, "samples", needs="one batch", given="a run")
+        _print_row_note(options, run)
         with silence_failed_steps():
             report(run, page)
     print_text(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
@@ -311,9 +343,12 @@ def _lab(options: argparse.Namespace) -> int:
             Path.cwd(),
             tokenizer=options.tokenizer,
             untrusted=options.untrusted,
+            sample_by=options.sample_by,
+            order_by=options.order_by,
         )
     else:
-        _refuse(options, "tokenizer", "untrusted", needs="a FILE", given="none")
+        names = ("tokenizer", "untrusted", "sample_by", "order_by")
+        _refuse(options, *names, needs="a FILE", given="none")
     if notebook and notebook != Path(options.file).resolve():
         print_text(f"notebook: {notebook} (created once, never overwritten)")
     announce = (lambda text: print_text(f"\n{text}\n")) if options.remote else None
@@ -322,11 +357,18 @@ def _lab(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from rounddiag.runs import ingest
+    from rounddiag.runs import ingest, open_run
 
+    given = {"sample_by": options.sample_by, "order_by": options.order_by}
     done = ingest(
-        options.paths, options.output, engine=options.engine, images=options.images
+        options.paths,
+        options.output,
+        engine=options.engine,
+        images=options.images,
+        **{name: value for name, value in given.items() if value is not None},
     )
+    if done.written or done.unchanged:
+        _print_row_note(options, open_run(done.folder))
     print_text(str(done))
     return int(bool(done.failed))
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rounddiag.errors import RounddiagError
+from rounddiag.loaders.assembly.join_hint import check_order
 from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names
@@ -37,9 +38,16 @@ _RUN_CODE = (
 
 
 def prepare_notebook(
-    file: Path, folder: Path, *, tokenizer: str | None = None, untrusted: bool = False
+    file: Path,
+    folder: Path,
+    *,
+    tokenizer: str | None = None,
+    untrusted: bool = False,
+    sample_by: Sequence[str] | None = None,
+    order_by: str | None = None,
 ) -> Path:
     """Find or create the notebook that loads a file, or the run in a folder."""
+    check_order(sample_by, order_by)
     if not file.exists():
         raise RounddiagError.build(
             file=file,
@@ -48,8 +56,12 @@ def prepare_notebook(
             advice="Check the path.",
         )
     if file.suffix == ".ipynb":
-        if untrusted or tokenizer is not None:
-            option = "--untrusted" if untrusted else "--tokenizer"
+        given = {
+            "--untrusted": untrusted,
+            "--tokenizer": tokenizer,
+            "--sample-by": sample_by,
+        }
+        for option in filter(given.get, given):
             raise RounddiagError.build(
                 file=file,
                 expected=f"a saved batch, for which `{option}` is",
@@ -68,6 +80,10 @@ def prepare_notebook(
         is_path = Path(tokenizer).exists()
         name = str(Path(tokenizer).resolve()) if is_path else tokenizer
         options += f", tokenizer={name!r}"
+    if sample_by:
+        names = sample_by[0] if len(sample_by) == 1 else [*sample_by]
+        options += f", sample_by={names!r}"
+        options += f", order_by={order_by!r}" if order_by else ""
     options += ", untrusted=True" * untrusted
     codes = [
         code.format(path=str(file.resolve()), options=options)

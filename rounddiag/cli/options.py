@@ -103,6 +103,17 @@ _OPTIONS = {
     "situation?": _option("default: image_window", metavar="NAME", nargs="?"),
     "--untrusted": _flag("read FILE in a child process; a FOLDER must hold one step"),
     "--tokenizer": _option("a file, folder or model: text for ids", metavar="PATH"),
+    "--sample-by": _option(
+        "of a file with one row per step: the columns that identify a trajectory, with"
+        " commas between; its rows are joined into one sample",
+        type=_names,
+        metavar="COLUMNS",
+    ),
+    "--order-by": _option(
+        "with --sample-by: the column with the step number, or `row` for the order of"
+        " the file",
+        metavar="COLUMN",
+    ),
     "--json": _flag("print a JSON object; of several steps, one each"),
     "--fail-on": _option(
         "the least verdict that fails; default: %(default)s",
@@ -185,7 +196,8 @@ class _Command(NamedTuple):
     defaults: Mapping[str, object] = {}
 
 
-_FILE = "file --untrusted --tokenizer"
+_JOIN = "--sample-by --order-by"
+_FILE = f"file --untrusted --tokenizer {_JOIN}"
 _COMMANDS = {
     "demo": _Command(
         "print the verdict on a sample batch that is installed", "situation?"
@@ -211,7 +223,7 @@ _COMMANDS = {
     ),
     "watch": _Command(
         "judge each step of a run, while training goes on",
-        "folder --fail-on --once|--every --json",
+        f"folder {_JOIN} --fail-on --once|--every --json",
         "A line for each step. Exit codes: 1 at the first verdict that fails; 2 for a"
         " step that cannot be read; with --once, 0 if none fails.",
         {"fail_on": "broken"},
@@ -238,12 +250,12 @@ _COMMANDS = {
     ),
     "lab": _Command(
         "open JupyterLab at a notebook that loads FILE, or the run in FOLDER",
-        "file? --untrusted --tokenizer --remote",
+        f"file? --untrusted --tokenizer {_JOIN} --remote",
         "Arguments after `--` are passed to JupyterLab.",
     ),
     "ingest": _Command(
         "convert a framework's files to a folder of step files",
-        "paths -o! --engine --images",
+        f"paths -o! {_JOIN} --engine --images",
         "It can be repeated, and goes on where it was stopped. Exit codes: 0 all files"
         " converted, 1 some failed; they are listed.",
     ),

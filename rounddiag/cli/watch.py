@@ -10,16 +10,19 @@ step that cannot be read. `rounddiag check FOLDER --last 5` prints the same line
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from rounddiag.cli.row_note import print_row_note
 from rounddiag.cli.summary import silence_failed_steps
 from rounddiag.cli.terminal import json_line, print_text
 from rounddiag.errors import LoadError
 from rounddiag.findings.verdict import Verdict, is_at_least
+from rounddiag.loaders.assembly.join_hint import check_order
 from rounddiag.runs import Run, open_run
 
 PASSED, FAILED, CANNOT_READ = 0, 1, 2  # exit codes
@@ -32,15 +35,21 @@ def watch_run(
     once: bool,
     every: float,
     as_json: bool,
+    sample_by: Sequence[str] | None = None,
+    order_by: str | None = None,
 ) -> int:
     """Judge each step that there is and that comes; return the exit code.
 
     It ends at the first verdict that fails; with `once`, after the steps that exist.
     """
+    open_it = partial(open_run, path, sample_by=sample_by, order_by=order_by)
     if once:
-        run = open_run(path)
+        run = open_it()
+        print_row_note(run, sample_by, as_json=as_json)
         return judge_steps(run, run.steps, fail_on, as_json=as_json)
-    run = _wait_for_run(path, every)
+    check_order(sample_by, order_by)  # waiting would not mend it
+    run = _wait_for_run(path, every, open_it)
+    print_row_note(run, sample_by, as_json=as_json)
     steps = chain(run.steps, run.watch(every=every))
     return judge_steps(run, steps, fail_on, as_json=as_json, every=every)
 
@@ -75,14 +84,14 @@ def judge_steps(
     return FAILED if FAILED in codes else max(codes)
 
 
-def _wait_for_run(path: str, every: float) -> Run:
+def _wait_for_run(path: str, every: float, open_it: Callable[[], Run]) -> Run:
     """Open a run once its folder has a step."""
     is_told = False
     while True:
         # Asked before: a step may be written while the run is opened.
         was_empty = Path(path).is_dir() and not any(Path(path).glob("*.*"))
         try:
-            return open_run(path)
+            return open_it()
         except LoadError:
             if not was_empty:
                 raise

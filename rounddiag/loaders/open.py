@@ -24,7 +24,7 @@ from rounddiag.loaders.assembly.concatenation import (
     without_copied_rows,
     without_padding_rows,
 )
-from rounddiag.loaders.assembly.join_hint import with_join_hint
+from rounddiag.loaders.assembly.join_hint import check_order, with_join_hint
 from rounddiag.loaders.assembly.round_splitting import (
     fill_mask_holes,
     split_after,
@@ -341,6 +341,7 @@ def read_batch(
 
     `files` are the files of one step, if the caller has resolved them already.
     """
+    check_order(sample_by, order_by)
     decoder(tokenizer)  # fails here, and not in a view, if it cannot be opened
     if isinstance(path, str | os.PathLike):
         batch = read_files(files or resolve_paths(path), path, columns)
@@ -354,13 +355,6 @@ def read_batch(
     batch = fill_mask_holes(batch, fill=fill_holes)
     if sample_by:
         batch = join_rows(batch, sample_by, order_by)
-    elif order_by is not None:
-        raise LoadError.build(
-            key="order_by",
-            expected="it together with `sample_by`",
-            found="it alone",
-            advice="Pass the columns that identify a trajectory as `sample_by`.",
-        )
     else:
         batch = with_join_hint(batch)
     return split_after(batch, stop_tokens)

@@ -13,6 +13,7 @@ from functools import cached_property
 from glob import has_magic
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
+from typing import Any
 from weakref import finalize
 
 import pyarrow as pa
@@ -101,14 +102,29 @@ class RunFolder:
     ----------
     address : path-like or str
         A folder, a file, a glob, or a URL that fsspec knows, such as `s3://bucket/run`.
+    sample_by : sequence of str
+        As in `rounddiag.load`: the columns by which rows of its files are joined.
+    order_by : str, optional
+        As in `rounddiag.load`.
 
     Attributes
     ----------
     root: The folder in its filesystem.
+    joining: `sample_by` and `order_by` as options of `load`; empty where no rows are
+        joined.
     """
 
-    def __init__(self, address: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        address: str | os.PathLike[str],
+        sample_by: Sequence[str] = (),
+        order_by: str | None = None,
+    ) -> None:
         self.address = str(address)
+        self._order = (tuple(sample_by), order_by)
+        self.joining: dict[str, Any] = (
+            {"sample_by": self._order[0], "order_by": order_by} if sample_by else {}
+        )
         self.is_local = not is_url(self.address)
         self.files, path = _filesystem(self.address, is_local=self.is_local)
         magic = [has_magic(part) for part in PurePosixPath(path).parts]
@@ -121,9 +137,13 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """Which folder this is, however it was named: its path, and the pattern."""
+        """Which folder this is, however it was named: its path, and the pattern.
+
+        With how its rows are joined, because tables of joined rows are others.
+        """
         root = str(Path(self.root).resolve()) if self.is_local else self.address
-        return f"{root}\n{self._pattern}"
+        joining = f"\n{self._order}" if self.joining else ""
+        return f"{root}\n{self._pattern}{joining}"
 
     @property
     def is_away(self) -> bool:
@@ -148,6 +168,11 @@ class RunFolder:
     def is_raw(self) -> bool:
         """Whether the files are those of a framework: none can be read as ours."""
         return all(self._own_footer(file) is None for file in self._list())
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether tables need the whole files, of a framework or with rows to join."""
+        return bool(self.joining) or self.is_raw
 
     @contextmanager
     def open_parquet(
@@ -219,10 +244,12 @@ class RunFolder:
         finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def __reduce__(self) -> tuple[type[RunFolder], tuple[str]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type[RunFolder], tuple[str, Sequence[str], str | None]]:
         # A worker may have another working directory.
         path = str(PurePosixPath(self.root, self._pattern))
-        return RunFolder, (path if self.is_local else self.address,)
+        return RunFolder, (path if self.is_local else self.address, *self._order)
 
     def _list(self) -> Sequence[RunFile]:
         """List the files of steps, in the order of the numbers in their names."""

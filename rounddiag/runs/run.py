@@ -18,6 +18,7 @@ from rounddiag.batch.html import table
 from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
+from rounddiag.loaders.assembly.join_hint import check_order
 from rounddiag.loaders.parquet.reader import load_sample, require_sample
 from rounddiag.runs.change_points import Break, find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
@@ -52,6 +53,8 @@ def open_run(
     path: str | os.PathLike[str],
     *,
     engine: RunEngine = "local",
+    sample_by: str | Sequence[str] | None = None,
+    order_by: str | None = None,
     tokenizer: object | None = None,
 ) -> Run:
     """Open the step files of a training as one run.
@@ -65,6 +68,12 @@ def open_run(
     engine : {"local", "ray"}
         Where summaries are computed: in this process, or on the workers of a Ray
         cluster, which need to see the same files.
+    sample_by : str or sequence of str, optional
+        As in `rounddiag.load`, for files with one row per step of a trajectory. Tables
+        are then computed from whole files, which takes longer than to read footers:
+        `rounddiag.ingest(path, folder, sample_by=...)` joins the rows once.
+    order_by : str, optional
+        As in `rounddiag.load`, with `sample_by`.
     tokenizer : object, optional
         As in `rounddiag.load`: the text of batches and samples.
 
@@ -87,7 +96,10 @@ def open_run(
     """
     check_engine(engine)
     decoder(tokenizer)  # one that cannot be opened is an error now
-    return Run(RunFolder(path), engine=engine, tokenizer=tokenizer)
+    check_order(sample_by, order_by)
+    columns = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by or ())
+    folder = RunFolder(path, columns, order_by)
+    return Run(folder, engine=engine, tokenizer=tokenizer)
 
 
 def run_in(path: str | os.PathLike[str]) -> Run | None:
@@ -210,7 +222,7 @@ class Run:
         if isinstance(sample, str):
             return self.batch(step)[sample]
         files = self._step(step)
-        if self._folder.is_raw or len(files.files) > 1:
+        if self._folder.is_read_whole or len(files.files) > 1:
             batch = self.batch(step)
             require_sample(sample, len(batch))
             return batch[sample]
@@ -254,7 +266,7 @@ class Run:
         name = "rounds" if usual else _table_name("rounds", metric, by or "", *scores)
         compute = partial(measure_step, self._folder, metric=metric, by=by, pair=pair)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
-        threads = 1 if usual or self._folder.is_raw else self._num_threads()
+        threads = 1 if usual or self._folder.is_read_whole else self._num_threads()
         with self._lock:
             files = [*self._files.values()]
             failed = self._index.fill(
@@ -355,6 +367,15 @@ class Run:
                 expected="step files, to query them",
                 found="files of a framework",
                 advice="Convert them with `rounddiag.ingest(path, folder)`.",
+            )
+        if self._folder.joining:
+            raise LoadError.build(
+                file=self.path,
+                key="sample_by",
+                expected="step files whose rows are samples, to query them",
+                found="rows to join",
+                advice="Join them with `rounddiag.ingest(path, folder, sample_by=...)`"
+                " and query that folder.",
             )
         table = self.step_summary()
         failed = self.failed

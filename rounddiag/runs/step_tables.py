@@ -54,11 +54,11 @@ _MEANS = ("reward", "entropy", "length")
 
 
 def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # noqa: ANN401 as `load` has them
-    """Read the batch of a step: all of its files, joined end to end."""
+    """Read the batch of a step: all of its files, end to end, and its rows joined."""
     paths = [folder.fetch(file) for file in step.files]
     path = paths[0] if len(paths) == 1 else f"{folder.address}, step {step.step}"
     try:
-        return read_batch(path, files=paths, **options)
+        return read_batch(path, files=paths, **folder.joining, **options)
     except OSError as error:
         raise LoadError.build(
             file=path,
@@ -72,7 +72,7 @@ def load_log_probs(
     folder: RunFolder, step: StepFiles, *, more: frozenset[str], open_columns: bool
 ) -> Batch:
     """Read what summaries of rounds are computed from, and more columns by name."""
-    if folder.is_raw or len(step.files) > 1:
+    if folder.is_read_whole or len(step.files) > 1:
         return load_step(folder, step)
     file = step.files[0]
     try:
@@ -143,7 +143,7 @@ def read_stored_tables(
     And whether it has totals that are not, or have odd values.
     """
     has_totals = False
-    if not folder.is_raw and len(step.files) == 1:
+    if not folder.is_read_whole and len(step.files) == 1:
         with (
             suppress(RounddiagError, *BROKEN),  # reading the columns says what is wrong
             folder.open_parquet(step.files[0]) as (file, footer),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
 from rounddiag.batch.contexts import context_columns
 from rounddiag.text import pieces
@@ -157,6 +158,6 @@ def _picture(
     }
 
 
-def _text(batch: Batch, ids: Sequence[int]) -> str:
+def _text(batch: Batch, ids: Array) -> str:
     """Return the text of ids; their numbers without a tokenizer."""
     return "".join(pieces(ids, batch.tokenizer, visible_whitespace=False))

@@ -23,6 +23,8 @@ from tests.runs.step_folders import scaled_batch, write_steps
 # Another value than the default of each option that takes one.
 VALUES = {
     "--tokenizer": "sample_data/tokenizer.json",
+    "--sample-by": "sample_id",
+    "--order-by": "row",
     "--fail-on": "noisy",
     "--model": "sample_data/model",
     "--server": "http://127.0.0.1:8000",
@@ -114,7 +116,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         "rounddiag.cli.watch.watch_run": 0,
         "rounddiag.cli.preflight.run_preflight": ("", False),
         "rounddiag.cli.lab.start_lab": None,
-        "rounddiag.runs.ingest": SimpleNamespace(failed=()),
+        "rounddiag.runs.ingest": SimpleNamespace(failed=(), written=(), unchanged=()),
     }.items():
         monkeypatch.setattr(name, partial(record, name, answer))
     return calls

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rounddiag.findings.finding import Finding
+from rounddiag.findings.finding import Finding, FindingKind
 from rounddiag.findings.level import Level
 from rounddiag.findings.reference import Range
 from rounddiag.findings.verdict import Verdict, find_verdict, hold, is_at_least
@@ -25,7 +25,7 @@ def level(mean: float, kl: float = 0.0) -> Level:
     )  # fmt: skip
 
 
-def finding(kind: str = "fact", cause: str = "unknown", **more: Any) -> Finding:
+def finding(kind: FindingKind = "fact", cause: str = "unknown", **more: Any) -> Finding:
     values: dict[str, Any] = {"share": 0.0, "evidence": (), "where": {}, "view": None}
     values |= {"location": "", "num_tokens": 1, "indices": np.arange(1), **more}
     return Finding(kind=kind, cause=cause, **values)

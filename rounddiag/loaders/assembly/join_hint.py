@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rounddiag.batch import Batch
-from rounddiag.batch.trajectories import with_unknown_rounds
+from rounddiag.batch.trajectories import ARE_STEPS, with_unknown_rounds
 from rounddiag.core.groups import trajectory_columns
+from rounddiag.errors import LoadError
 
 
 def with_join_hint(batch: Batch) -> Batch:
@@ -16,5 +19,16 @@ def with_join_hint(batch: Batch) -> Batch:
     if "rows" in batch.meta or not names:
         return batch
     by = repr(names[0]) if len(names) == 1 else repr([*names])
-    hint = f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
+    hint = f"{ARE_STEPS} of trajectories: load(..., sample_by={by}) joins them"
     return with_unknown_rounds(batch, hint)
+
+
+def check_order(sample_by: str | Sequence[str] | None, order_by: str | None) -> None:
+    """Raise a LoadError for `order_by` without `sample_by`."""
+    if order_by is not None and not sample_by:
+        raise LoadError.build(
+            key="order_by",
+            expected="it together with `sample_by`",
+            found="it alone",
+            advice="Pass the columns that identify a trajectory as `sample_by`.",
+        )
