@@ -186,12 +186,18 @@ def compare_sampling(flight: Flight) -> Line:
     if not wrong and "either" in modes and set(modes) == {"either"}:
         return untested("sampling", f"too few tokens tell: {'; '.join(said)}")
     limit = flight.noise.limit(np.concatenate(log_probs), flight.kind)
-    advice = (
-        "; the model in the trainer's place divides by no temperature: start the server"
-        " with --logprobs-mode raw_logprobs, or divide the trainer's logits too"
-        if "processed" in wrong
-        else ""
-    )
+    advice = ""
+    if "processed" in wrong:
+        advice = (
+            "; the model in the trainer's place divides by no temperature: start the"
+            " server with --logprobs-mode raw_logprobs, or divide the trainer's logits"
+            " too"
+        )
+    elif "raw" in wrong:
+        advice = (
+            f"; the file of the episodes says {declared}: start the server with the"
+            " --logprobs-mode of that run"
+        )
     return Line(
         check="sampling",
         result="fails" if wrong else "passes",

@@ -186,14 +186,21 @@ def test_a_command_that_fails_says_what_it_said(engine: LocalEngine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "failed"), [("processed", ()), ("raw", ("sampling",))]
+)
 def test_the_prompts_of_a_file_are_sampled_in_place_of_the_own_ones(
-    engine: LocalEngine,
+    engine: LocalEngine, mode: str, failed: tuple[str, ...]
 ) -> None:
+    """The file's own log-probs are processed, so a server of raw ones is another."""
     batch = rd.load("sample_data/healthy.parquet")[:4]
-    with serving(ModelServer(engine=engine)) as server:
+    with serving(ModelServer(engine=engine, mode=mode)) as server:
         result = rd.preflight(trainer(), server.url, episodes=batch)
-    assert result.passed, result
+    assert result.failed == failed, result
+    assert result.passed == (not failed)
     assert result.batch.sample_ids == batch.sample_ids
     assert result.batch.prompt_ids is not None
     assert batch.prompt_ids is not None
     assert torch.equal(result.batch.prompt_ids, batch.prompt_ids)
+    why = str(result.frame.set_index("check").loc["sampling", "why"])
+    assert ("the file of the episodes says processed_logprobs" in why) == bool(failed)
