@@ -208,7 +208,8 @@ STARTS = Contract(
 def _never_stops(batch: Batch) -> Fault | None:
     """Find ends of turns that stand after the runs of the mask, and in none of them.
 
-    A template also ends turns that were cut off: one run that has its end is enough.
+    A template also ends turns that were cut off: one run that has its end is enough,
+    and a round whose recorded `finish_reason` is "length" shows nothing.
     """
     last, ends_turn, ends_response = _ends(batch)
     stored, wanted = batch.require_ids(), _turn_ends(batch)
@@ -217,8 +218,10 @@ def _never_stops(batch: Batch) -> Fault | None:
     sample = find_samples(batch, last)
     is_final = torch.ones_like(ends_turn)
     is_final[:-1] = sample[1:] != sample[:-1]
-    every = torch.ones_like(is_final)
-    for runs, which in ((every, ""), (is_final, " of the last round")):
+    is_whole = ~_is_cut(batch, len(last))
+    if not is_whole.any():
+        raise UntestableError(field="response_mask", why="every round was cut off")
+    for runs, which in ((is_whole, ""), (is_whole & is_final, " of the last round")):
         rows = sample[runs & is_followed].unique().tolist()
         if ends_turn[runs].any() or 2 * is_followed[runs].sum() <= runs.sum():
             continue
@@ -230,6 +233,18 @@ def _never_stops(batch: Batch) -> Fault | None:
         tokens = following[runs & is_followed]
         return Fault(f"{detail}: samples {first}", tuple(rows), tokens)
     return None
+
+
+def _is_cut(batch: Batch, num_runs: int) -> Tensor:
+    """Return which runs of the mask are rounds that met the limit of tokens."""
+    is_cut = torch.zeros(num_runs, dtype=torch.bool, device=batch.response_mask.device)
+    columns, rounds = batch.round_columns, batch.rounds
+    if "finish_reason" not in columns or len(rounds) != num_runs:
+        return is_cut
+    rows = np.asarray(columns["finish_reason"], dtype=object) == "length"
+    keys = {*zip(columns["sample"][rows], columns["round"][rows], strict=True)}
+    own = zip(rounds.sample.tolist(), rounds.round.tolist(), strict=True)
+    return is_cut | is_cut.new_tensor([key in keys for key in own])
 
 
 STOPS = Contract(

@@ -121,20 +121,25 @@ def as_batch(
         "model_type": config.model_type,
         "architectures": list(config.architectures or ()),
     }
-    counts = [
-        (sample, number, turn.written.num_cached)
+    facts_of_rounds = [
+        (
+            *(sample, number, turn.written.num_cached),
+            "length" if len(turn.ids) >= ROUND_TOKENS else "stop",
+        )
         for sample, episode in enumerate(played)
         for number, turn in enumerate(episode.rounds)
     ]
-    sample, number, num_cached = (
-        np.array(values) for values in zip(*counts, strict=True)
-    )
+    names = ("sample", "round", "cached_tokens", "finish_reason")
+    columns = zip(*facts_of_rounds, strict=True)
+    round_columns = {
+        name: np.array(values) for name, values in zip(names, columns, strict=True)
+    }
     return Batch.from_rows(
         **rows,
         images=images if any(images) else None,
         sample_ids=[episode.episode.name for episode in played],
         tokenizer=None if engine.chat is None else engine.chat.tokenizer,
-        round_columns={"sample": sample, "round": number, "cached_tokens": num_cached},
+        round_columns=round_columns,
         meta={
             "facts": facts,
             "sampling": {"temperature": how.temperature, "top_p": how.top_p},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -86,6 +88,26 @@ def test_most_rounds_must_be_followed_by_an_end(num_cut: int, status: str) -> No
     masks = [[1, 0]] * 2 + [[1]] * num_cut
     batch = chat(rows, masks, tokenizer=Chat())
     assert came_to(STOPS, batch)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("reasons", "status"),
+    [
+        (["length", "length"], "not testable"),
+        (["length", "stop"], "failed"),
+        ([None, 3], "failed"),
+    ],
+)
+def test_rounds_that_met_the_limit_show_nothing_of_their_ends(
+    reasons: Any, status: str
+) -> None:
+    batch = chat([[CLICK, END], [DONE, END]], [[1, 0], [1, 0]], tokenizer=Chat())
+    columns = {
+        "sample": np.arange(2),
+        "round": np.zeros(2, dtype=np.int64),
+        "finish_reason": np.array(reasons, dtype=object),
+    }
+    assert came_to(STOPS, replace(batch, round_columns=columns))[0] == status
 
 
 def test_a_response_that_is_cut_off_is_reported() -> None:
