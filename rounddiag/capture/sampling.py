@@ -102,7 +102,11 @@ def copy_screenshots(image_inputs: Any, max_bytes: int) -> Screenshots | None:  
     if sum(map(num_copied_bytes, screenshots)) > max_bytes:
         return None
     return tuple(
-        replace(shot, patches=partial(_both_frames, _one_frame(shot.patches())))
+        replace(
+            shot,
+            patches=partial(_both_frames, _one_frame(shot.patches())),
+            rows=None,  # of the trainer's memory
+        )
         for shot in screenshots
     )
 

@@ -110,7 +110,7 @@ def groups(batch: Batch) -> pd.DataFrame:
     --------
     >>> import rounddiag as rd
     >>> rows = rd.groups(rd.load("sample_data/healthy.parquet"))
-    >>> rows["num_samples"].unique().tolist(), round(rows["std_reward"].max(), 3)
+    >>> rows["num_samples"].unique().tolist(), round(float(rows["std_reward"].max()), 3)
     ([4], 0.577)
     """
     import pandas as pd

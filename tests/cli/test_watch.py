@@ -7,6 +7,7 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,9 +116,9 @@ def test_a_step_may_be_written_while_the_run_is_opened(
     run = tmp_path / "run"
     run.mkdir()
 
-    def open_late(path: str) -> Run:
+    def open_late(path: str, **options: Any) -> Run:
         try:
-            return open_run(path)
+            return open_run(path, **options)
         finally:  # the first step comes when the folder has been listed
             shutil.copy(folder / "step_30.parquet", run)
 

@@ -20,11 +20,14 @@ from tests.loaders import (
     verifiers_writer,
     verl_writer,
 )
+from tests.loaders.frameworks.test_gui_agents import M3A, checkpoint
 
 ROOT = Path(__file__).parents[2]
 _LARGEST = 600_000  # bytes; larger ones say nothing more and take longer
 # How the names of other files and folders begin.
 _NO_BATCH = (".", "README", "transformers-", "run", "model", "older_model")
+# Folders in which each file is a batch of its own.
+_OF_BATCHES = ("openpipe-art-",)
 _COLUMNS = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
 
 
@@ -43,6 +46,13 @@ def corpus() -> list[Seed]:
     """Return every small file of `tests/data` and `sample_data`, and those laid out."""
     folders = (ROOT / "tests/data", ROOT / "sample_data")
     paths = sorted(path for folder in folders for path in folder.iterdir())
+    paths = [
+        file
+        for path in paths
+        for file in (
+            [*path.rglob("*.*")] if path.name.startswith(_OF_BATCHES) else [path]
+        )
+    ]
     kept = [
         _seed(path.name, path.parent, path)
         for path in paths
@@ -74,6 +84,12 @@ def _seed(name: str, folder: Path, opened: Path) -> Seed:
         opened=str(opened.relative_to(folder)),
         columns=_COLUMNS if name.startswith("datasets-") else None,
     )
+
+
+def _android_world(folder: Path) -> Path:
+    file = folder / "OpenMenu_0.pkl.gz"
+    checkpoint(file, instance_id=0, episode_data=M3A)
+    return file
 
 
 def _slime(folder: Path) -> Path:
@@ -244,6 +260,7 @@ def _dashboard(folder: Path) -> Path:
 
 _WRITERS = {
     "osworld": _osworld,
+    "android-world": _android_world,
     "messages": _messages,
     "completions": _completions,
     "rllm": _rllm,

@@ -8,13 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
-from rounddiag.batch.trajectories import join_rows
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
@@ -158,25 +156,6 @@ def test_a_pass_that_does_not_fit_is_an_error(
     with pytest.raises(LoadError, match="memory for a pass of"):
         rd.rescore(batch, engine, samples=[0])
     assert len(asked) == 2
-
-
-def test_rows_that_were_joined_are_refused(batch: Batch, tmp_path: Path) -> None:
-    """Two rows are one sample: the prompt of the second repeats the first."""
-    rows = replace(
-        batch,
-        images=None,
-        sample_columns={"task": np.array([7, 7]), "step": np.array([0, 1])},
-    )
-    joined = join_rows(rows, "task", "step")
-    assert joined.num_samples == 1
-    for attempt in (
-        lambda: rd.prove(joined, str(MODEL)),
-        lambda: rd.rescore(joined, str(MODEL)),
-        lambda: rd.export_rescore(joined, tmp_path / "out"),
-    ):
-        with pytest.raises(BatchError, match="sample 0, joined from 2 rows"):
-            attempt()
-    assert not (tmp_path / "out").exists()
 
 
 def test_names_are_checked_before_anything_is_loaded(batch: Batch) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.batch.chains import split_chains
 from rounddiag.errors import BatchError
 from rounddiag.proof import Proof
 from rounddiag.proof.gate import Gate, Reference
@@ -251,7 +252,8 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
             rd.prove(batch, score, samples=samples)
         assert caught.value.__context__ is None  # no error inside an error
         return
-    scorer = type("All", (), {"batch": batch, "engines": ("old", "rollout")})()
+    fields = {"batch": batch, "chains": split_chains(batch)}
+    scorer = type("All", (), {**fields, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
     found = choose_samples(scorer, samples)
     assert found == expected or len(found) == expected
@@ -263,7 +265,8 @@ def test_samples_with_the_largest_mismatch_come_first_and_each_third_is_a_contro
     batch = make_batch(lambda ids, _: score(ids, []))
     row = torch.repeat_interleave(torch.arange(8), batch.lengths)
     batch = replace(batch, old_log_probs=batch.log_probs("rollout") - 0.1 * row)
-    scorer: Any = type("All", (), {"batch": batch, "engines": ("old", "rollout")})()
+    fields = {"batch": batch, "chains": split_chains(batch)}
+    scorer: Any = type("All", (), {**fields, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
     assert choose_samples(scorer, None) == [7, 6, 0, 5, 4, 1, 3, 2]
 

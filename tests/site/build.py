@@ -18,8 +18,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from sphinx.cmd.build import main as run_sphinx
-
 import rounddiag as rd
 from rounddiag.checks import suite
 from rounddiag.checks.contracts import Contract
@@ -249,6 +247,8 @@ def broken_links(site: Path) -> list[str]:
 
 def main() -> int:
     """Build the site; return 1 if a link is broken or it is too large."""
+    from sphinx.cmd.build import main as run_sphinx  # only where the site is built
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write it")
     site, start = parser.parse_args().folder, time.monotonic()

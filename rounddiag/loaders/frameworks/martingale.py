@@ -19,6 +19,20 @@ from rounddiag.loaders.tables import batch_from_table, table_of
 from rounddiag.wording import pluralize
 
 _Rows = Sequence[Mapping[str, Any]]
+
+
+def _parse(source: Source, text: str) -> Any:  # noqa: ANN401 of a record
+    """Read a record of JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise source.error(
+            expected="records of JSON",
+            found=f"text that is none ({error})",
+            advice="The ledger is damaged: copy or save it again.",
+        ) from error
+
+
 _NAN = float("nan")
 
 
@@ -28,16 +42,16 @@ def read_ledger(tables: Mapping[str, _Rows], source: Source) -> Batch:
     Where several revisions of the trainer scored a sequence, the earliest counts.
     """
     manifests = {
-        row["digest"]: json.loads(row["manifest_json"])
+        row["digest"]: _parse(source, row["manifest_json"])
         for row in tables["llm_revisions"]
     }
     steps = {digest: manifest["step"] for digest, manifest in manifests.items()}
     scores: dict[str, Any] = defaultdict(lambda: defaultdict(dict))
     for row in tables["scores"]:
-        bits = json.loads(row["record_json"])["logprob_bits"]
+        bits = _parse(source, row["record_json"])["logprob_bits"]
         of_trainer = scores[row["sequence_digest"]][row["train_revision_digest"]]
         of_trainer[row["position"]] = _number(bits)
-    records = [json.loads(row["record_json"]) for row in tables["sequences"]]
+    records = [_parse(source, row["record_json"]) for row in tables["sequences"]]
     if not records:
         raise source.error(
             expected="a ledger with sequences",

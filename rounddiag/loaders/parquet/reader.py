@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import filterfalse
 from math import prod
 from pathlib import Path
@@ -110,7 +111,12 @@ class TableReader:
     def columns(self, names: list[str]) -> pa.Table:
         """Read several columns at once."""
         self._require_one(names)
-        return self._source.read_row_groups(self._groups, names, use_threads=False)
+        read = partial(self._source.read_row_groups, use_threads=False)
+        if len(self._groups) < 2:  # noqa: PLR2004 a single one
+            return read(self._groups, names)
+        # Arrow joins no dictionaries of nested columns across row groups.
+        tables = [read([group], names) for group in self._groups]
+        return pa.concat_tables(tables).unify_dictionaries()
 
     def parts(self, names: list[str]) -> Iterator[pa.Table]:
         """Read several columns, some rows after the other, and at least once."""
