@@ -34,9 +34,9 @@ from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.wording import pluralize
 
 _TITLE = "What corrections do to the update"
-_ROW, _BOTTOM = 24, 84  # pixels
+_ROW, _BOTTOM = 24, 100  # pixels
 # Characters of a line: titles of the axes, and under the title.
-_TITLE_WIDTH, _AXIS_WIDTH, _LINE = 15, 24, 56
+_TITLE_WIDTH, _AXIS_WIDTH, _LINE = 10, 24, 56
 _NUM_ROWS = 8  # as many as a reader compares
 _ALIKE = 0.05  # of a panel, the width of a dot: closer ones look the same
 # The panels, from left to right, with the value of no change.
