@@ -40,7 +40,7 @@ def patches(number: int) -> torch.Tensor:
 def rows_of(rng: np.random.Generator) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return prompt and response of each step of a trajectory."""
     system = rng.integers(10, 150_000, 400)
-    rows: list[tuple[torch.Tensor, ...]] = []
+    rows: list[tuple[torch.Tensor, torch.Tensor]] = []
     steps = rng.integers(10, 150_000, (NUM_STEPS, STEP_TOKENS))
     for step in range(NUM_STEPS):
         text = steps[max(0, step + 1 - HISTORY) : step + 1].ravel()
