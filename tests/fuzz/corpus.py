@@ -87,6 +87,7 @@ def _seed(name: str, folder: Path, opened: Path) -> Seed:
 
 
 def _android_world(folder: Path) -> Path:
+    folder.mkdir()
     file = folder / "OpenMenu_0.pkl.gz"
     checkpoint(file, instance_id=0, episode_data=M3A)
     return file
