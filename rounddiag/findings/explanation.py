@@ -292,7 +292,7 @@ def _describe_where(
 
     Rounds that are of two kinds, with sound ones in between, are a fact instead.
     """
-    where: dict[str, object] = {"found": place}
+    where: dict[str, object] = {"place": place}
     if place.common_values:
         where["common_values"] = place.common_values
     if kinds is not None and (place.common_values or kinds.unit != "group"):

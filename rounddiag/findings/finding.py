@@ -303,7 +303,7 @@ def exhibit(finding: Finding) -> Exhibit:
     inside = np.zeros(len(view), dtype=bool)
     inside[finding.indices] = True
     onset = finding.where.get("rounds_from")
-    place = finding.where.get("found")
+    place = finding.where.get("place")
     columns = {condition.column for condition in place.conditions} if place else set()
     if onset is not None or columns & _BY_ROUND:
         return Exhibit("round", _by_round(view, inside), onset)

@@ -42,7 +42,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     if "fact" in where:
         return str(where["fact"])
     total = int((view.num_per_sample > 0).sum())
-    place: Place | None = where.get("found")
+    place: Place | None = where.get("place")
     equal = _describe_elsewhere(where, place, indices, view)
     if place is not None and "onset" in where and place.is_of_rounds:
         place = None  # the onset says more
@@ -304,7 +304,9 @@ def _advise(diagnosis: Diagnosis) -> str:
     if names:
         parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
     if places := sum(finding.kind == "place" for finding in others):
-        parts.append(f"{pluralize(places, 'more place')} beside it.")
+        parts.append(
+            f"{pluralize(places, 'more place')} {'stands' if places == 1 else 'stand'} out."
+        )
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
     return " ".join(parts)
@@ -329,7 +331,7 @@ def _meaning(finding: Finding) -> str:
 
 
 def _describe_checks(diagnosis: Diagnosis) -> str:
-    """Say what was looked at, and what the file does not allow to test."""
+    """Say how many checks passed, and which fields the file lacks."""
     checks = diagnosis.checks
     text = f"{pluralize(len(checks.passed), 'check')} passed"
     fields = [
@@ -349,7 +351,7 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
-    text += f", {usual.basis}" * bool(usual.basis)
+    text += f" {usual.basis}" * bool(usual.basis)
     if np.isfinite(level.low):
         text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "."

@@ -154,7 +154,7 @@ def _place(finding: Finding) -> str:
     onset = finding.where.get("onset")
     if onset is not None:
         return f"from round {onset.round} on"
-    return str(finding.where["found"].text)
+    return str(finding.where["place"].text)
 
 
 def hold_verdicts(rows: pd.DataFrame) -> pd.DataFrame:

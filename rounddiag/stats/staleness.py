@@ -36,9 +36,9 @@ class StalenessShare:
         if np.isfinite(self.low):
             interval = f" ({percent(self.low)} to {percent(self.high)})"
         return (
-            f"Of |diff| at the {pluralize(self.num_tokens, 'token')} behind the trainer"
-            f" {percent(self.share)}{interval} is staleness and"
-            f" {percent(1 - self.share)} engine, as much as at lag 0."
+            f"Staleness is {percent(self.share)}{interval} of sum |diff| at the"
+            f" {pluralize(self.num_tokens, 'token')} of older weights;"
+            f" {percent(1 - self.share)} is the engine gap, as measured at lag 0."
         )
 
 

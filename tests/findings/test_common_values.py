@@ -124,4 +124,4 @@ def test_the_rank_of_a_few_bad_samples_of_a_step_is_named() -> None:
     assert "bad_worker" in {name.cause for name in finding.candidates}
     assert value.text in found.headline
     assert str(finding.where["common_values"][0].condition) == "rank = 3"
-    assert finding.where["found"].num_large == affected.sum()
+    assert finding.where["place"].num_large == affected.sum()

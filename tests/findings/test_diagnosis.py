@@ -308,6 +308,6 @@ def test_a_million_positions() -> None:
     diagnosis = rd.diagnose(batch)
     assert not diagnosis.is_thinned
     assert diagnosis.level.num_tokens == 16 * 65_536
-    (condition,) = diagnosis[0].where["found"].conditions
+    (condition,) = diagnosis[0].where["place"].conditions
     assert condition.column == "decoding_step"
     assert condition.value == pytest.approx(40_000, rel=0.05)

@@ -84,7 +84,7 @@ def test_all_but_every_fourth_sample_is_a_pack() -> None:
     shaken(parts, late[:, None] & (parts["mask"] > 0), FAULT)
     first = rd.diagnose(made(parts))[0]
     assert "packing_leak" in map(str, first.candidates)
-    assert first.where["found"].text == "in all samples but every 4th"
+    assert first.where["place"].text == "in all samples but every 4th"
 
 
 def test_samples_that_turn_at_one_decoding_step() -> None:
@@ -92,7 +92,7 @@ def test_samples_that_turn_at_one_decoding_step() -> None:
     place = np.broadcast_to(np.arange(LENGTH), parts["mask"].shape)
     shaken(parts, place >= 33, FAULT)
     first = rd.diagnose(made(parts))[0]
-    (condition,) = first.where["found"].conditions
+    (condition,) = first.where["place"].conditions
     # Position 33 is the 30th generated token: three of the first gap are not.
     assert condition.column == "decoding_step"
     assert condition.value == pytest.approx(30, abs=3)

@@ -84,7 +84,7 @@ def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
     shaken(parts, (rank == 2)[:, None] & (parts["mask"] > 0), 1.2, seed=2)
     found = rd.diagnose(made(parts, sample_columns={"rank": rank}))
     worker = next(one for one in found if one.kind == "place")
-    assert worker.where["found"].text == "on rank 2"
+    assert worker.where["place"].text == "on rank 2"
     assert "bad_worker" in map(str, worker.candidates)
 
 
