@@ -195,7 +195,7 @@ REFERENCE |= {
     name: replace(
         levels,
         by_probability=_PUBLISHED,
-        basis=" (a published mean, rescaled with an assumed mix of probabilities)",
+        basis=", from a published mean rescaled with an assumed mix of probabilities",
     )
     for name, levels in REFERENCE.items()
     if not levels.is_drift

@@ -303,10 +303,10 @@ def _advise(diagnosis: Diagnosis) -> str:
     )
     if names:
         parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
-    if places := sum(finding.kind == "place" for finding in others):
-        parts.append(
-            f"{pluralize(places, 'more place')} {'stands' if places == 1 else 'stand'} out."
-        )
+    places = sum(finding.kind == "place" for finding in others)
+    if places:
+        verb = "stands" if places == 1 else "stand"
+        parts.append(f"{pluralize(places, 'more place')} {verb} out.")
     if first.kind != "place":
         parts.append(f"Next: {first.next_step}")
     return " ".join(parts)
@@ -351,10 +351,11 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
-    text += f" {usual.basis}" * bool(usual.basis)
-    if np.isfinite(level.low):
-        text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
+    text += f", {usual.basis}" * bool(usual.basis)
     text += "."
+    if np.isfinite(level.low):
+        interval = f"{level.low:.2g} to {level.high:.2g} nat"
+        text += f" The 95 % interval of the mean is {interval}."
     if _verdict_on_level(diagnosis) == "healthy":
         return f"{text} {_describe_checks(diagnosis)}"
     if usual.is_drift:

@@ -45,7 +45,7 @@ def test_a_sound_batch_of_uncertain_tokens_is_healthy() -> None:
     assert diagnosis.reference.usual == pytest.approx(0.0541, abs=0.001)
     # The published limit of 0.05 is below it.
     assert diagnosis.reference.limit == diagnosis.reference.usual
-    assert "for tokens as likely as these (a published mean" in diagnosis.text
+    assert "for tokens as likely as these, from a published mean" in diagnosis.text
     assert rd.diagnose(real_model(factor=1.3)).verdict == "healthy"
     assert rd.diagnose(real_model(factor=2)).verdict == "suspicious"
 
