@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -131,6 +133,27 @@ def test_ranks_are_counted_on_and_round_ids_split(tmp_path: Path) -> None:
     expected = rd.round_frame(run.batch(4))[["sample", "round", "num_tokens"]]
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     assert found["sample"].max() == 5
+
+
+def test_a_footer_that_says_false_things_of_its_columns_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    path = write_steps(tmp_path, {1: 1}) / "step_1.parquet"
+    stored = pq.read_table(path)
+    rewards = pa.array([0.25, 0.5, 11.25], pa.float32())
+    pq.write_table(stored.append_column("reward", rewards), path, compression="none")
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    largest, false = (struct.pack("<f", value) for value in (11.25, 0.5))
+    assert largest in whole[footer:]
+    path.write_bytes(whole[:footer] + whole[footer:].replace(largest, false))
+    run = rd.open_run(tmp_path)
+    for sql in (
+        "SELECT sample FROM samples WHERE reward > 1",
+        "SELECT sample FROM rows ORDER BY reward DESC LIMIT 1",
+        "SELECT sample FROM samples WHERE reward = (SELECT max(reward) FROM samples)",
+    ):
+        assert run.query(sql)["sample"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
