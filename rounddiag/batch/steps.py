@@ -274,47 +274,19 @@ def _join_texts(
     pictures: Sequence[Sequence[Screenshot]],
     fields: Mapping[str, Any],
 ) -> Batch:
-    for name in _LOG_PROBS:
-        if name in table.columns:
-            raise BatchError.build(
-                key=name,
-                expected="token ids, to which log-probs belong",
-                found=f"texts in `{table.context}`",
-                advice="Pass the columns `prompt_ids` and `response` with token ids.",
-            )
-    contexts, responses = _said(table), table.texts(_RESPONSE)
-    samples, num_rewritten, first = [], 0, np.zeros(table.num_rows, dtype=np.int64)
-    sample, round_ = first.copy(), first.copy()
-    for number, rows in enumerate(groups.values()):
-        turns: list[tuple[Any, ...]] = []
-        before: list[_Said] | None = None
-        seen: set[bytes] = set()
-        for index, row in enumerate(rows):
-            is_append, entered = _entered(before, contexts[row])
-            num_rewritten += not is_append
-            shots = [shot for shot in pictures[row] if shot.digest() not in seen]
-            seen = {shot.digest() for shot in pictures[row]}
-            turns += _with_pictures(entered, shots)
-            turns.append((GENERATED, responses[row]))
-            before = [*contexts[row], (GENERATED, responses[row])]
-            sample[row], round_[row], first[row] = number, index, rows[0]
-        samples.append(turns)
-    columns = table.others()
-    rewards = table.rewards()
-    if rewards is not None:
-        columns["row_reward"] = np.array(rewards)
-    shared = {k for k, v in columns.items() if _agrees(v, first)}
-    heads = [rows[0] for rows in groups.values()]
+    _require_no_log_probs(table)
+    samples, num_rewritten = _turns(table, groups, pictures)
     order = [row for rows in groups.values() for row in rows]
-    num_later = table.num_rows - len(groups)
-    note = f"{num_later - num_rewritten} appended, {num_rewritten} rewritten"
-    if num_rewritten:
-        note += (
-            ": of texts a sample has what entered each context, so that what left is"
-            " lost; pass `prompt_ids` to keep each context"
-        )
+    sizes = [*map(len, groups.values())]
+    heads = np.cumsum([0, *sizes[:-1]])  # the first row of each trajectory, in order
+    first = np.repeat(heads, sizes)
+    rewards = table.rewards()
+    columns = {name: values[order] for name, values in table.others().items()}
+    if rewards is not None:
+        columns["row_reward"] = np.array(rewards)[order]
+    shared = {name for name, values in columns.items() if _agrees(values, first)}
     lost = left_out_entry(_KEYS & (columns.keys() - shared))
-    meta = {**fields["meta"], "contexts": note, **lost}
+    note = _context_note(len(order) - len(groups), num_rewritten)
     return Batch.from_turns(
         samples,
         rewards=None
@@ -323,16 +295,61 @@ def _join_texts(
         sample_ids=tuple(map(str, groups)),
         sample_columns={
             **{k: v[heads] for k, v in columns.items() if k in shared},
-            "num_rows": np.array([len(rows) for rows in groups.values()]),
+            "num_rows": np.array(sizes),
         },
         round_columns={
-            **{k: v[order] for k, v in columns.items() if k not in shared},
-            "sample": sample[order],
-            "round": round_[order],
+            **{k: v for k, v in columns.items() if k not in shared},
+            "sample": np.repeat(np.arange(len(sizes)), sizes),
+            "round": np.arange(len(order)) - first,
             "row": np.array(order),
         },
-        **{**fields, "meta": meta},
+        **{**fields, "meta": {**fields["meta"], "contexts": note, **lost}},
     )
+
+
+def _require_no_log_probs(table: StepTable) -> None:
+    for name in _LOG_PROBS:
+        if name in table.columns:
+            raise BatchError.build(
+                key=name,
+                expected="token ids, to which log-probs belong",
+                found=f"texts in `{table.context}`",
+                advice="Pass the columns `prompt_ids` and `response` with token ids.",
+            )
+
+
+def _turns(
+    table: StepTable,
+    groups: Mapping[Any, Sequence[int]],
+    pictures: Sequence[Sequence[Screenshot]],
+) -> tuple[list[list[tuple[Any, ...]]], int]:
+    """Return the turns of each trajectory, and the number of rewritten contexts."""
+    contexts, responses = _said(table), table.texts(_RESPONSE)
+    samples, num_rewritten = [], 0
+    for rows in groups.values():
+        turns: list[tuple[Any, ...]] = []
+        before: list[_Said] | None = None
+        seen: set[bytes] = set()
+        for row in rows:
+            is_append, entered = _entered(before, contexts[row])
+            num_rewritten += not is_append
+            shots = [shot for shot in pictures[row] if shot.digest() not in seen]
+            seen = {shot.digest() for shot in pictures[row]}
+            turns += _with_pictures(entered, shots)
+            turns.append((GENERATED, responses[row]))
+            before = [*contexts[row], (GENERATED, responses[row])]
+        samples.append(turns)
+    return samples, num_rewritten
+
+
+def _context_note(num_later: int, num_rewritten: int) -> str:
+    note = f"{num_later - num_rewritten} appended, {num_rewritten} rewritten"
+    if num_rewritten:
+        note += (
+            ": of texts a sample has what entered each context, so that what left is"
+            " lost; pass `prompt_ids` to keep each context"
+        )
+    return note
 
 
 def _agrees(column: Array, first: Array) -> bool:

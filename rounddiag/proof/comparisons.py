@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from rounddiag._typing import Array
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.delivery import Delivery, probe
 from rounddiag.proof.engines.dialects import Continuation, Sampling
@@ -140,60 +141,46 @@ def _judge_probes(
     )
 
 
+class _SettingScores(NamedTuple):
+    """Log-probs that were sampled with a setting, and what they agree with.
+
+    Attributes
+    ----------
+    mode: `raw`, the model's; `processed`, what the setting leaves; `either` or
+        `neither` of them.
+    rollout, raw_diff: The server's log-probs, and the model's minus them.
+    says: The setting and its mode, with what both leave.
+    """
+
+    mode: str
+    rollout: Array
+    raw_diff: Array
+    says: str
+
+
 def compare_sampling(flight: Flight) -> Line:
     """Say whether log-probs are those of the model, or of what the sampler left."""
     declared = str(flight.batch.meta["sampling"].get("logprobs_mode", "raw"))
     expected = "processed" if declared.startswith("processed") else "raw"
-    said, modes, raw_diffs, log_probs = [], [], [], []
-    for name, how in _SETTINGS.items():
-        first = [
-            replace(each, observations=each.observations[:1])
-            for each in flight.episodes
-        ]
-        batch = as_batch(
-            play(flight.server, flight.engine, first, how),
-            flight.engine,
-            flight.server,
-            how,
-        )
-        scorer = Scorer(batch, flight.engine)
-        every = range(batch.num_samples)
-        family = next(family for family in FITTED if family.name == name)
-        change = family.at(getattr(how, name))
-        rollout = SampledPair.of_batch(batch, "rollout").rollout
-        raw, processed = (
-            clip_log_probs(scorer.column(chain, every)) - rollout
-            for chain in ((), (change,))
-        )
-        limit = flight.noise.limit(rollout, flight.kind)
-        sizes = {
-            "raw": float(np.abs(raw).mean()),
-            "processed": float(np.abs(processed).mean()),
-        }
-        mode = min(sizes, key=lambda key: sizes[key])
-        if sizes[mode] > limit.value:
-            mode = "neither"
-        elif max(sizes.values()) <= limit.value:
-            mode = "either"
-        modes.append(mode)
-        raw_diffs.append(raw)
-        log_probs.append(rollout)
-        said.append(
-            f"{change.says}: {mode} (raw leaves {sizes['raw']:.2g} nat, processed"
-            f" {sizes['processed']:.2g})"
-        )
-    wrong = [mode for mode in modes if mode not in (expected, "either")]
-    if not wrong and "either" in modes and set(modes) == {"either"}:
-        return untested("sampling", f"too few tokens tell: {'; '.join(said)}")
-    limit = flight.noise.limit(np.concatenate(log_probs), flight.kind)
+    scores = {name: _score_setting(flight, name) for name in _SETTINGS}
+    said = "; ".join(score.says for score in scores.values())
+    if all(score.mode == "either" for score in scores.values()):
+        return untested("sampling", f"too few tokens tell: {said}")
+    wrong = {
+        name: score.mode
+        for name, score in scores.items()
+        if score.mode not in (expected, "either")
+    }
+    rollout = np.concatenate([score.rollout for score in scores.values()])
+    raw_diff = np.concatenate([score.raw_diff for score in scores.values()])
     advice = ""
-    if "processed" in wrong:
+    if "processed" in wrong.values():
         advice = (
             "; the model in the trainer's place divides by no temperature: start the"
             " server with --logprobs-mode raw_logprobs, or divide the trainer's logits"
             " too"
         )
-    elif "raw" in wrong:
+    elif "raw" in wrong.values():
         advice = (
             f"; the file of the episodes says {declared}: start the server with the"
             " --logprobs-mode of that run"
@@ -201,15 +188,45 @@ def compare_sampling(flight: Flight) -> Line:
     return Line(
         check="sampling",
         result="fails" if wrong else "passes",
-        value=float(np.abs(np.concatenate(raw_diffs)).mean()),
-        limit=limit.value,
-        where=", ".join(
-            f"{name} {getattr(how, name)}"
-            for (name, how), mode in zip(_SETTINGS.items(), modes, strict=True)
-            if mode in wrong
-        ),
-        why=f"log-probs of {'; '.join(said)}{advice}",
+        value=float(np.abs(raw_diff).mean()),
+        limit=flight.noise.limit(rollout, flight.kind).value,
+        where=", ".join(f"{name} {getattr(_SETTINGS[name], name)}" for name in wrong),
+        why=f"log-probs of {said}{advice}",
     )
+
+
+def _score_setting(flight: Flight, name: str) -> _SettingScores:
+    """Sample the first rounds with a setting, and score them with and without it."""
+    how = _SETTINGS[name]
+    first = [
+        replace(each, observations=each.observations[:1]) for each in flight.episodes
+    ]
+    played = play(flight.server, flight.engine, first, how)
+    batch = as_batch(played, flight.engine, flight.server, how)
+    scorer = Scorer(batch, flight.engine)
+    every = range(batch.num_samples)
+    family = next(family for family in FITTED if family.name == name)
+    change = family.at(getattr(how, name))
+    rollout = SampledPair.of_batch(batch, "rollout").rollout
+    raw, processed = (
+        clip_log_probs(scorer.column(chain, every)) - rollout
+        for chain in ((), (change,))
+    )
+    limit = flight.noise.limit(rollout, flight.kind).value
+    sizes = {
+        "raw": float(np.abs(raw).mean()),
+        "processed": float(np.abs(processed).mean()),
+    }
+    mode = min(sizes, key=lambda key: sizes[key])
+    if sizes[mode] > limit:
+        mode = "neither"
+    elif max(sizes.values()) <= limit:
+        mode = "either"
+    says = (
+        f"{change.says}: {mode} (raw leaves {sizes['raw']:.2g} nat, processed"
+        f" {sizes['processed']:.2g})"
+    )
+    return _SettingScores(mode, rollout, raw, says)
 
 
 _SETTINGS = {
