@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.versions import TRAINER
 from rounddiag.loaders.fields import SAMPLING
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.plain_columns import collect_columns
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import batch_from_table, table_of
@@ -24,8 +24,8 @@ _Rows = Sequence[Mapping[str, Any]]
 def _parse(source: Source, text: str) -> Any:  # noqa: ANN401 of a record
     """Read a record of JSON."""
     try:
-        return json.loads(text)
-    except ValueError as error:
+        return parse_json(text)
+    except JsonError as error:
         raise source.error(
             expected="records of JSON",
             found=f"text that is none ({error})",
