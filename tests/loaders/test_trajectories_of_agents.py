@@ -43,7 +43,7 @@ def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
     assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125, 0, 0, -1]
     assert batch.old_log_probs is None
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
-    rewritten = batch.round_columns["is_context_rewritten"].tolist()
+    rewritten = batch.round_columns["is_rewritten"].tolist()
     assert rewritten == [None, False, True]
 
 

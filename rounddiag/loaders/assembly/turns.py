@@ -259,7 +259,7 @@ def stitch(turns: Iterable[AgentTurn]) -> None:
 
     These are the prompt's after what the model read and wrote before, then what it
     wrote. Where the prompt does not continue that, all of it is an observation, and
-    the round column `is_context_rewritten` is True.
+    the round column `is_rewritten` is True.
     """
     known = np.empty(0, dtype=np.int64)
     for turn in turns:
@@ -280,7 +280,7 @@ def stitch(turns: Iterable[AgentTurn]) -> None:
             "rollout_log_probs": scores,
         }
         if size:
-            turn.columns["is_context_rewritten"] = is_rewritten
+            turn.columns["is_rewritten"] = is_rewritten
         known = np.concatenate([prompt, written])
 
 

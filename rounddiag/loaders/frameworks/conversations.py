@@ -46,7 +46,7 @@ def read_completions(
 
     With `trajectory`, a round is a call; the messages of its prompt that are new come
     before it. A call whose prompt does not continue what came before is marked by the
-    round column `is_context_rewritten`.
+    round column `is_rewritten`.
     """
     for record in records_in(root):
         one = Transcript(file=source.path)
@@ -88,7 +88,7 @@ def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
         columns = {
-            **({"is_context_rewritten": is_rewritten} if known else {}),
+            **({"is_rewritten": is_rewritten} if known else {}),
             **one.plain(step, *_OF_CALLS, of="trajectory"),
             **_usage(one, step.get("response")),
         }
