@@ -2,7 +2,10 @@
 
 =====================  =============================================================
 `batch`                `Batch`: one flat tensor per field, with offsets of the samples
-`contexts`             what an engine read before a round; chains of rounds
+`contexts`             what an engine read before a round
+`context_store`        contexts that were rewritten, as ranges of their samples
+`sample_sequence`      prompt and response of a sample, its pictures and chains
+`chains`               a batch with one sample per chain, as an engine scores it
 `steps`                a table with one row per step -> a batch
 `trajectories`         `join_rows`: join rows that are steps into samples
 `context_joining`      what is new in the context of each row, and what it shares

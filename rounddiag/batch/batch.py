@@ -11,14 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rounddiag.batch.contexts import (
-    Context,
-    Contexts,
-    chains,
-    check_contexts,
-    context,
-    context_engines,
-)
+from rounddiag.batch.context_store import Contexts, check_contexts
+from rounddiag.batch.contexts import Context, chains, context, context_engines
 from rounddiag.batch.html import as_html, stored_failures
 from rounddiag.batch.layout import (
     PER_TOKEN,

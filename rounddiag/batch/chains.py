@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch.contexts import SampleSequence
 from rounddiag.batch.layout import map_positions
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.columns.sources import build_offsets
 
 if TYPE_CHECKING:
@@ -28,7 +27,8 @@ class ScoredChain(NamedTuple):
     ----------
     sample: The number of the sample in the joined batch.
     rounds: Its rounds there.
-    shown: The numbers of its pictures among those of the sample.
+    shown: The numbers of its pictures among those of the sample, in the order of the
+        context.
     """
 
     sample: int
@@ -53,15 +53,6 @@ class ChainBatch:
     batch: Batch
     chains: tuple[ScoredChain, ...]
     position: Array
-
-    @cached_property
-    def numbers(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """From a sample and round of `joined` to a sample and round of `batch`."""
-        return {
-            (chain.sample, round_): (number, at)
-            for number, chain in enumerate(self.chains)
-            for at, round_ in enumerate(chain.rounds)
-        }
 
     def of_sample(self, sample: int) -> list[int]:
         """Return the chains of a sample of `joined`."""
@@ -157,22 +148,19 @@ def _parts(batch: Batch, sample: int) -> Iterator[_Part]:
         rounds = chain.rounds
         size = len(sequence.index(rounds[0])) if rounds else sequence.num_prompt
         place = {int(at): where - size for where, at in enumerate(chain.index)}
-        shots, shown = [], []
-        for index, picture in enumerate(sequence.pictures):
-            if picture.start in place:
-                shown.append(index)
-                shots.append(
-                    replace(
-                        picture.image,
-                        position=place[picture.start],
-                        round=_round_in(picture.image, rounds),
-                    )
-                )
+        shown = sequence.shown(chain.index)
         yield _Part(
             ScoredChain(sample, rounds, tuple(shown)),
             sequence.ids[chain.index[:size]].astype(np.int64),
             begin + chain.index[size:],
-            tuple(shots),
+            tuple(
+                replace(
+                    image,
+                    position=place[start],
+                    round=_round_in(image, rounds),
+                )
+                for start, _, image in (sequence.pictures[at] for at in shown)
+            ),
             None if saved is None else saved[number],
         )
 

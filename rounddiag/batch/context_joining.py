@@ -12,8 +12,8 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
-from rounddiag.batch.contexts import (
-    Contexts,
+from rounddiag.batch.context_store import Contexts
+from rounddiag.batch.sample_sequence import (
     PlacedPicture,
     known_sequence,
     place_pictures,
@@ -219,20 +219,17 @@ class ContextJoiner:
             pictures = place_pictures(shots, num_prompt, ids)
             elements = Elements.of(ids, pictures, numbers, self._hashes.get(row, ()))
             is_append, shared = _shared(before, elements.up_to(num_prompt))
-            start = end
-            place = np.full(num_prompt, -1, dtype=np.int64)
+            place = np.full(len(ids), -1, dtype=np.int64)
             for old, new, size in shared:
                 assert before is not None  # noqa: S101 nothing is shared with nothing
                 known = slice(before.edges[old], before.edges[old + size])
                 place[elements.edges[new] : elements.edges[new + size]] = index[known]
             is_new = place < 0
-            num_known = int(num_prompt - is_new.sum())
-            place[is_new] = np.arange(start, start + num_prompt - num_known)
-            end = start + num_prompt - num_known + len(ids) - num_prompt
-            response = np.arange(end - (len(ids) - num_prompt), end)
+            start, end = end, end + int(is_new.sum())
+            place[is_new] = np.arange(start, end)
             is_first = before is None
             num_first = num_prompt if is_first else num_first
-            index = np.concatenate([place, response])
+            index = place
             if pending is None and not (is_first or is_append):
                 pending = start
             if pending is not None and row in self._first_rounds:
@@ -248,12 +245,12 @@ class ContextJoiner:
                 for shot, place in zip(shots, places, strict=True)
             ]
             yield JoinedRow(
-                observed=ids[:0] if is_first else ids[:num_prompt][is_new],
+                observed=ids[:0] if is_first else ids[:num_prompt][is_new[:num_prompt]],
                 is_rewritten=not is_append,
                 start=start,
                 size=len(ids),
                 num_prompt=num_prompt,
-                num_known=num_known,
+                num_known=len(ids) - (end - start),
                 places=places,
                 is_new=[
                     number not in shown if place is None else place >= start

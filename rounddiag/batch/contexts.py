@@ -5,17 +5,14 @@ rows that are steps, a row may have a context of its own: history is rewritten, 
 screenshots leave. The sample then holds, in this order, the first context, and for each
 round what entered its context and what the model wrote. A later context is a list of
 ranges of this sequence, so that nothing is stored twice.
-
-Consecutive rounds whose contexts append are a *chain*: what is scored in one pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,9 +20,9 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch.missing import MissingError
+from rounddiag.batch.sample_sequence import PlacedPicture, SampleSequence
 from rounddiag.batch.sequence_difference import (
     appends,
-    index_of,
     ranges_of,
     shared_ranges,
 )
@@ -119,305 +116,6 @@ class Context:
             f" num_tokens={self.num_tokens}, num_images={len(self.images)},"
             f" follows={self.follows!r})"
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Contexts:
-    """The contexts of a batch that do not append to the one before.
-
-    Parameters
-    ----------
-    sample, round : arrays of int, shape (num_contexts,)
-        The round that was written in the context; sorted. Later rounds append to it.
-    start : array of int, shape (num_contexts,)
-        The position in the response at which what entered the context begins.
-    offsets : array of int, shape (num_contexts + 1,)
-        Where the ranges of each begin.
-    ranges : array of int, shape (num_ranges, 2)
-        Start and stop of positions in the response; negative ones are in the prompt,
-        whose last token is -1.
-    """
-
-    sample: Array
-    round: Array
-    start: Array
-    offsets: Array
-    ranges: Array
-
-    @classmethod
-    def build(cls, contexts: Sequence[tuple[int, int, int, Array]]) -> Contexts:
-        """Return those of (sample, round, start, ranges), in ascending order.
-
-        Examples
-        --------
-        >>> contexts = Contexts.build([(0, 1, 5, np.array([[0, 2], [5, 6]]))])
-        >>> contexts.of_sample(0)
-        {1: RewrittenContext(start=5, ranges=array([[0, 2],
-               [5, 6]], dtype=int32))}
-        """
-        ranges = [each for *_, each in contexts]
-        numbers = np.array([row[:3] for row in contexts], np.int32).reshape(-1, 3)
-        empty = np.empty((0, 2), np.int32)
-        return cls(
-            sample=numbers[:, 0],
-            round=numbers[:, 1],
-            start=numbers[:, 2],
-            offsets=np.cumsum([0, *map(len, ranges)]),
-            ranges=np.concatenate([empty, *ranges]).astype(np.int32),
-        )
-
-    def __len__(self) -> int:
-        return len(self.sample)
-
-    def of_sample(self, sample: int) -> dict[int, RewrittenContext]:
-        """Return the rewritten contexts of a sample, by their round."""
-        first, stop = np.searchsorted(self.sample, [sample, sample + 1]).tolist()
-        return {
-            int(self.round[at]): RewrittenContext(
-                int(self.start[at]),
-                self.ranges[self.offsets[at] : self.offsets[at + 1]],
-            )
-            for at in range(first, stop)
-        }
-
-    def select(self, samples: Array) -> Contexts:
-        """Return those of some samples, renumbered from 0."""
-        return Contexts.build(
-            [
-                (number, round_, *context)
-                for number, sample in enumerate(samples.tolist())
-                for round_, context in self.of_sample(sample).items()
-            ]
-        )
-
-
-def join_contexts(
-    parts: Sequence[Contexts | None], sizes: Sequence[int]
-) -> Contexts | None:
-    """Return the contexts of batches of these sizes, joined end to end."""
-    if all(part is None for part in parts):
-        return None
-    starts = np.cumsum([0, *sizes]).tolist()
-    return Contexts.build(
-        [
-            (first + sample, round_, *context)
-            for part, first in zip(parts, starts, strict=False)
-            if part is not None
-            for sample in np.unique(part.sample).tolist()
-            for round_, context in part.of_sample(sample).items()
-        ]
-    )
-
-
-class RewrittenContext(NamedTuple):
-    """A context as ranges of positions of its sample; see `Contexts`.
-
-    Attributes
-    ----------
-    start: Where what entered it begins.
-    ranges: Array of int, shape (num_ranges, 2).
-    """
-
-    start: int
-    ranges: Array
-
-
-class PlacedPicture(NamedTuple):
-    """A picture in the prompt and response of a sample.
-
-    Attributes
-    ----------
-    start, stop: Its image tokens; equal where their position is unknown.
-    """
-
-    start: int
-    stop: int
-    image: Screenshot
-
-
-def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
-    """Return the length of a sample's prompt, and the ids of prompt and response.
-
-    Without prompts the length is 0, and the ids are those of the response alone.
-    """
-    begin = int(batch.offsets[sample])
-    ids = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
-    first, stop = 0, 0
-    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
-        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-        ids = torch.cat([batch.prompt_ids[first:stop], ids])
-    return stop - first, ids.cpu().numpy()
-
-
-def place_pictures(
-    shots: Sequence[Screenshot], num_prompt: int, ids: Array
-) -> list[PlacedPicture]:
-    """Return the pictures whose position is known, in order, with their image tokens.
-
-    A picture is the run of one id at its position.
-
-    Examples
-    --------
-    >>> from rounddiag.vision import EncodedScreenshot
-    >>> shot = EncodedScreenshot(data=b"", position=-2)
-    >>> [picture[:2] for picture in place_pictures([shot], 4, np.array([1, 8, 9, 9]))]
-    [(2, 4)]
-    """
-    places = [
-        (num_prompt + shot.position, shot)
-        for shot in shots
-        if shot.position is not None
-    ]
-    inside = sorted(
-        (place for place in places if 0 <= place[0] < len(ids)),
-        key=lambda place: place[0],
-    )
-    starts = np.array([start for start, _ in inside], dtype=np.int64)
-    # A run ends where the id changes, and where the next picture begins.
-    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
-    stops = ends[np.searchsorted(ends, starts, side="right")]
-    stops = np.minimum(stops, np.append(starts, len(ids))[1:])
-    return [
-        PlacedPicture(
-            start,
-            max(min(stop, start + getattr(shot, "num_image_tokens", stop)), start + 1),
-            shot,
-        )
-        for (start, shot), stop in zip(inside, stops.tolist(), strict=True)
-    ]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ContextChain:
-    """Consecutive rounds whose contexts append: what is scored in one pass.
-
-    Attributes
-    ----------
-    rounds: The rounds.
-    index: Where its tokens stand in the prompt and response of the sample: the first
-        context, what was written in it, and all that was appended.
-    entered_at: What stands there or later entered with this chain; the rest it shares
-        with earlier ones.
-    offset: What to add to the place of a token that was written in the sample's prompt
-        and response to find it in the chain.
-    """
-
-    rounds: range
-    index: Array
-    entered_at: int
-    offset: int
-
-
-class SampleSequence:
-    """Prompt and response of a sample, and the contexts of its rounds in it.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-
-    Attributes
-    ----------
-    sample: Its number.
-    num_prompt: Number of tokens of its prompt.
-    starts, stops: Of the rounds, in the sequence.
-    rewritten: Its rewritten contexts, in the sequence, by their round.
-    """
-
-    def __init__(self, batch: Batch, sample: int) -> None:
-        rounds = batch.rounds
-        own = rounds.sample.new_tensor([sample, sample + 1])
-        first, stop = torch.searchsorted(rounds.sample, own).tolist()
-        self.num_prompt = _num_prompt(batch, sample)
-        begin = int(batch.offsets[sample]) - self.num_prompt
-        starts = rounds.start[first:stop] - begin
-        self.starts: list[int] = starts.tolist()
-        self.stops: list[int] = (starts + rounds.num_tokens[first:stop]).tolist()
-        contexts = batch.contexts
-        known = {} if contexts is None else contexts.of_sample(sample)
-        self.rewritten = {
-            round_: RewrittenContext(start + self.num_prompt, ranges + self.num_prompt)
-            for round_, (start, ranges) in known.items()
-        }
-        self._length = self.num_prompt + int(batch.lengths[sample])
-        self.sample = sample
-        self._batch = batch
-
-    @cached_property
-    def ids(self) -> Array:
-        """The token ids."""
-        return known_sequence(self._batch, self.sample)[1]
-
-    @cached_property
-    def pictures(self) -> list[PlacedPicture]:
-        """The pictures whose position is known."""
-        shots = (self._batch.images or ((),) * len(self._batch))[self.sample]
-        return place_pictures(shots, self.num_prompt, self.ids)
-
-    @cached_property
-    def chains(self) -> list[ContextChain]:
-        """The chains of the sample, in order; one without rounds if it has none."""
-        if not self.starts:
-            whole = np.arange(self._length)
-            return [ContextChain(rounds=range(0), index=whole, entered_at=0, offset=0)]
-        heads = [0, *(at for at in self.rewritten if at), len(self.starts)]
-        ends = [self.entered_at(at) for at in heads[1:-1]] + [self._length]
-        chains = []
-        for (first, stop), end in zip(pairwise(heads), ends, strict=True):
-            since = [[self.starts[first], end]]
-            index = index_of(np.concatenate([self.ranges(first), since]))
-            chains.append(
-                ContextChain(
-                    rounds=range(first, stop),
-                    index=index,
-                    entered_at=self.entered_at(first),
-                    offset=len(index) - end,
-                )
-            )
-        return chains
-
-    def position_ids(self) -> list[Tensor] | None:
-        """Return the position ids of each chain; None if they do not fit."""
-        saved = self._batch.position_ids
-        if saved is None:
-            return None
-        sizes = [len(chain.index) for chain in self.chains]
-        surplus = saved[self.sample].shape[-1] - sum(sizes)
-        if self._batch.prompt_offsets is None and surplus > 0:
-            sizes[0] += surplus  # a prompt that is not known, as in a redacted batch
-        elif surplus:
-            return None
-        return [*saved[self.sample].split(sizes, dim=-1)]
-
-    def ranges(self, round_: int) -> Array:
-        """Return the ranges, in the sequence, of a round's context."""
-        head = max((at for at in self.rewritten if at <= round_), default=None)
-        if head is None:
-            return np.array([[0, self.starts[round_]]])
-        since = [[self.starts[head], self.starts[round_]]]
-        return np.concatenate([self.rewritten[head].ranges, since])
-
-    def index(self, round_: int) -> Array:
-        """Return the positions, in the sequence, of a round's context."""
-        return index_of(self.ranges(round_))
-
-    def entered_at(self, round_: int) -> int:
-        """Return the first position, in the sequence, of what entered a context."""
-        if round_ in self.rewritten:
-            return self.rewritten[round_].start if round_ else 0
-        return self.stops[round_ - 1] if round_ else 0
-
-    def index_before(self, round_: int) -> Array:
-        """Return the positions of the context before, and of what followed it."""
-        since = np.arange(self.starts[round_ - 1], self.entered_at(round_))
-        return np.concatenate([self.index(round_ - 1), since])
-
-
-def _num_prompt(batch: Batch, sample: int) -> int:
-    if batch.prompt_offsets is None:
-        return 0
-    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-    return int(stop - first)
 
 
 def chains(batch: Batch, sample: int) -> list[range]:
@@ -624,9 +322,11 @@ def _left(
     return [*_marked(_parts(before, sequence.pictures), is_gone[before])]
 
 
-def _sampler_prompts(batch: Batch, sample: int) -> Mapping[int, Array]:
+def sampler_prompts(batch: Batch, sample: int) -> dict[int, Array]:
     """Return the ids that the sampler read before rounds of a sample."""
     columns = batch.round_columns
+    if SAMPLER_PROMPTS not in columns:
+        return {}
     rows = np.flatnonzero(columns["sample"] == sample).tolist()
     return {
         int(columns["round"][row]): np.asarray(columns[SAMPLER_PROMPTS][row], np.int64)
@@ -643,7 +343,7 @@ def _sampler_context(
     Its pictures are those of the training engine's context where as many fit its image
     tokens: a record has no pictures of its own.
     """
-    prompts = _sampler_prompts(batch, sample)
+    prompts = sampler_prompts(batch, sample)
     if round_ not in prompts:
         raise MissingError(batch, SAMPLER_PROMPTS)
     trained = _parts(sequence.index(round_), sequence.pictures)
@@ -723,44 +423,3 @@ def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
         left=(),
         _texts=texts,
     )
-
-
-def check_contexts(batch: Batch) -> None:
-    """Raise a BatchError if the ranges of contexts do not fit their samples."""
-    contexts = batch.contexts
-    if contexts is None:
-        return
-    counts = np.bincount(batch.rounds.sample.cpu().numpy(), minlength=len(batch))
-    sample, round_ = contexts.sample, contexts.round
-    order = np.lexsort((round_, sample))
-    keys: list[tuple[Any, Any]] = [*zip(sample.tolist(), round_.tolist(), strict=True)]
-    fits = (
-        len({*keys}) == len(keys)
-        and bool((order == np.arange(len(sample))).all())
-        and bool(((sample >= 0) & (sample < len(batch))).all())
-        and bool(((round_ >= 0) & (round_ < counts[sample])).all())
-        and len(contexts.start) == len(sample)
-        and len(contexts.offsets) == len(sample) + 1
-        and int(contexts.offsets[-1]) == len(contexts.ranges)
-        and bool((np.diff(contexts.offsets) >= 0).all())
-    )
-    if fits and len(contexts):
-        limits = batch.lengths.cpu().numpy()[sample]
-        begins = np.full(len(contexts), np.iinfo(np.int32).min)
-        if batch.prompt_offsets is not None:
-            begins = -batch.prompt_offsets.diff().cpu().numpy()[sample]
-        sizes = np.diff(contexts.offsets)
-        first, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
-        fits = (
-            bool((first >= np.repeat(begins, sizes)).all())
-            and bool((stop <= np.repeat(limits, sizes)).all())
-            and bool((first < stop).all())
-            and bool(((contexts.start >= begins) & (contexts.start <= limits)).all())
-        )
-    if not fits:
-        raise BatchError.build(
-            key="contexts",
-            expected="ranges of positions of the samples, for their rounds",
-            found="others",
-            advice="Build them with `rounddiag.load(..., sample_by=...)`.",
-        )

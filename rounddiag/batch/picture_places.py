@@ -12,7 +12,7 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns, tokens_that_fit
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.wording import by_numbers, format_names
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rounddiag.checks.provable import PROMPTS
+from rounddiag.batch.contexts import SAMPLER_PROMPTS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_json
 
@@ -255,7 +255,7 @@ def round_record(
     (3, 2, 'stop')
     """
     hashes = [_hash(_image_bytes(image)) for image in images]
-    kept = {PROMPTS: [int(one) for one in prompt_ids]} if keep_prompt else {}
+    kept = {SAMPLER_PROMPTS: [int(one) for one in prompt_ids]} if keep_prompt else {}
     return {
         "num_tokens": len(token_ids),
         "prompt_length": len(prompt_ids),

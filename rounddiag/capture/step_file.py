@@ -14,7 +14,8 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.contexts import SAMPLER_PROMPTS
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.capture.facts import installed_versions, sampling_settings
 from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
@@ -26,7 +27,6 @@ from rounddiag.capture.sampling import (
 from rounddiag.capture.snapshot import Snapshot, join_parts
 from rounddiag.capture.trainer_batch import TrainerBatch, read_trainer_batch
 from rounddiag.capture.verdict_worker import VerdictWorker
-from rounddiag.checks.provable import PROMPTS
 from rounddiag.core.divergence import MEASURES
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
@@ -184,7 +184,7 @@ def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batc
 def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, Any]:
     """Keep the prompts of some samples' rounds, where the batch does not have them."""
     columns = dict(batch.round_columns)
-    prompts = columns.pop(PROMPTS, None)
+    prompts = columns.pop(SAMPLER_PROMPTS, None)
     if prompts is None:
         return columns
     starts = _round_starts(batch)
@@ -197,7 +197,7 @@ def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, 
             start = num_prompt + starts[key] - int(batch.offsets[key[0]])
             if not np.array_equal(ids, whole[:start]):
                 kept[row] = ids.tolist()
-    return {**columns, PROMPTS: kept} if any(kept) else columns
+    return {**columns, SAMPLER_PROMPTS: kept} if any(kept) else columns
 
 
 def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:

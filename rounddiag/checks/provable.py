@@ -10,8 +10,6 @@ from rounddiag.batch import Batch
 from rounddiag.checks.contracts import Contract, Fault, UntestableError
 from rounddiag.wording import join_names
 
-PROMPTS = "prompt_ids"  # of `round_columns`: what the sampler read before a round
-
 
 def checkpoint_of(batch: Batch) -> str:
     """Return the model that the batch names as that of its step; empty if none.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import SampleSequence
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.sequence_difference import index_of
 from rounddiag.checks.contracts import (
     Contract,

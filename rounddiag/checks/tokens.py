@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.checks.contracts import (
     Contract,
     Fault,

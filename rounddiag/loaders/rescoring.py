@@ -18,7 +18,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
 from rounddiag.batch.chains import split_chains
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container

@@ -29,9 +29,10 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
         return [None] * num_rounds
     columns = context_columns(own)
     shots = () if own.images is None else own.images[0]
-    if own.contexts is None and all(shot.round is not None for shot in shots):
-        before = [sum(s.round <= at for s in shots) for at in range(num_rounds)]  # type: ignore[operator]
-        columns.setdefault("num_context_images", np.array(before, dtype=np.int64))
+    at = sorted(shot.round for shot in shots if shot.round is not None)
+    if own.contexts is None and len(at) == len(shots):
+        before = np.searchsorted(at, np.arange(num_rounds), side="right")
+        columns.setdefault("num_context_images", before)
     rows = zip(*columns.values(), strict=True)
     return [_label(dict(zip(columns, map(int, row), strict=True))) for row in rows]
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token

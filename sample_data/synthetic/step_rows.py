@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import rounddiag as rd
-from rounddiag.batch.contexts import known_sequence
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.text import pieces
 from rounddiag.vision import Screenshot

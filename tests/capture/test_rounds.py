@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import SAMPLER_PROMPTS
 from rounddiag.capture import Recorder, round_record, save_batch
-from rounddiag.checks.provable import PROMPTS
 from rounddiag.core import round_frame
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
@@ -96,12 +96,15 @@ def test_a_recorder_keeps_prompts_that_are_not_the_tokens_before_a_round(
     with Recorder(tmp_path, prove_samples=2) as recorder:
         recorder.step(40, proto)
     batch = load_parquet(tmp_path / "step_40.parquet")
-    kept = [None if one is None else list(one) for one in batch.round_columns[PROMPTS]]
+    kept = [
+        None if one is None else list(one)
+        for one in batch.round_columns[SAMPLER_PROMPTS]
+    ]
     assert kept == [None, known[2:], None, None]
     with Recorder(tmp_path, prove_samples=0) as recorder:
         recorder.step(40, proto)
     batch = load_parquet(tmp_path / "step_40.parquet")
-    assert PROMPTS not in batch.round_columns
+    assert SAMPLER_PROMPTS not in batch.round_columns
     assert batch.meta["versions"]["torch"] == version("torch")
 
 

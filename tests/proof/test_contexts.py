@@ -13,7 +13,8 @@ import rounddiag as rd
 from rounddiag.batch.chains import split_chains
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.trajectory import Samples, Trajectory
+from rounddiag.proof.hypotheses.contexts import Steps
+from rounddiag.proof.trajectory import Picture, Samples, Trajectory
 from rounddiag.vision import EncodedScreenshot
 from tests.loaders.assembly.test_contexts import rows_of
 
@@ -87,6 +88,29 @@ def test_replies_as_they_were_written_and_the_picture_that_left() -> None:
     assert edit("replies_as_written", batch, 1) == [(ids, digests(1))]
     ids = [1, 9, 9, 20, 2, 1, 7, 62, 2, *APPENDED, *WRITTEN[1]]
     assert edit("window_one_longer", batch, 1) == [(ids, digests(0, 1))]
+
+
+def test_pictures_are_those_of_the_context_in_its_order() -> None:
+    # The newest picture, 1, is put before the older one, 0.
+    first = [1, 9, 9, 20, 21, 22, 23, 2, 1, 7]
+    second = [1, 9, 9, 30, 2, 9, 9, 20, 21, 22, 23, 2, 1, 7]
+    pictures = (
+        (EncodedScreenshot(data=b"\0", position=-9),),
+        (
+            EncodedScreenshot(data=b"\1", position=-13),
+            EncodedScreenshot(data=b"\0", position=-9),
+        ),
+    )
+    batch = join(rows_of([first, second], WRITTEN[:2], images=pictures))
+    assert [image.digest() for image in batch.context(0, 1).images] == digests(1, 0)
+    chains = split_chains(batch)
+    assert chains.chains[1].shown == (1, 0)
+    assert chains.batch.images is not None
+    images = chains.batch.images[1]
+    assert [image.digest() for image in images] == digests(1, 0)
+    assert [image.position for image in images] == [-13, -9]
+    samples = Samples(chains, with_spans)
+    assert Steps(samples, 0).shown(1) == (Picture(1, 0), Picture(0, 0))
 
 
 def test_thoughts_leave_the_replies_of_a_context() -> None:

@@ -183,14 +183,15 @@ def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
     ids = one.ids.clone()
     ids[5:9] = ids[42:46] = 99  # in the prompt, and between the rounds
     one = replace(one, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
-    prompt = [OPEN, *[99] * size, 7]
+    prompt = np.array([OPEN, *[99] * size, 7])
     base = Request.of_sample(one)
     found = _after(prompt, one, base, one.rounds[1])
     assert found is not None
     assert found.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
     assert [picture.index for picture in found.pictures] == [1]
     assert found.source.tolist() == [-1] * 6 + list(range(50, 80))
-    assert _after([*prompt, *[99] * 3, *prompt], one, base, one.rounds[1]) is None
+    longer = np.concatenate([prompt, [99] * 3, prompt])
+    assert _after(longer, one, base, one.rounds[1]) is None
 
 
 def test_what_is_known_is_judged_after_an_interrupt(

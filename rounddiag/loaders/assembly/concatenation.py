@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import Contexts, join_contexts
+from rounddiag.batch.context_store import Contexts, join_contexts
 from rounddiag.batch.layout import PER_SAMPLE, POSITION_TABLES
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.checks.rows import find_copies

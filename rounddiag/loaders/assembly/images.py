@@ -15,8 +15,8 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import known_sequence
 from rounddiag.batch.picture_places import image_places, with_places
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, find_tensor

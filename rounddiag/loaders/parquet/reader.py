@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.batch.contexts import Contexts
+from rounddiag.batch.context_store import Contexts
 from rounddiag.batch.layout import PER_TOKEN
 from rounddiag.batch.left_out import left_out_entry, left_out_in
 from rounddiag.batch.turns import Turns, as_turns

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.batch.contexts import Contexts
+from rounddiag.batch.context_store import Contexts
 from rounddiag.errors import LoadError
 from rounddiag.loaders.output import (
     FileKind,

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch.contexts import Context, SampleSequence
+from rounddiag.batch.contexts import Context
+from rounddiag.batch.sample_sequence import SampleSequence
+from rounddiag.proof.hypotheses.history import without_thoughts
 from rounddiag.proof.hypotheses.hypothesis import register_hypothesis
 from rounddiag.proof.hypotheses.pictures import SHOWN
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
-from rounddiag.text import pieces
 
 ContextInput: TypeAlias = tuple[Tensor, tuple[Picture, ...]]
 """Ids and pictures of a context."""
@@ -49,14 +50,9 @@ class Steps:
         return self._batch.context(self._sample, round_)
 
     def shown(self, round_: int) -> tuple[Picture, ...]:
-        """Return the pictures of a round's context."""
-        index = {*self.sequence.index(round_).tolist()}
-        starts = [picture.start for picture in self.sequence.pictures]
-        return tuple(
-            picture
-            for start, picture in zip(starts, self.pictures, strict=True)
-            if start in index
-        )
+        """Return the pictures of a round's context, in its order."""
+        numbers = self.sequence.shown(self.sequence.index(round_))
+        return tuple(self.pictures[number] for number in numbers)
 
     def written(self, round_: int) -> Array:
         """Return the ids that the model wrote in a round."""
@@ -64,14 +60,11 @@ class Steps:
         return self.sequence.ids[start:stop]
 
     def without_thoughts(self, round_: int) -> Array:
-        """Return the ids of a round behind `</think>`; all where it has none."""
+        """Return the ids that the model wrote in a round behind its thoughts."""
         ids, tokenizer = self.written(round_), self._batch.tokenizer
-        text = ""
-        for index, piece in enumerate(pieces(ids, tokenizer) if tokenizer else ()):
-            text += piece
-            if "</think>" in text:
-                return ids[index + 1 :]
-        return ids
+        if tokenizer is None:
+            return ids
+        return np.array(without_thoughts(ids.tolist(), tokenizer), dtype=np.int64)
 
 
 def _first_shown(samples: Samples, sample: int) -> list[Picture]:

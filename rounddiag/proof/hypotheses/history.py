@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 
-from rounddiag.checks.provable import PROMPTS
+from rounddiag._typing import Array
+from rounddiag.batch.contexts import sampler_prompts
 from rounddiag.proof.hypotheses.context import drop_tokens
 from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
@@ -92,12 +93,22 @@ def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | N
 )
 @_rewrite_history
 def _drop_thoughts(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
-    """Leave out what an earlier round wrote up to `</think>`."""
+    tokenizer = samples.batch.tokenizer
     ids = _written(one, number)
-    if samples.batch.tokenizer is None:
-        return None
+    return None if tokenizer is None else [*without_thoughts(ids, tokenizer)]
+
+
+def without_thoughts(ids: Sequence[int], tokenizer: object) -> Sequence[int]:
+    """Return the ids behind `</think>`; all where the round has none.
+
+    Examples
+    --------
+    >>> words = {4: "<think>", 5: "a", 6: "</think>", 7: "b"}
+    >>> without_thoughts([4, 5, 6, 7], lambda ids: "".join(words[one] for one in ids))
+    [7]
+    """
     text = ""
-    for index, piece in enumerate(pieces(ids, samples.batch.tokenizer)):
+    for index, piece in enumerate(pieces(ids, tokenizer)):
         text += piece
         if "</think>" in text:
             return ids[index + 1 :]
@@ -121,7 +132,7 @@ def _drop_newlines(one: Trajectory, samples: Samples) -> Request | None:
 )
 def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round after the ids that the batch has of its call."""
-    prompts = _recorded(one, samples)
+    prompts = sampler_prompts(samples.batch, one.sample)
     if not prompts:
         return None
     base = Request.of_sample(one)
@@ -136,28 +147,15 @@ def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
     return requests
 
 
-def _recorded(one: Trajectory, samples: Samples) -> dict[int, list[int]]:
-    """Return the recorded prompt of each round of a sample that has one."""
-    columns = samples.batch.round_columns
-    if PROMPTS not in columns:
-        return {}
-    mine = (columns["sample"] == one.sample).nonzero()[0]
-    return {
-        int(columns["round"][row]): [int(each) for each in columns[PROMPTS][row]]
-        for row in mine
-        if columns[PROMPTS][row] is not None
-    }
-
-
 def _after(
-    prompt: list[int], one: Trajectory, base: Request, round_: tuple[int, int]
+    prompt: Array, one: Trajectory, base: Request, round_: tuple[int, int]
 ) -> Request | None:
     """Return the pass of a round after a prompt; its pictures are the newest ones.
 
     A prompt has all image tokens of a picture, or one that the engine expands.
     """
     start, stop = round_
-    ids = torch.tensor(prompt, dtype=torch.int64)
+    ids = torch.tensor(prompt)
     shown: tuple[Picture, ...] = ()
     if one.spans:
         token = int(one.ids[one.spans[0][0]])

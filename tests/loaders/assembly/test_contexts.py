@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rounddiag import Batch
 from rounddiag.batch import ContextPiece
 from rounddiag.batch.context_joining import rows_to_compare
-from rounddiag.batch.contexts import SampleSequence
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load, save

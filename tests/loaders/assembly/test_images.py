@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch
-from rounddiag.batch.contexts import known_sequence
 from rounddiag.batch.picture_places import ImagePlace, image_places
+from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.source import Span

@@ -1,0 +1,157 @@
+"""Contexts of a batch that were rewritten, as ranges of positions of its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from rounddiag.batch.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contexts:
+    """The contexts of a batch that do not append to the one before.
+
+    Parameters
+    ----------
+    sample, round : arrays of int, shape (num_contexts,)
+        The round that was written in the context; sorted. Later rounds append to it.
+    start : array of int, shape (num_contexts,)
+        The position in the response at which what entered the context begins.
+    offsets : array of int, shape (num_contexts + 1,)
+        Where the ranges of each begin.
+    ranges : array of int, shape (num_ranges, 2)
+        Start and stop of positions in the response; negative ones are in the prompt,
+        whose last token is -1.
+    """
+
+    sample: Array
+    round: Array
+    start: Array
+    offsets: Array
+    ranges: Array
+
+    @classmethod
+    def build(cls, contexts: Sequence[tuple[int, int, int, Array]]) -> Contexts:
+        """Return those of (sample, round, start, ranges), in ascending order.
+
+        Examples
+        --------
+        >>> contexts = Contexts.build([(0, 1, 5, np.array([[0, 2], [5, 6]]))])
+        >>> contexts.of_sample(0)
+        {1: RewrittenContext(start=5, ranges=array([[0, 2],
+               [5, 6]], dtype=int32))}
+        """
+        ranges = [each for *_, each in contexts]
+        numbers = np.array([row[:3] for row in contexts], np.int32).reshape(-1, 3)
+        empty = np.empty((0, 2), np.int32)
+        return cls(
+            sample=numbers[:, 0],
+            round=numbers[:, 1],
+            start=numbers[:, 2],
+            offsets=np.cumsum([0, *map(len, ranges)]),
+            ranges=np.concatenate([empty, *ranges]).astype(np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def of_sample(self, sample: int) -> dict[int, RewrittenContext]:
+        """Return the rewritten contexts of a sample, by their round."""
+        first, stop = np.searchsorted(self.sample, [sample, sample + 1]).tolist()
+        return {
+            int(self.round[at]): RewrittenContext(
+                int(self.start[at]),
+                self.ranges[self.offsets[at] : self.offsets[at + 1]],
+            )
+            for at in range(first, stop)
+        }
+
+    def select(self, samples: Array) -> Contexts:
+        """Return those of some samples, renumbered from 0."""
+        return Contexts.build(
+            [
+                (number, round_, *context)
+                for number, sample in enumerate(samples.tolist())
+                for round_, context in self.of_sample(sample).items()
+            ]
+        )
+
+
+def join_contexts(
+    parts: Sequence[Contexts | None], sizes: Sequence[int]
+) -> Contexts | None:
+    """Return the contexts of batches of these sizes, joined end to end."""
+    if all(part is None for part in parts):
+        return None
+    starts = np.cumsum([0, *sizes]).tolist()
+    return Contexts.build(
+        [
+            (first + sample, round_, *context)
+            for part, first in zip(parts, starts, strict=False)
+            if part is not None
+            for sample in np.unique(part.sample).tolist()
+            for round_, context in part.of_sample(sample).items()
+        ]
+    )
+
+
+class RewrittenContext(NamedTuple):
+    """A context as ranges of positions of its sample; see `Contexts`.
+
+    Attributes
+    ----------
+    start: Where what entered it begins.
+    ranges: Array of int, shape (num_ranges, 2).
+    """
+
+    start: int
+    ranges: Array
+
+
+def check_contexts(batch: Batch) -> None:
+    """Raise a BatchError if the ranges of contexts do not fit their samples."""
+    contexts = batch.contexts
+    if contexts is None:
+        return
+    counts = np.bincount(batch.rounds.sample.cpu().numpy(), minlength=len(batch))
+    sample, round_ = contexts.sample, contexts.round
+    order = np.lexsort((round_, sample))
+    keys: list[tuple[Any, Any]] = [*zip(sample.tolist(), round_.tolist(), strict=True)]
+    fits = (
+        len({*keys}) == len(keys)
+        and bool((order == np.arange(len(sample))).all())
+        and bool(((sample >= 0) & (sample < len(batch))).all())
+        and bool(((round_ >= 0) & (round_ < counts[sample])).all())
+        and len(contexts.start) == len(sample)
+        and len(contexts.offsets) == len(sample) + 1
+        and int(contexts.offsets[-1]) == len(contexts.ranges)
+        and bool((np.diff(contexts.offsets) >= 0).all())
+    )
+    if fits and len(contexts):
+        limits = batch.lengths.cpu().numpy()[sample]
+        begins = np.full(len(contexts), np.iinfo(np.int32).min)
+        if batch.prompt_offsets is not None:
+            begins = -batch.prompt_offsets.diff().cpu().numpy()[sample]
+        sizes = np.diff(contexts.offsets)
+        first, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
+        fits = (
+            bool((first >= np.repeat(begins, sizes)).all())
+            and bool((stop <= np.repeat(limits, sizes)).all())
+            and bool((first < stop).all())
+            and bool(((contexts.start >= begins) & (contexts.start <= limits)).all())
+        )
+    if not fits:
+        raise BatchError.build(
+            key="contexts",
+            expected="ranges of positions of the samples, for their rounds",
+            found="others",
+            advice="Build them with `rounddiag.load(..., sample_by=...)`.",
+        )

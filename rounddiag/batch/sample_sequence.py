@@ -1,0 +1,230 @@
+"""Prompt and response of a sample as one sequence, and the contexts of its rounds.
+
+Consecutive rounds whose contexts append are a *chain*: what is scored in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rounddiag._typing import Array
+from rounddiag.batch.context_store import RewrittenContext
+from rounddiag.batch.sequence_difference import index_of
+from rounddiag.vision import Screenshot
+
+if TYPE_CHECKING:
+    from rounddiag.batch.batch import Batch
+
+
+class PlacedPicture(NamedTuple):
+    """A picture in the prompt and response of a sample.
+
+    Attributes
+    ----------
+    start, stop: Its image tokens; equal where their position is unknown.
+    """
+
+    start: int
+    stop: int
+    image: Screenshot
+
+
+def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
+    """Return the length of a sample's prompt, and the ids of prompt and response.
+
+    Without prompts the length is 0, and the ids are those of the response alone.
+    """
+    begin = int(batch.offsets[sample])
+    ids = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
+    first, stop = 0, 0
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        ids = torch.cat([batch.prompt_ids[first:stop], ids])
+    return stop - first, ids.cpu().numpy()
+
+
+def place_pictures(
+    shots: Sequence[Screenshot], num_prompt: int, ids: Array
+) -> list[PlacedPicture]:
+    """Return the pictures whose position is known, in order, with their image tokens.
+
+    A picture is the run of one id at its position.
+
+    Examples
+    --------
+    >>> from rounddiag.vision import EncodedScreenshot
+    >>> shot = EncodedScreenshot(data=b"", position=-2)
+    >>> [picture[:2] for picture in place_pictures([shot], 4, np.array([1, 8, 9, 9]))]
+    [(2, 4)]
+    """
+    places = [
+        (num_prompt + shot.position, shot)
+        for shot in shots
+        if shot.position is not None
+    ]
+    inside = sorted(
+        (place for place in places if 0 <= place[0] < len(ids)),
+        key=lambda place: place[0],
+    )
+    starts = np.array([start for start, _ in inside], dtype=np.int64)
+    # A run ends where the id changes, and where the next picture begins.
+    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    stops = ends[np.searchsorted(ends, starts, side="right")]
+    stops = np.minimum(stops, np.append(starts, len(ids))[1:])
+    return [
+        PlacedPicture(
+            start,
+            max(min(stop, start + getattr(shot, "num_image_tokens", stop)), start + 1),
+            shot,
+        )
+        for (start, shot), stop in zip(inside, stops.tolist(), strict=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ContextChain:
+    """Consecutive rounds whose contexts append: what is scored in one pass.
+
+    Attributes
+    ----------
+    rounds: The rounds.
+    index: Where its tokens stand in the prompt and response of the sample: the first
+        context, what was written in it, and all that was appended.
+    entered_at: What stands there or later entered with this chain; the rest it shares
+        with earlier ones.
+    offset: What to add to the place of a token that was written in the sample's prompt
+        and response to find it in the chain.
+    """
+
+    rounds: range
+    index: Array
+    entered_at: int
+    offset: int
+
+
+class SampleSequence:
+    """Prompt and response of a sample, and the contexts of its rounds in it.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+
+    Attributes
+    ----------
+    sample: Its number.
+    num_prompt: Number of tokens of its prompt.
+    starts, stops: Of the rounds, in the sequence.
+    rewritten: Its rewritten contexts, in the sequence, by their round.
+    """
+
+    def __init__(self, batch: Batch, sample: int) -> None:
+        rounds = batch.rounds
+        own = rounds.sample.new_tensor([sample, sample + 1])
+        first, stop = torch.searchsorted(rounds.sample, own).tolist()
+        self.num_prompt = _num_prompt(batch, sample)
+        begin = int(batch.offsets[sample]) - self.num_prompt
+        starts = rounds.start[first:stop] - begin
+        self.starts: list[int] = starts.tolist()
+        self.stops: list[int] = (starts + rounds.num_tokens[first:stop]).tolist()
+        contexts = batch.contexts
+        known = {} if contexts is None else contexts.of_sample(sample)
+        self.rewritten = {
+            round_: RewrittenContext(start + self.num_prompt, ranges + self.num_prompt)
+            for round_, (start, ranges) in known.items()
+        }
+        self._length = self.num_prompt + int(batch.lengths[sample])
+        self.sample = sample
+        self._batch = batch
+
+    @cached_property
+    def ids(self) -> Array:
+        """The token ids."""
+        return known_sequence(self._batch, self.sample)[1]
+
+    @cached_property
+    def pictures(self) -> list[PlacedPicture]:
+        """The pictures whose position is known."""
+        shots = (self._batch.images or ((),) * len(self._batch))[self.sample]
+        return place_pictures(shots, self.num_prompt, self.ids)
+
+    @cached_property
+    def chains(self) -> list[ContextChain]:
+        """The chains of the sample, in order; one without rounds if it has none."""
+        if not self.starts:
+            whole = np.arange(self._length)
+            return [ContextChain(rounds=range(0), index=whole, entered_at=0, offset=0)]
+        heads = [0, *(at for at in self.rewritten if at), len(self.starts)]
+        ends = [self.entered_at(at) for at in heads[1:-1]] + [self._length]
+        chains = []
+        for (first, stop), end in zip(pairwise(heads), ends, strict=True):
+            since = [[self.starts[first], end]]
+            index = index_of(np.concatenate([self.ranges(first), since]))
+            chains.append(
+                ContextChain(
+                    rounds=range(first, stop),
+                    index=index,
+                    entered_at=self.entered_at(first),
+                    offset=len(index) - end,
+                )
+            )
+        return chains
+
+    def position_ids(self) -> list[Tensor] | None:
+        """Return the position ids of each chain; None if they do not fit."""
+        saved = self._batch.position_ids
+        if saved is None:
+            return None
+        sizes = [len(chain.index) for chain in self.chains]
+        surplus = saved[self.sample].shape[-1] - sum(sizes)
+        if self._batch.prompt_offsets is None and surplus > 0:
+            sizes[0] += surplus  # a prompt that is not known, as in a redacted batch
+        elif surplus:
+            return None
+        return [*saved[self.sample].split(sizes, dim=-1)]
+
+    def ranges(self, round_: int) -> Array:
+        """Return the ranges, in the sequence, of a round's context."""
+        head = max((at for at in self.rewritten if at <= round_), default=None)
+        if head is None:
+            return np.array([[0, self.starts[round_]]])
+        since = [[self.starts[head], self.starts[round_]]]
+        return np.concatenate([self.rewritten[head].ranges, since])
+
+    def index(self, round_: int) -> Array:
+        """Return the positions, in the sequence, of a round's context."""
+        return index_of(self.ranges(round_))
+
+    def shown(self, index: Array) -> list[int]:
+        """Return the numbers of the pictures at these positions, in their order."""
+        starts = np.array([each.start for each in self.pictures], dtype=np.int64)
+        numbers: list[int] = np.searchsorted(
+            starts, index[np.isin(index, starts)]
+        ).tolist()
+        return numbers
+
+    def entered_at(self, round_: int) -> int:
+        """Return the first position, in the sequence, of what entered a context."""
+        if round_ in self.rewritten:
+            return self.rewritten[round_].start if round_ else 0
+        return self.stops[round_ - 1] if round_ else 0
+
+    def index_before(self, round_: int) -> Array:
+        """Return the positions of the context before, and of what followed it."""
+        since = np.arange(self.starts[round_ - 1], self.entered_at(round_))
+        return np.concatenate([self.index(round_ - 1), since])
+
+
+def _num_prompt(batch: Batch, sample: int) -> int:
+    if batch.prompt_offsets is None:
+        return 0
+    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    return int(stop - first)
