@@ -43,6 +43,7 @@ from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import (
     CELLS,
     DIFFERENCE,
+    IS_REWRITTEN,
     MEAN_COLUMNS,
     METRICS,
     NUM_TOKENS,
@@ -120,8 +121,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or its round frame with the columns sample, round,
-        num_tokens, mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id`
-        and `reward` are used if it has them.
+        num_tokens, mean_abs_diff, max_abs_diff and the metric; `sample_id`,
+        `group_id`, `reward` and `is_rewritten` are used if it has them.
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together. Or a list of
@@ -250,7 +251,7 @@ def _build(
     return Heat(
         rows=rows,
         rounds=rounds,
-        grid=build_grid(placed, rows.num, "shown", *more),
+        grid=build_grid(placed, rows.num, "shown", *more, *_marks(placed)),
         hover_columns=more,
         metric=metric,
         order=order if isinstance(order, str) else "custom",
@@ -258,6 +259,15 @@ def _build(
         pair=inputs.pair,
         color_range=color_range,
     )
+
+
+def _marks(placed: pd.DataFrame) -> list[str]:
+    """Return the column of rewritten contexts, where it is one and there are any."""
+    name = IS_REWRITTEN.name
+    if name not in placed:
+        return []
+    values = placed[name].to_numpy()
+    return [name] if values.dtype.kind in "bi" and values.any() else []
 
 
 def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:

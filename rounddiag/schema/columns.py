@@ -120,6 +120,9 @@ IS_FEW = ColumnSchema(
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 
+IS_REWRITTEN = ColumnSchema(
+    "is_rewritten", "the context does not append to the one before", "bool"
+)
 # Columns of the rounds of a batch that was joined from rows with contexts of their own.
 CONTEXT_COLUMNS = (
     count("num_context_tokens", "tokens in the context of the round"),
@@ -127,9 +130,7 @@ CONTEXT_COLUMNS = (
     count("num_entered_tokens", "tokens that entered the context"),
     count("num_left_tokens", "tokens that left the context"),
     count("num_left_images", "screenshots that left the context"),
-    ColumnSchema(
-        "is_rewritten", "the context does not append to the one before", "bool"
-    ),
+    IS_REWRITTEN,
 )
 
 # What files record of a round, or of a sample, under names of their own.

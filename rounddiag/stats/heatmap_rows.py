@@ -13,6 +13,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
+from rounddiag.schema import IS_REWRITTEN
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
 
@@ -94,6 +95,9 @@ class HeatmapRows:
         if self.pool == 1:
             return placed.assign(num_rows=1, shown=placed[metric])
         cells = aggregate_rounds(placed, "row", "round")
+        if IS_REWRITTEN.name in placed:
+            marked = placed.groupby(["row", "round"])[IS_REWRITTEN.name]
+            cells[IS_REWRITTEN.name] = marked.sum().to_numpy()
         if pooling == "mean":
             return cells.assign(shown=cells[metric])
         return cells.assign(shown=extremes(placed, metric, "row", "round"))

@@ -23,7 +23,7 @@ from rounddiag.errors import FrameError
 from rounddiag.findings import View
 from rounddiag.findings.place import Place
 from rounddiag.findings.sample_sets import OWN_START, SETS
-from rounddiag.schema import METRICS, SUMMARY
+from rounddiag.schema import IS_REWRITTEN, METRICS, ROUNDS, SUMMARY
 from rounddiag.stats import (
     cell_frame,
     round_summary,
@@ -91,7 +91,13 @@ class FilteredBatch:
         else:  # no diff is missing
             own = metrics_of(self.batch)
             rounds = cell_frame(self.tokens, own).assign(num_nonfinite=0)
-        return rounds.merge(samples[["sample", *known]], on="sample", how="left")
+        rounds = rounds.merge(samples[["sample", *known]], on="sample", how="left")
+        name = IS_REWRITTEN.name
+        if name not in self.batch.columns.rounds:
+            return rounds
+        keys = [*ROUNDS.keys]
+        marks = Measured.of(self.batch).rounds[[*keys, name]]
+        return rounds.merge(marks, on=keys, how="left")
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -45,6 +45,32 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
     )
 
 
+def test_a_rewritten_context_is_a_mark_in_the_hover() -> None:
+    columns = {
+        "sample": np.array([0, 0, 1, 1, 2]),
+        "round": np.array([0, 1, 0, 1, 0]),
+        "is_rewritten": np.array([False, True, False, True, False]),
+    }
+    batch = replace(hand_batch(), round_columns=columns)
+    cells = plot_heatmap(batch).data[0]
+    line = "↻ context rewritten<br>"
+    assert cells.hovertext.tolist() == [["", line], ["", line], ["", ""]]
+    assert "<br>%{hovertext}mean |old" in cells.hovertemplate
+    rows = plot_heatmap(batch, order=[1]).data[0]
+    assert rows.hovertext.tolist() == [["", line]]
+
+
+def test_samples_that_share_a_row_count_their_rewritten_contexts() -> None:
+    num = 401  # two share a row
+    rounds = pd.DataFrame({"sample": np.arange(num), "round": 0, "num_tokens": 1})
+    rounds = rounds.assign(mean_abs_diff=1.0, max_abs_diff=1.0)
+    rounds["is_rewritten"] = rounds["sample"].isin([0, 1, 2])
+    texts = plot_heatmap(rounds).data[0].hovertext[:, 0].tolist()
+    mark = "↻ context rewritten in"
+    assert texts[:3] == [f"{mark} 2<br>2", f"{mark} 1<br>2", "2"]
+    assert texts[-1] == "1"
+
+
 def test_one_engine_has_no_mismatch() -> None:
     one = replace(hand_batch(), old_log_probs=None)
     draw = plot_heatmap(one, metric="surprise"), plot_rounds(one, metric="surprise")

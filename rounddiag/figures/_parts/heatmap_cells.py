@@ -24,6 +24,7 @@ from rounddiag.figures._parts.scales import (
 from rounddiag.schema import (
     CELLS,
     DIFFERENCE,
+    IS_REWRITTEN,
     METRICS,
     PAIRED_CELLS,
     ColumnSchema,
@@ -204,6 +205,7 @@ def _name_row(row: Mapping[Any, Any]) -> str:
 
 # Columns of every hover text, whatever the colour shows.
 _HOVER_COLUMNS = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
+_REWRITTEN = "↻ context rewritten"
 # Up to this many rows have thin lines between cells.
 _FEW_ROWS = 64
 
@@ -229,7 +231,7 @@ def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
         y0=heat.y(np.zeros(1)).item(),
         dy=heat.rows.pool,
         text=heat.grid.num_tokens,
-        hovertext=heat.grid.num_rows if heat.is_pooled else None,
+        hovertext=_cell_texts(heat),
         customdata=np.nan_to_num(values),  # zeros are shorter, and cells in gaps silent
         hovertemplate="<br>".join([*heat.hover_head, *_hover_lines(heat)])
         + "<extra></extra>",
@@ -241,6 +243,20 @@ def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
         xgap=gap,
         ygap=gap,
     )
+
+
+def _cell_texts(heat: Heat) -> Array | None:
+    """Return what stands before a hover's values: rewritten contexts, and samples."""
+    num_rows = heat.grid.num_rows if heat.is_pooled else None
+    rewritten = heat.grid.columns.get(IS_REWRITTEN.name)
+    if rewritten is None:
+        return num_rows
+    if num_rows is None:
+        return np.where(rewritten > 0, f"{_REWRITTEN}<br>", "").astype(object)
+    counts = np.nan_to_num(rewritten).astype(int).astype(str).astype(object)
+    marks = np.where(rewritten > 0, f"{_REWRITTEN} in " + counts + "<br>", "")
+    texts: Array = marks + num_rows.astype(str).astype(object)
+    return texts
 
 
 def add_dividers(figure: go.Figure, heat: Heat, theme: Theme) -> None:
@@ -263,6 +279,8 @@ def _hover_lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
+    if not heat.is_pooled and IS_REWRITTEN.name in heat.grid.columns:
+        which = "%{hovertext}"
     yield f"{which}{heat.pair.fill(heat.column.meaning)} %{{z:.3~g}}"
     for index, name in enumerate(heat.hover_columns):
         meaning = heat.pair.fill(PAIRED_CELLS[name].meaning)
