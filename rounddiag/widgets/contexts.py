@@ -10,6 +10,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
 from rounddiag.batch.contexts import context_columns
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
@@ -35,6 +36,39 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
         columns.setdefault("num_context_images", before)
     rows = zip(*columns.values(), strict=True)
     return [_label(dict(zip(columns, map(int, row), strict=True))) for row in rows]
+
+
+def context_pictures(own: Batch, num_rounds: int) -> list[list[list[int]]]:
+    """Return which pictures of a batch of one sample each round's context has.
+
+    Pictures without a position are seen from their round on.
+
+    Returns
+    -------
+    list of list of [int, int]
+        For each round the ranges, start and stop, of their numbers, in the order of
+        the context.
+    """
+    shots = () if own.images is None else own.images[0]
+    if own.contexts is None:
+        first = [num_rounds if shot.round is None else shot.round for shot in shots]
+        seen = np.array(first, dtype=np.int64)
+        return [_ranges(np.flatnonzero(seen <= at)) for at in range(num_rounds)]
+    sequence = SampleSequence(own, 0)
+    known = {id(shot): index for index, shot in enumerate(shots)}
+    pictures = sequence.pictures
+    starts = np.array([picture.start for picture in pictures], dtype=np.int64)
+    numbers = np.array([known[id(picture.image)] for picture in pictures], np.int64)
+    edges = [np.searchsorted(starts, sequence.ranges(at)) for at in range(num_rounds)]
+    return [
+        _ranges(np.concatenate([numbers[first:stop] for first, stop in own_edges]))
+        for own_edges in edges
+    ]
+
+
+def _ranges(numbers: Array) -> list[list[int]]:
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return [[int(part[0]), int(part[-1]) + 1] for part in parts if len(part)]
 
 
 def _label(counts: Mapping[str, int]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rounddiag.figures.colored_text import NO_LEVEL, NO_TEXT, levels
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.columns import token_columns_of
-from rounddiag.widgets.contexts import context_labels
+from rounddiag.widgets.contexts import context_labels, context_pictures
 from rounddiag.widgets.episode import (
     describe_episode,
     read_turns,
@@ -252,6 +252,7 @@ def _round_records(
         "after": screenshots_after(shots, seen),
         "facts": round_facts(sample, len(rounds)),
         "context": context_labels(sample, len(rounds)),
+        "pictures": context_pictures(sample, len(rounds)),
     }
     others = zip(*columns.values(), strict=True)
     rows = zip(table.to_dict("records"), others, strict=True)

@@ -306,6 +306,39 @@ def test_the_full_picture_takes_the_place_of_the_small_one(page: PartsPage) -> N
     assert page.said == []
 
 
+def test_it_steps_through_the_pictures_that_the_model_saw(page: PartsPage) -> None:
+    sample = rounds_of(*[action("wait")] * 3, shots=[0, 1, 2])
+    for round_, seen in zip(
+        sample["rounds"], [[[0, 1]], [[0, 2]], [[1, 3]]], strict=True
+    ):
+        round_["pictures"] = seen
+    show(page, sample, 1, shot(0), shot(1, "blue"))
+    count = page.find(".rdx-current .rdx-stepper > span")
+    head = page.find(".rdx-current figcaption b")
+    assert (count.text_content(), head.text_content()) == ("2 of 2", "round 1")
+    page.run("screens.step(-1);")
+    assert count.text_content() == "1 of 2"
+    assert head.text_content() == "picture 1 of 2, from round 0"
+    assert page.find(".rdx-after").count() == 0
+    page.run("screens.step(-1);")  # there is none before
+    assert count.text_content() == "1 of 2"
+    page.find("button[aria-label='Next picture (.)']").click()
+    assert head.text_content() == "round 1"
+    page.run("screens.step(-1); screens.show(sample, 2, shots);")
+    assert "picture" not in "".join(page.texts(".rdx-current figcaption b"))
+    page.run("screens.show(sample, 0, shots);")  # one picture needs no steps
+    assert count.count() == 0
+
+
+def test_a_picture_that_does_not_come_says_why(page: PartsPage) -> None:
+    sample = rounds_of(action("wait"), shots=[0])
+    show(page, sample, 0)
+    page.run("screens.put(0, {error: 'It is not in this file.'});")
+    sentence = page.find(".rdx-current .rdx-empty")
+    expected = "Screenshot 0 cannot be shown. It is not in this file."
+    assert sentence.text_content() == expected
+
+
 def test_a_picture_is_large_by_mouse_and_small_again_by_key(page: PartsPage) -> None:
     click, wait = action("click", point=(0.5, 0.5)), action("wait")
     show(page, rounds_of(click, wait, shots=[0, 1]), 0, shot(0), shot(1, "blue"))

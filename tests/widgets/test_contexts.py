@@ -10,7 +10,7 @@ import numpy as np
 import rounddiag as rd
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
-from rounddiag.widgets.contexts import context_labels, context_payload
+from rounddiag.widgets.contexts import context_labels, context_payload, context_pictures
 from tests.loaders.assembly.test_contexts import rows_of
 
 # 9 stands for a picture. The second context drops the first picture and the thought.
@@ -39,6 +39,12 @@ def test_a_chip_counts_the_context_and_what_left() -> None:
             "is_rewritten": True,
         },
     ]
+
+
+def test_a_round_has_the_pictures_of_its_context() -> None:
+    batch = joined()
+    assert context_pictures(batch, 2) == [[[0, 1]], [[1, 2]]]  # the first one left
+    assert context_pictures(replace(batch, contexts=None), 2) == [[[0, 1]], [[0, 2]]]
 
 
 def test_the_first_context_has_nothing_new_and_lost_nothing() -> None:

@@ -189,8 +189,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
 
   async function fetchPicture(index) {
     const of = trajectory;
-    const image = await store.image(of, index).catch(ignore);
-    if (image && of === trajectory) screens.put(index, image);
+    const image = await store.image(of, index).catch(({ message }) => ({ error: message }));
+    if (of === trajectory) screens.put(index, image);
   }
 
   function show(newTrajectory, place, threshold) {

@@ -169,11 +169,13 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   const node = element("section", { "aria-label": "Screenshot" }, seen, large.node);
   const full = new Map();
   let [views, now, live, frame] = [null, null, [], null];
+  let stepped = null; // to an earlier picture of the context
 
   function show(trajectory, round, shots) {
     if (now?.trajectory !== trajectory) full.clear();
+    if (now?.trajectory !== trajectory || now.round !== round) stepped = null;
     now = { trajectory, round, shots };
-    const next = viewsOf(now, full, frame);
+    const next = viewsOf(now, full, frame, stepped);
     const isSame = (name) =>
       views[name]?.round === next[name]?.round && views[name]?.shot === next[name]?.shot;
     if (!views || !isSame("current") || !isSame("after")) draw();
@@ -181,18 +183,41 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
 
   // Replace a thumbnail by the full picture.
   function put(index, image) {
+    if (image.error && now.shots.some((shot) => shot.index === index)) return;
     full.set(index, { ...image, index });
-    if ([views?.current, views?.after].some((view) => view?.shot?.index === index)) draw();
+    if ([views?.current, views?.after].some((view) => view?.index === index)) draw();
+  }
+
+  // To the next picture that the model saw before the round, or the one before.
+  function step(by) {
+    if (!views?.current) return;
+    const pictures = picturesOf(views.current.round);
+    const place = pictures.indexOf(views.current.index) + by;
+    if (place < 0 || place >= pictures.length) return;
+    stepped = pictures[place];
+    delete seen.dataset.after;
+    want({ index: stepped });
+    draw();
+  }
+
+  // Which picture of the context is shown, between buttons that step.
+  function stepper({ round, index }) {
+    const pictures = picturesOf(round);
+    if (pictures.length < 2) return null;
+    const place = pictures.indexOf(index);
+    const button = (sign, by, title) => pushButton({ title, "aria-label": title, disabled: !(place + by in pictures) }, () => step(by), sign);
+    const count = `${place + 1} of ${pictures.length}`;
+    return element("span", { class: "rdx-chip rdx-stepper", title: `Pictures that the model saw before this round: ${count}` }, button("‹", -1, "Picture before (,)"), element("span", {}, count), button("›", 1, "Next picture (.)"));
   }
 
   function draw() {
     live.forEach((picture) => picture.free());
     live = [];
-    views = viewsOf(now, full, frame);
+    views = viewsOf(now, full, frame, stepped);
     const { width, height } = views.current?.shot ?? {};
     // Reserve the shape: the next one is probably the same.
     if (width) seen.style.setProperty("--ratio", width / height);
-    fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, onSample }));
+    fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, stepper, onSample }));
     if (!views.after?.shot) delete seen.dataset.after;
     large.show(views);
     for (const view of [views.current, views.after]) if (view?.shot) want(view.shot);
@@ -223,7 +248,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   // What the numbers of the action count, where it has any; a click reads them as the next.
   function frameChip() {
     const { action } = views.current.round;
-    if (!action.written_points) return null;
+    if (!action.written_points || views.current.place) return null;
     const names = Object.keys(FRAMES);
     const now = frame ?? action.frame;
     const next = names[(names.indexOf(now) + 1) % names.length];
@@ -238,24 +263,34 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   }
 
   const free = () => [...live, large].forEach((picture) => picture.free());
-  return { node, show, put, swap, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
+  return { node, show, put, swap, step, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
 }
 
-/** The current round and what it led to, each with the best available picture. */
-function viewsOf({ trajectory, round: number, shots }, full, frame) {
+/** The numbers of the pictures that the model saw before a round. */
+function picturesOf({ pictures = [] }) {
+  return pictures.flatMap(([first, stop]) => Array.from({ length: stop - first }, (_, at) => first + at));
+}
+
+/** The current round and what it led to, each with the best available picture; or an
+ * earlier picture of its context, to which one has stepped. */
+function viewsOf({ trajectory, round: number, shots }, full, frame, stepped = null) {
   const round = roundOf(trajectory, number);
-  const shotOf = (index) => full.get(index) ?? shots?.find((shot) => shot.index === index);
-  const after = round?.after ?? null;
+  const viewOf = (index, action) => ({ round, action, index, shot: full.get(index) ?? shots?.find((shot) => shot.index === index) });
+  if (round && stepped !== null && stepped !== round.screenshot) {
+    const [pictures, from] = [picturesOf(round), trajectory.rounds.find((earlier) => picturesOf(earlier).includes(stepped))];
+    const place = `picture ${pictures.indexOf(stepped) + 1} of ${pictures.length}, from round ${from.round}`;
+    return { current: { ...viewOf(stepped, null), place }, after: null };
+  }
   return {
-    current: round && { round, action: readAction(round.action, frame), shot: shotOf(round.screenshot) },
-    after: after === null ? null : { round, action: null, shot: shotOf(after) },
+    current: round && viewOf(round.screenshot, readAction(round.action, frame)),
+    after: (round?.after ?? null) === null ? null : viewOf(round.after, null),
   };
 }
 
 /** A picture of a view; of the one after an action, what did not change is dim. */
 function viewedPicture(view, views) {
   const picture = pictureOf(view.shot, view.action, { alt: screenName(view) });
-  if (!view.action) changedCells(views.current?.shot, view.shot).then((cells) => showChange(picture.node, view, cells), ignore);
+  if (!view.action && !view.place) changedCells(views.current?.shot, view.shot).then((cells) => showChange(picture.node, view, cells), ignore);
   return picture;
 }
 
@@ -319,17 +354,17 @@ function changeText({ share }) {
   return share ? `${percent(share)} changed` : "nothing changed";
 }
 
-function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, onSample }) {
+function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, stepper, onSample }) {
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory, onSample)];
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];
-  if (!current.shot) return [screenFigure(current, comingPicture(screenshot), "rdx-current")];
+  if (!current.shot) return [screenFigure(current, comingPicture(current.index), "rdx-current", [stepper(current)])];
   const before = trajectory.rounds[trajectory.rounds.indexOf(current.round) - 1];
   const button = (text) => after?.shot && pushButton({ class: "rdx-chip rdx-swap", title: "Before and after the action (a)" }, swap, text);
   return [
-    screenFigure(current, largeButton(figureOf(current)), "rdx-current", [frameChip(), button("after ›")]),
-    before?.screenshot === screenshot && sentence(`Same screenshot as round ${before.round}.`),
+    screenFigure(current, largeButton(figureOf(current)), "rdx-current", [stepper(current), frameChip(), button("after ›")]),
+    !current.place && before?.screenshot === screenshot && sentence(`Same screenshot as round ${before.round}.`),
     after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-after", [button("‹ before")]),
   ];
 }
@@ -354,19 +389,20 @@ function screenFigure(view, picture, name, buttons = []) {
   return node;
 }
 
-function screenName({ round, action, shot }) {
+function screenName({ round, action, shot, place }) {
+  if (place) return `Screenshot ${shot.index}, ${place}`;
   const label = visible(round.action.label);
   return `Screenshot ${shot.index}, ${action ? "before" : "after"} round ${round.round}: ${label}`;
 }
 
-function screenCaption({ round, action, shot, share }) {
+function screenCaption({ round, action, shot, share, place }) {
   const isLost = POINTING.includes(action?.kind) && ![action.point, action.end_point].some(isOnPicture);
   const size = shot?.width ? `${shot.width} × ${shot.height}` : "";
   return [
-    element("b", {}, `${action ? "" : "after "}round ${round.round}`),
+    element("b", {}, place ?? `${action ? "" : "after "}round ${round.round}`),
     action && element("span", { class: "rdx-caption-action", title: visible(action.line ?? "") }, visible(action.label)),
     isLost && element("span", { class: "rdx-note" }, "coordinates unknown or outside the screenshot"),
-    !action && element("span", { class: "rdx-changed" }, changeText({ share })),
+    !action && !place && element("span", { class: "rdx-changed" }, changeText({ share })),
     element("span", { class: "rdx-facts" }, size),
   ];
 }
