@@ -61,30 +61,34 @@ def find_base(
     if gate.passes:
         return Base(scorer, gate, others, order)
     tried: dict[str, Gate] = {}
-    for one in others:
-        if one.weights and one.cause == "stale_weights":
-            tried[one.weights] = _try(scorer, order, (one,))
-    passed = [name for name, found in tried.items() if found.passes]
+    for hypothesis in others:
+        if hypothesis.weights and hypothesis.cause == "stale_weights":
+            tried[hypothesis.weights] = _try(scorer, order, (hypothesis,))
+    passed = [name for name, result in tried.items() if result.passes]
     if not passed:
         note = ""
         if tried:
-            best = min(fit.residual for found in tried.values() for fit in found.fits)
+            best = min(fit.residual for result in tried.values() for fit in result.fits)
             note = f"No checkpoint passes either: the best leaves {best:.2g} nat."
         return Base(scorer, replace(gate, note=note), others, order)
     name = min(passed, key=lambda each: tried[each].fits[0].ratio)
-    label = next(one.says for one in others if one.weights == name)
+    label = next(hypothesis.says for hypothesis in others if hypothesis.weights == name)
     worst, best_fit = gate.fits[0], tried[name].fits[0]
     note = (
         f"Base: {label}, which leave {best_fit.residual:.2g} nat of {best_fit.engine};"
         f" {_GIVEN} leaves {worst.residual:.2g} nat of {worst.engine}."
     )
     base = weight_hypotheses_of(name.removeprefix(WEIGHTS))
-    kept = [one for one in others if one.name not in {each.name for each in base}]
+    rest = [
+        hypothesis
+        for hypothesis in others
+        if hypothesis.name not in {each.name for each in base}
+    ]
     given, *_ = weight_hypotheses_of(_GIVEN)
     return Base(
         _exchange(scorer, name, given.weights),
         replace(tried[name], note=note),
-        [given, *kept],
+        [given, *rest],
         order,
         base[0],
     )
@@ -143,13 +147,13 @@ def _with_tokens_outside(scorer: Scorer, order: Sequence[int]) -> list[int]:
 
 def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:
     """Return a scorer with other weights as its own, and its own beside them."""
-    weights = {each: one for each, one in scorer.weights.items() if each != name}
+    weights = {each: loaded for each, loaded in scorer.weights.items() if each != name}
     weights[given] = scorer.engine
     engine, low = scorer.weights[name], scorer.low_precision
     if isinstance(engine, LocalEngine) and isinstance(low, LocalEngine):
         low = low.beside(engine.name, dtype=low.dtype)
-    found = Scorer(
+    exchanged = Scorer(
         scorer.chains.joined, engine, low, weights=weights, families=scorer.families
     )
-    found.unscored.update(scorer.unscored)
-    return found
+    exchanged.unscored.update(scorer.unscored)
+    return exchanged

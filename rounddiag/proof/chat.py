@@ -30,14 +30,14 @@ class Chat:
         import transformers
 
         try:
-            found = transformers.AutoTokenizer.from_pretrained(
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
                 name,
                 trust_remote_code=trust_remote_code,
                 local_files_only=Path(name).is_dir(),
             )
         except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return cls(found)
+        return cls(tokenizer)
 
     def retokenise(self, ids: list[int]) -> list[int]:
         """Return the ids of the text of these ids."""
@@ -54,15 +54,17 @@ class Chat:
         while end and ids[end - 1] in special:
             end -= 1
         text = self.tokenizer.decode(ids[:end], skip_special_tokens=False)
-        frame, found = self._history(_WRITTEN), self._history(text)
-        if frame is None or found is None or frame.count(_WRITTEN) != 1:
+        frame, rendered = self._history(_WRITTEN), self._history(text)
+        if frame is None or rendered is None or frame.count(_WRITTEN) != 1:
             return None
         before, after = frame.split(_WRITTEN)
-        if len(found) < len(before + after):
+        if len(rendered) < len(before + after):
             return None
-        if not (found.startswith(before) and found.endswith(after)):
+        if not (rendered.startswith(before) and rendered.endswith(after)):
             return None
-        return self.encode(found[len(before) : len(found) - len(after)]) + ids[end:]
+        return (
+            self.encode(rendered[len(before) : len(rendered) - len(after)]) + ids[end:]
+        )
 
     def open_user_message(self) -> list[int] | None:
         """Return the ids before the text of a first message of the user.

@@ -38,39 +38,39 @@ def column_scores(
     """
     for shift in _SHIFTS:
         direction = "later" if shift > 0 else "earlier"
-        one = Hypothesis(
+        hypothesis = Hypothesis(
             name=f"shifted_by_{shift}",
             cause="shifted_log_probs",
             says=f"log-probs of the token {abs(shift)} {direction}",
         )
-        yield one, _shift(table, shift), None
+        yield hypothesis, _shift(table, shift), None
     for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
-        one = Hypothesis(
+        hypothesis = Hypothesis(
             name=f"stored_in_{name}",
             cause="low_precision",
             says=f"log-probs rounded to {name}",
         )
-        yield one, torch.from_numpy(table.base).to(dtype).double().numpy(), None
+        yield hypothesis, torch.from_numpy(table.base).to(dtype).double().numpy(), None
     if "logits" in scorer.engine.abilities and _is_bfloat16(table.engines[engine]):
         with suppress(StoppedError):
             yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples), None
     filled = _fill(table, engine)
     if filled is not None:
         value, scores = filled
-        one = Hypothesis(
+        hypothesis = Hypothesis(
             name="filled",
             cause="filled_log_probs",
             says=f"the value {value:.6g} in place of log-probs",
         )
-        yield one, scores, None
+        yield hypothesis, scores, None
     exchanged = _exchange_rows(scorer, table, engine, samples)
     if exchanged is not None:
-        one = Hypothesis(
+        hypothesis = Hypothesis(
             name="other_row",
             cause="swapped_rows",
             says="log-probs of another row",
         )
-        yield one, *exchanged
+        yield hypothesis, *exchanged
 
 
 def _is_bfloat16(values: Array) -> bool:
@@ -81,13 +81,13 @@ def _is_bfloat16(values: Array) -> bool:
 
 
 def _shift(table: ScoreTable, shift: int) -> Array:
-    found = np.full(len(table), np.nan)
+    shifted = np.full(len(table), np.nan)
     if len(table) > abs(shift):
         source = np.arange(len(table)) + shift
         inside = (source >= 0) & (source < len(table))
         inside[inside] &= table.sample[source[inside]] == table.sample[inside]
-        found[inside] = table.base[source[inside]]
-    return found
+        shifted[inside] = table.base[source[inside]]
+    return shifted
 
 
 def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:

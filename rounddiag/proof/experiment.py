@@ -84,9 +84,9 @@ class Experiment:
                 bar = self.screening.bar
                 bar.total = len(self.screening.known)
                 bar.update(bar.total - bar.n)
-                found = self.screening.results
-                results = _append(self._confirm(found), found)
-                is_decided = all(one.is_decided for one in results)
+                screened = self.screening.results
+                results = _append(self._confirm(screened), screened)
+                is_decided = all(result.is_decided for result in results)
                 if is_decided or self.screening.is_done or not self.is_complete:
                     return results
         except STOPPED as error:
@@ -102,11 +102,11 @@ class Experiment:
         samples = result.samples[FEW:]
         if not (result.is_proved and samples):
             return None
-        chain = [one for one, _ in result.chain]
+        chain = [hypothesis for hypothesis, _ in result.chain]
         table = self.search.table(result.samples)
         scores = result.chain[-1][1].scores
         low = scores + table.rounding
-        if not any(one.is_column or one.weights for one in chain):
+        if not any(hypothesis.is_column or hypothesis.weights for hypothesis in chain):
             other = self.scorer.column(chain, result.samples, low_precision=True)
             other = np.where(scores == table.base, table.low_precision, other)
             rounding = [np.nansum(np.abs(each - scores)) for each in (other, low)]
@@ -135,8 +135,8 @@ class Experiment:
         except StoppedError:
             return False
         gate = Gate.of_table(self.search.table(samples))
-        return all(one.high <= MOST_OF_USUAL for one in gate.fits) and all(
-            one.is_sound for one in results
+        return all(fit.high <= MOST_OF_USUAL for fit in gate.fits) and all(
+            result.is_sound for result in results
         )
 
     def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
@@ -144,7 +144,7 @@ class Experiment:
         limits, self.scorer.limits = self.scorer.limits, {}
         for size in (FIRST, SECOND, 8, 12, MAX_SAMPLES):
             samples = self.order[:size]
-            tested = {one.engine: self._finalists(one) for one in results}
+            tested = {result.engine: self._finalists(result) for result in results}
             self.screening.bar.set_description(
                 f"judging {pluralize(len(samples), 'sample')}"
             )
@@ -157,7 +157,7 @@ class Experiment:
                 if size == FIRST:  # what is known is about cut samples
                     self.scorer.limits = limits
                 break
-            decided = size >= SECOND and all(one.is_decided for one in results)
+            decided = size >= SECOND and all(result.is_decided for result in results)
             if decided and not self.gate.passes:
                 gate = self.gate_with(results[0])
                 decided = gate is None or gate.is_decided
@@ -171,25 +171,29 @@ class Experiment:
         if result.is_proved and len(result.chain) == 1:
             best = result.chain[0][1].evidence
             chosen = [
-                (one, opinion)
-                for one, opinion in result.ranking
-                if opinion.reproduces or best - opinion.evidence < RIVAL or one.weights
+                (hypothesis, opinion)
+                for hypothesis, opinion in result.ranking
+                if opinion.reproduces
+                or best - opinion.evidence < RIVAL
+                or hypothesis.weights
             ]
-            families = {one.name for one, _ in chosen}
-        return [one for one, _ in chosen if one in self.screening.known], families
+            families = {hypothesis.name for hypothesis, _ in chosen}
+        return [
+            hypothesis for hypothesis, _ in chosen if hypothesis in self.screening.known
+        ], families
 
 
 def _append(
     results: Sequence[EngineResult], before: Sequence[EngineResult]
 ) -> list[EngineResult]:
     """Add what was judged on fewer samples only."""
-    found = []
-    for one, earlier in zip(results, before, strict=True):
-        names = {each.name for each, _ in one.ranking}
+    merged = []
+    for result, earlier in zip(results, before, strict=True):
+        names = {each.name for each, _ in result.ranking}
         rest = [pair for pair in earlier.ranking if pair[0].name not in names]
-        ranking = sort_ranking([*one.ranking, *rest])
-        found.append(replace(one, ranking=ranking))
-    return found
+        ranking = sort_ranking([*result.ranking, *rest])
+        merged.append(replace(result, ranking=ranking))
+    return merged
 
 
 def prove(  # noqa: PLR0913 keywords only
@@ -245,10 +249,12 @@ def prove(  # noqa: PLR0913 keywords only
         batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else spread_families(hypotheses)
-    families = {one.name for one in FITTED} | {one.name for one in NUMBERED}
+    families = {family.name for family in FITTED} | {family.name for family in NUMBERED}
     known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
     numbered = [
-        one for one in NUMBERED if names is None or {one.name, one.cause} & {*names}
+        family
+        for family in NUMBERED
+        if names is None or {family.name, family.cause} & {*names}
     ]
     if isinstance(engine, Scorer):  # of the same ids
         scorer = engine.about(batch)
@@ -300,10 +306,14 @@ def prove_with(  # noqa: PLR0913 keywords only
     scorer, others, order = base.scorer, base.others, base.order
     scorer.deadline, scorer.is_stopped, scorer.limits = begin + budget_s, False, {}
     if not scorer.has_pictures:
-        known = [one for one in known if "pictures" not in one.needs]
+        known = [
+            hypothesis for hypothesis in known if "pictures" not in hypothesis.needs
+        ]
     likely = _rank_causes(scorer)
     tried = [*known, *others]
-    older = tuple(one for one in others if one.cause == "stale_weights")
+    older = tuple(
+        hypothesis for hypothesis in others if hypothesis.cause == "stale_weights"
+    )
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
         screening = Screening(search, tried, order, bar, numbered, likely)
@@ -313,10 +323,10 @@ def prove_with(  # noqa: PLR0913 keywords only
         else:
             results = search.judge_base(order[:SECOND])
         if not gate.passes and len(scorer.engines) == 1:
-            found = experiment.run()
+            searched = experiment.run()
             with suppress(StoppedError):
-                gate = experiment.gate_with(found[0]) or gate
-            results = found if gate.passes else results
+                gate = experiment.gate_with(searched[0]) or gate
+            results = searched if gate.passes else results
     if base.checkpoint is not None and len(results) == 2:  # noqa: PLR2004 two engines
         results = _blame_older(
             results, base.checkpoint, base.others[0], search.table(results[0].samples)

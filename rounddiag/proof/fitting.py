@@ -37,13 +37,13 @@ def fit_family(
 
     values = _fitness(family, family.grid, table, engine, compute)
     best = int(np.argmax(values))
-    value, found = family.grid[best], float(values[best])
+    value, likelihood = family.grid[best], float(values[best])
     before = float(_likelihood(table, table.residual(engine, table.base)))
-    if family.is_continuous and found > before - WORSE:
-        value, found = _refine(family.grid, best, found, fitness)
-    elif family.is_ordered and found > before - WORSE:
-        value, found = _climb(family.grid, best, found, fitness)
-    return family.at(value) if found > before else None
+    if family.is_continuous and likelihood > before - WORSE:
+        value, likelihood = _refine(family.grid, best, likelihood, fitness)
+    elif family.is_ordered and likelihood > before - WORSE:
+        value, likelihood = _climb(family.grid, best, likelihood, fitness)
+    return family.at(value) if likelihood > before else None
 
 
 def shortlist(
@@ -69,12 +69,15 @@ def _fitness(
 
 def _likelihood(table: ScoreTable, residual: Array) -> Array:
     density = log_density(residual, table.scale(residual, 0.1 * table.floor))
-    found: Array = np.nansum(density[..., table.is_informative], -1)
-    return found
+    total: Array = np.nansum(density[..., table.is_informative], -1)
+    return total
 
 
 def _climb(
-    grid: Sequence[float], best: int, found: float, fitness: Callable[[float], float]
+    grid: Sequence[float],
+    best: int,
+    likelihood: float,
+    fitness: Callable[[float], float],
 ) -> tuple[float, float]:
     """Search whole numbers between the neighbours of the best, by halved steps."""
     value = grid[best]
@@ -87,14 +90,17 @@ def _climb(
             if around[0] < each < around[1]
         }
         for each, worth in tried.items():
-            if worth > found:
-                value, found = each, worth
+            if worth > likelihood:
+                value, likelihood = each, worth
         step //= 2
-    return value, found
+    return value, likelihood
 
 
 def _refine(
-    grid: Sequence[float], best: int, found: float, fitness: Callable[[float], float]
+    grid: Sequence[float],
+    best: int,
+    likelihood: float,
+    fitness: Callable[[float], float],
 ) -> tuple[float, float]:
     """Search between the neighbours of the best value; prefer few digits."""
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
@@ -110,7 +116,7 @@ def _refine(
             right = low + _GOLDEN * (high - low)
             at_right = fitness(right)
     value = (low + high) / 2
-    known = {grid[best]: found, value: fitness(value)}
+    known = {grid[best]: likelihood, value: fitness(value)}
     for digits in (1, 2, 3):
         short = round(value, digits)
         if short > 0 or grid[0] < 0:

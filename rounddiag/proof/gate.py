@@ -50,9 +50,9 @@ class Reference:
         if diagnosis.verdict == "not_measurable":
             return None
         is_outside = batch.response_mask.cpu().numpy() != 0
-        for one in diagnosis:
-            if one.severity == "bug":  # of others the log-probs are sound
-                is_outside[one.view.flat[one.indices]] = False
+        for finding in diagnosis:
+            if finding.severity == "bug":  # of others the log-probs are sound
+                is_outside[finding.view.flat[finding.indices]] = False
         old, rollout = (
             clip_log_probs(batch.log_probs(name).cpu().double().numpy())
             for name in ("old", "rollout")
@@ -118,18 +118,18 @@ class Gate:
     @classmethod
     def of_table(cls, table: ScoreTable) -> Gate:
         """Compare the base with each engine."""
-        found = [_fit(table, engine) for engine in table.engines]
-        return cls(fits=sorted(found, key=lambda one: (one.high, one.ratio)))
+        fits = [_fit(table, engine) for engine in table.engines]
+        return cls(fits=sorted(fits, key=lambda fit: (fit.high, fit.ratio)))
 
     @property
     def passes(self) -> bool:
         """Whether the scorer is one engine, as far as noise allows."""
-        return any(one.high <= MOST_OF_USUAL for one in self.fits)
+        return any(fit.high <= MOST_OF_USUAL for fit in self.fits)
 
     @property
     def is_decided(self) -> bool:
         """Whether more tokens would change nothing."""
-        return self.passes or all(one.low > MOST_OF_USUAL for one in self.fits)
+        return self.passes or all(fit.low > MOST_OF_USUAL for fit in self.fits)
 
     @property
     def advice(self) -> str:
@@ -142,7 +142,7 @@ class Gate:
         )
         if best.low <= MOST_OF_USUAL:
             return f"{text} These are too few tokens to tell: prove with more samples."
-        if all(one.residual > one.uninformed for one in self.fits):
+        if all(fit.residual > fit.uninformed for fit in self.fits):
             return (
                 f"{text} The same log-prob for all tokens leaves {best.uninformed:.2g}:"
                 " check first that the model is of the batch's kind, with its"

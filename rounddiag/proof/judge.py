@@ -97,8 +97,8 @@ class Opinion:
 
     def is_proof(self, num_hypotheses: int) -> bool:
         """Whether it reproduces the engine, and its likelihood pays for the search."""
-        least = np.log(LEAST_RATIO * num_hypotheses)
-        return self.reproduces and self.evidence >= least
+        threshold = np.log(LEAST_RATIO * num_hypotheses)
+        return self.reproduces and self.evidence >= threshold
 
 
 def noise_floor(table: ScoreTable, engine: str) -> float:
@@ -127,7 +127,7 @@ def correlate_changes(table: ScoreTable, engine: str, scores: Array) -> float:
     changed = scale_residuals(scores - table.base, table.spread)
     wanted = scale_residuals(table.engines[engine] - table.base, table.spread)
     known = np.isfinite(changed) & np.isfinite(wanted)
-    x, y = (np.tanh(one[known] / 2) for one in (changed, wanted))
+    x, y = (np.tanh(change[known] / 2) for change in (changed, wanted))
     size = np.sqrt((x**2).sum() * (y**2).sum())
     return float((x * y).sum() / size) if size > 0 else 0.0
 
@@ -158,9 +158,9 @@ def judge(
     worth = _evidence(table, base, changed, floor) - np.array(prices)
     worth[1:] -= 1  # a part is chosen where it is better by more than its price
     best = int(worth.argmax())
-    found = _measure(table, engine, floor, held[best], base, changed[best])
+    measured = _measure(table, engine, floor, held[best], base, changed[best])
     opinion = replace(
-        found, name=name, where=names[best], evidence=float(worth[best] + (best > 0))
+        measured, name=name, where=names[best], evidence=float(worth[best] + (best > 0))
     )
     if excludes and not _has_excluded(table, engine, opinion.scores):
         return replace(opinion, is_powered=False)
@@ -175,8 +175,8 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
     Another engine: it gives none to tokens that were drawn and that it must leave out.
     """
     if engine == SAMPLER:
-        kept = scores > -np.inf
-        gained = float(np.nansum(scores[kept] - table.base[kept]))
+        allowed = scores > -np.inf
+        gained = float(np.nansum(scores[allowed] - table.base[allowed]))
         return bool(gained >= np.log(LEAST_RATIO))
     gone = (scores == -np.inf) & ~np.isfinite(table.engines[engine])
     return int(gone.sum()) >= LEAST_TOKENS
@@ -186,7 +186,7 @@ def _parts(
     table: ScoreTable, base: Array, changed: Array
 ) -> list[tuple[str, Array, float]]:
     """Return where a hypothesis may hold, and what it costs to choose so."""
-    found = []
+    parts = []
     samples = np.unique(table.sample)
     left = np.nan_to_num(np.abs(np.stack([changed, base]))).clip(max=10)
     nearer = [
@@ -197,24 +197,24 @@ def _parts(
     if 0 < len(nearer) < len(samples):
         words = f"{len(nearer)} of {len(samples)} samples"
         price = len(samples) * np.log(2.0)
-        found.append((words, np.isin(table.sample, nearer), price))
+        parts.append((words, np.isin(table.sample, nearer), price))
     rounds = np.unique(table.round)
     price = 2 * np.log(2.0 * max(len(rounds), 1))
     for first in rounds[1:]:
-        found.append((f"from round {first} on", table.round >= first, price))
-        found.append((f"before round {first}", table.round < first, price))
-    return found
+        parts.append((f"from round {first} on", table.round >= first, price))
+        parts.append((f"before round {first}", table.round < first, price))
+    return parts
 
 
 def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> Array:
     """Return the tempered log-likelihood ratios of hypotheses against the base."""
-    least = 0.25 * floor
-    new, old = table.scale(changed, least), table.scale(base, least)
+    smallest = 0.25 * floor
+    new, old = table.scale(changed, smallest), table.scale(base, smallest)
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)
     with np.errstate(invalid="ignore"):
         counts = table.is_informative | (np.abs(changed) > MATTERS * floor)
-    found: Array = np.nansum(np.where(counts, ratio, 0), -1) * TEMPER
-    return found
+    ratios: Array = np.nansum(np.where(counts, ratio, 0), -1) * TEMPER
+    return ratios
 
 
 def _measure(
@@ -232,7 +232,8 @@ def _measure(
     if not matters.any():
         matters = np.isfinite(base)
     left, before = (
-        np.minimum(np.abs(one * spread), _MOST_NATS) for one in (changed, base)
+        np.minimum(np.abs(residual * spread), _MOST_NATS)
+        for residual in (changed, base)
     )
     noise = np.abs(table.rounding) * floor / table.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
@@ -241,9 +242,9 @@ def _measure(
     harmed = np.abs(changed[sound]) > 2 * MATTERS * floor
     samples = np.unique(table.sample[matters])
     nearer = sum(
-        np.nansum(left[matters & (table.sample == one)])
-        < np.nansum(before[matters & (table.sample == one)])
-        for one in samples
+        np.nansum(left[matters & (table.sample == sample)])
+        < np.nansum(before[matters & (table.sample == sample)])
+        for sample in samples
     )
     scale = float(fit_scale(changed[matters], 0.01 * floor))
     return Opinion(

@@ -57,7 +57,7 @@ class Conclusion:
     @property
     def name(self) -> str:
         """The name of its score in `Proof.batch`."""
-        return " + ".join(one.name for one in self.opinions)
+        return " + ".join(opinion.name for opinion in self.opinions)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -114,7 +114,7 @@ class Proof:
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self._headline()}"]
-        lines += [_describe(one) for one in self.conclusions]
+        lines += [_describe(conclusion) for conclusion in self.conclusions]
         if self.verdict != "scorer_differs":
             lines += [_describe_base(self.base[name]) for name in self._sound()]
         if self.note:
@@ -169,8 +169,8 @@ class Proof:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, which `rounddiag.load_proof` reads on any machine."""
         left = {"batch", "go_on"}  # written apart; of this process
-        kept = {name: value for name, value in vars(self).items() if name not in left}
-        write_proof(kept, self.batch, Path(path))
+        fields = {name: value for name, value in vars(self).items() if name not in left}
+        write_proof(fields, self.batch, Path(path))
 
     @property
     def noise_limit(self) -> float:
@@ -180,15 +180,15 @@ class Proof:
     @property
     def pair(self) -> tuple[str, str]:
         """What `explore(proof)` compares: the best hypothesis, and the engine."""
-        for one in self.conclusions:
-            if one.name in self.batch.scores:
-                return one.name, one.engine
+        for conclusion in self.conclusions:
+            if conclusion.name in self.batch.scores:
+                return conclusion.name, conclusion.engine
         odd = self.side if self.side in self.base else next(iter(self.base), "old")
         return "base", str(odd)
 
     def _sound(self) -> list[str]:
-        found = {one.engine for one in self.conclusions}
-        return [name for name in self.base if name not in found]
+        concluded = {conclusion.engine for conclusion in self.conclusions}
+        return [name for name in self.base if name not in concluded]
 
     def _headline(self) -> str:
         if self.verdict == "scorer_differs":
@@ -208,10 +208,13 @@ class Proof:
                 f" tried reproduces {who}."
             )
         by_engine = [
-            f"{self._call(one.engine)} ({one.engine}): {' and '.join(one.causes)}"
-            for one in self.conclusions
+            f"{self._call(conclusion.engine)} ({conclusion.engine}):"
+            f" {' and '.join(conclusion.causes)}"
+            for conclusion in self.conclusions
         ]
-        is_whole = all(one.opinions[-1].reproduces for one in self.conclusions)
+        is_whole = all(
+            conclusion.opinions[-1].reproduces for conclusion in self.conclusions
+        )
         rest = "" if self.verdict == "proved" else " explains a part"
         if self.verdict == "so_far":
             rest = " reproduces it" if is_whole else " explains a part"
@@ -245,24 +248,24 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
     """
 
     def make(**fields: Any) -> Proof:  # noqa: ANN401 of a file
-        found = Proof(**fields)
-        repr(found)  # it cannot be printed with fields of other types
-        return found
+        proof = Proof(**fields)
+        repr(proof)  # it cannot be printed with fields of other types
+        return proof
 
     return read_proof(path, batch, (Conclusion, Opinion), make)
 
 
-def _describe(one: Conclusion) -> str:
-    last = one.opinions[-1]
-    first = one.opinions[0]
+def _describe(conclusion: Conclusion) -> str:
+    last = conclusion.opinions[-1]
+    first = conclusion.opinions[0]
     where = "" if last.where == "all" else f", {last.where}"
     rivals = ""
-    if one.rivals:
-        rivals = f" As good: {join_names(one.rivals, len(one.rivals))}."
+    if conclusion.rivals:
+        rivals = f" As good: {join_names(conclusion.rivals, len(conclusion.rivals))}."
     share = f", {percent(max(last.share, 0))} explained" if last is first else ""
-    evidence = sum(each.evidence for each in one.opinions)
+    evidence = sum(each.evidence for each in conclusion.opinions)
     return (
-        f"{one.engine}: {' and '.join(one.says)}{where}."
+        f"{conclusion.engine}: {' and '.join(conclusion.says)}{where}."
         f" {pluralize(first.num_tokens, 'token')} of"
         f" {pluralize(first.num_samples, 'sample')}, residual {last.residual:.2g} nat"
         f" (noise {last.noise:.2g}), before {first.before:.2g}{share}; nearer in"
@@ -271,15 +274,15 @@ def _describe(one: Conclusion) -> str:
     )
 
 
-def _describe_base(one: Opinion) -> str:
-    if not np.isfinite(one.residual):
-        return f"{one.engine}: not measurable, without finite log-probs."
+def _describe_base(opinion: Opinion) -> str:
+    if not np.isfinite(opinion.residual):
+        return f"{opinion.engine}: not measurable, without finite log-probs."
     fits = (
         "reproduced without any change"
-        if one.residual_to_noise <= MOST_RESIDUAL_TO_NOISE
+        if opinion.residual_to_noise <= MOST_RESIDUAL_TO_NOISE
         else "not reproduced"
     )
     return (
-        f"{one.engine}: {fits} (residual {one.residual:.2g} nat,"
-        f" {one.residual_to_noise:.1f} times the noise)."
+        f"{opinion.engine}: {fits} (residual {opinion.residual:.2g} nat,"
+        f" {opinion.residual_to_noise:.1f} times the noise)."
     )

@@ -88,18 +88,18 @@ def open_scorer(
 
 def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
     """Score all samples with a scorer that is open, which remembers the scores."""
-    for one in chain:
-        _require_ability(scorer, one)
-    small, found = scorer.chains.joined, []
+    for hypothesis in chain:
+        _require_ability(scorer, hypothesis)
+    small, scored = scorer.chains.joined, []
     for sample in tqdm(range(len(scorer.samples)), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
         if len(each.targets):
             values = scorer.scores(chain, sample)
             # Where the change has no place, the sample is as it is.
-            found.append((each, scorer.base(sample) if values is None else values))
+            scored.append((each, scorer.base(sample) if values is None else values))
             scorer.forget_logits()
-    flat = scorer.chains.to_joined(to_flat(scorer.batch, found))
-    missing = [one for one in ("old", "rollout") if small.lacks(one)]
+    flat = scorer.chains.to_joined(to_flat(scorer.batch, scored))
+    missing = [engine for engine in ("old", "rollout") if small.lacks(engine)]
     if chain or not missing:
         name = chain[0].name if chain else RESCORED
         return replace(small, scores={**small.scores, name: flat})
@@ -116,29 +116,31 @@ def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:
 
 
 def _require(name: str) -> Hypothesis:
-    family, _, number = name.rpartition("_")
-    for one in NUMBERED:
-        if one.name == family and number.lstrip("-").isdecimal():
-            return one.at(int(number))
-    found = [
-        one for one in select_hypotheses(all_registered(), [name]) if one.name == name
+    stem, _, number = name.rpartition("_")
+    for family in NUMBERED:
+        if family.name == stem and number.lstrip("-").isdecimal():
+            return family.at(int(number))
+    matches = [
+        hypothesis
+        for hypothesis in select_hypotheses(all_registered(), [name])
+        if hypothesis.name == name
     ]
-    if not found:
+    if not matches:
         raise BatchError.build(
             key="change",
             expected="the name of one hypothesis",
             found=f"the cause {name!r}",
             advice="Name one of its hypotheses: see `Proof.frame`.",
         )
-    return found[0]
+    return matches[0]
 
 
-def _require_ability(scorer: Scorer, one: Hypothesis) -> None:
-    why = scorer.lacks(one)
+def _require_ability(scorer: Scorer, hypothesis: Hypothesis) -> None:
+    why = scorer.lacks(hypothesis)
     if why:
         raise BatchError.build(
             key="change",
-            expected=f"an engine and a batch for {one.name!r}",
+            expected=f"an engine and a batch for {hypothesis.name!r}",
             found=f"one that {why}",
             advice="Choose another engine or change.",
         )

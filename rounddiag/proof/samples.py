@@ -25,7 +25,7 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     before it is scored: the samples of different groups come first.
     """
     if samples is None or isinstance(samples, int | np.integer):
-        most = MAX_SAMPLES if samples is None else int(samples)
+        limit = MAX_SAMPLES if samples is None else int(samples)
         wanted = (
             interleave(scorer.batch)
             if scorer.engines[:2] == STANDARD
@@ -34,30 +34,30 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
     else:
         given = _require_samples(scorer.chains.joined, samples)
         wanted = [each for sample in given for each in scorer.chains.of_sample(sample)]
-        most = len(wanted)
-    found: list[int] = []
+        limit = len(wanted)
+    chosen: list[int] = []
     for sample in wanted:
-        if len(found) >= most:
+        if len(chosen) >= limit:
             break
         if scorer.can_score(sample):
-            found.append(sample)
-    if not found:
+            chosen.append(sample)
+    if not chosen:
         reasons = list(scorer.unscored.values())
         raise BatchError.build(
             expected="a sample that can be scored again",
             found=reasons[0] if reasons else "none",
             advice="See `rounddiag.prove` for what a batch needs.",
         )
-    return found
+    return chosen
 
 
 def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
     """Return different samples of the batch, in the order in which they are named."""
     try:
-        found = [index(one) for one in samples]
-        wrong = [one for one in found if not 0 <= one < batch.num_samples]
+        indices = [index(sample) for sample in samples]
+        wrong = [sample for sample in indices if not 0 <= sample < batch.num_samples]
     except TypeError:
-        found, wrong = [], [samples]  # type: ignore[list-item]
+        indices, wrong = [], [samples]  # type: ignore[list-item]
     if wrong:
         raise BatchError.build(
             key="samples",
@@ -65,7 +65,7 @@ def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
             found=repr(wrong[0]),
             advice="Name samples as the batch numbers them.",
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(indices))
 
 
 def interleave(batch: Batch) -> list[int]:
@@ -79,7 +79,7 @@ def interleave(batch: Batch) -> list[int]:
     while len(order) < len(known):
         is_control = len(order) % _EVERY == _EVERY - 1
         source = best if is_control else worst
-        order[next(one for one in source if one not in order)] = None
+        order[next(sample for sample in source if sample not in order)] = None
     return list(order)
 
 
@@ -93,8 +93,8 @@ def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
         group = batch.group_ids[sample]
         rank.append(seen.get(group, 0))
         seen[group] = rank[-1] + 1
-    found: list[int] = ordered[np.argsort(rank, kind="stable")].tolist()
-    return found
+    order: list[int] = ordered[np.argsort(rank, kind="stable")].tolist()
+    return order
 
 
 def _mean_abs_diff(batch: Batch) -> Array:

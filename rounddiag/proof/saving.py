@@ -62,11 +62,11 @@ def read_proof(
         raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
 
 
-def _error(path: object, found: str) -> LoadError:
+def _error(path: object, content: str) -> LoadError:
     return LoadError.build(
         file=path,
         expected="a proof, as `rounddiag prove ... -o proof.json` writes it",
-        found=found.rstrip(" .:"),
+        found=content.rstrip(" .:"),
         advice="Pass the path of that file.",
     )
 
@@ -126,7 +126,7 @@ def _of_batch(batch: Batch) -> dict[str, Any]:
     flat = {name: getattr(batch, name) for name in _TOKENS}
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     return {
-        "samples": [int(one) for one in own],
+        "samples": [int(sample) for sample in own],
         **{
             name: [_encode(values[row].tolist()) for row in rows]
             for name, values in flat.items()
@@ -167,13 +167,13 @@ def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
     if any(number not in row_of for number in wanted):
         raise _error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]
-    kept = [
+    ranges = [
         torch.arange(start, start + length)
         for start, length in zip(
             mine.offsets[:-1].tolist(), mine.lengths.tolist(), strict=True
         )
     ]
-    at = torch.cat([torch.empty(0, dtype=torch.int64), *kept])
+    at = torch.cat([torch.empty(0, dtype=torch.int64), *ranges])
     if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
         raise _error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)

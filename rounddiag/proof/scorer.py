@@ -102,17 +102,17 @@ class Scorer:
     def seconds_per_token(self) -> float:
         """The speed of the plain passes so far."""
         known = [self.samples[sample] for sample, _ in self._plain]
-        read = sum(len(one.ids) for one in known)
+        read = sum(len(trajectory.ids) for trajectory in known)
         return self.seconds.get("base", 0.0) / max(read, 1)
 
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""
-        found = copy(self)
-        found.chains = split_chains(batch)
-        found.batch = found.chains.batch
+        scorer = copy(self)
+        scorer.chains = split_chains(batch)
+        scorer.batch = scorer.chains.batch
         for known in ("engines", "diagnosis", "reference"):
-            found.__dict__.pop(known, None)
-        return found
+            scorer.__dict__.pop(known, None)
+        return scorer
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
@@ -149,23 +149,23 @@ class Scorer:
         if sample in self.unscored:
             return False
         try:
-            one = self.samples[sample]
+            trajectory = self.samples[sample]
         except BatchError as error:
             self.unscored[sample] = str(error)
             return False
-        if not len(one.targets):
+        if not len(trajectory.targets):
             self.unscored[sample] = "no generated token has a context"
             return False
         return True
 
-    def lacks(self, one: Hypothesis) -> str:
+    def lacks(self, hypothesis: Hypothesis) -> str:
         """Return why a hypothesis cannot be scored here; empty if it can."""
-        missing = sorted(one.needs - self.engine.abilities)
+        missing = sorted(hypothesis.needs - self.engine.abilities)
         if "pictures" in missing and self.has_pictures:
             return "needs a model that sees pictures"
         if missing:
             return f"needs {NEEDS[missing[0]]}"
-        if "pictures" in one.needs and not self.has_pictures:
+        if "pictures" in hypothesis.needs and not self.has_pictures:
             return f"needs {NEEDS['pictures']}"
         return ""
 
@@ -194,34 +194,34 @@ class Scorer:
             self._scores[key] = self._score(chain, sample, low_precision=low_precision)
             if not chain:
                 self._plain.add((sample, low_precision))
-            name = " + ".join(one.name for one in chain) or "base"
+            name = " + ".join(hypothesis.name for hypothesis in chain) or "base"
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return self._scores[key]
 
     def base(self, sample: int, *, low_precision: bool = False) -> Array:
         """Return the log-probs of plain inputs."""
-        found = self.scores((), sample, low_precision=low_precision)
-        assert found is not None  # noqa: S101 no hypothesis, nothing to apply
-        return found
+        scores = self.scores((), sample, low_precision=low_precision)
+        assert scores is not None  # noqa: S101 no hypothesis, nothing to apply
+        return scores
 
     def _score(
         self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool
     ) -> Array | None:
-        one = self.samples[sample]
+        trajectory = self.samples[sample]
         requests = self.requests(chain, sample)
         if requests is None:
             return None
         engine = self._engine(chain, low_precision=low_precision)
         if "logits" not in engine.abilities:
-            found = [self._ask(engine, each) for each in requests]
-            return collect_scores(one, requests, found)
+            log_probs = [self._ask(engine, each) for each in requests]
+            return collect_scores(trajectory, requests, log_probs)
         processors = [each.processor for each in chain if each.processor is not None]
         readouts = self._read(
             chain, sample, requests, engine, low_precision=low_precision
         )
-        found = [readout.log_probs(processors) for readout in readouts]
-        return collect_scores(one, requests, found)
+        log_probs = [readout.log_probs(processors) for readout in readouts]
+        return collect_scores(trajectory, requests, log_probs)
 
     def _ask(self, engine: Engine, request: Request) -> Array:
         """Return what an engine answers; the same is never asked twice."""
@@ -274,33 +274,35 @@ class Scorer:
         passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
         key = (passes, sample, low_precision, self._limit(chain, sample))
         if key in self._readouts:
-            kept: list[Readout] = self._readouts[key]
-            return kept
+            known: list[Readout] = self._readouts[key]
+            return known
         readouts = []
         for request in requests:
             self.go_on(len(request.ids))
             begin = time.perf_counter()
-            one: Any = self.weights.get(request.weights, engine)
+            reader: Any = self.weights.get(request.weights, engine)
             # Only engines that have other weights beside them take a third.
             others: list[Any] = []
             if request.kept:
                 others = [self.weights[request.kept_weights]]
-            readouts.append(one.read(request, self.samples, *others))
+            readouts.append(reader.read(request, self.samples, *others))
             self.spent += time.perf_counter() - begin
             self.num_read += len(request.ids)
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts
         return readouts
 
-    def size_of(self, one: Hypothesis, samples: Sequence[int]) -> tuple[int, int]:
+    def size_of(
+        self, hypothesis: Hypothesis, samples: Sequence[int]
+    ) -> tuple[int, int]:
         """Return how many passes score a hypothesis, and of how many tokens."""
-        if one.is_free or self.lacks(one):
+        if hypothesis.is_free or self.lacks(hypothesis):
             return 0, 0
         try:
             passes = [
                 len(request.ids)
                 for sample in samples
-                for request in self.requests((one,), sample) or ()
+                for request in self.requests((hypothesis,), sample) or ()
             ]
         except RounddiagError:
             return 0, 0
@@ -321,20 +323,20 @@ class Scorer:
     def _edit(
         self, chain: Sequence[Hypothesis], sample: int
     ) -> Sequence[Request] | None:
-        one = self.samples[sample]
-        requests: Sequence[Request] = [Request.of_sample(one)]
+        trajectory = self.samples[sample]
+        requests: Sequence[Request] = [Request.of_sample(trajectory)]
         edited = False
         for each in chain:
             if each.edit is None:
                 continue
-            found = each.edit(one, self.samples)
-            found = [found] if isinstance(found, Request) else found
-            if not found:
+            edits = each.edit(trajectory, self.samples)
+            edits = [edits] if isinstance(edits, Request) else edits
+            if not edits:
                 return None
-            if edited and len(found) == 1 and len(found[0].ids) == len(one.ids):
+            if edited and len(edits) == 1 and len(edits[0].ids) == len(trajectory.ids):
                 # The later change is of positions or of a setting: apply it to all.
-                later = found[0]
-                found = [
+                later = edits[0]
+                edits = [
                     replace(
                         request,
                         places=later.places or request.places,
@@ -346,7 +348,7 @@ class Scorer:
                 ]
             elif edited:
                 return None
-            requests, edited = found, True
+            requests, edited = edits, True
         limit = self._limit(chain, sample)
         cut = [cut_request(each, self.samples, limit) for each in requests]
         return [each for each in cut if each is not None]
@@ -379,43 +381,44 @@ class Scorer:
         """Return the log-probs of samples end to end; NaN where it does not apply."""
         parts = []
         for sample in samples:
-            found = self.scores(chain, sample, low_precision=low_precision)
+            scores = self.scores(chain, sample, low_precision=low_precision)
             inside = self.is_inside(sample)
             parts.append(
-                np.full(int(inside.sum()), np.nan) if found is None else found[inside]
+                np.full(int(inside.sum()), np.nan) if scores is None else scores[inside]
             )
         return np.concatenate(parts)
 
-    def read_ahead(self, ones: Sequence[Hypothesis], sample: int) -> None:
+    def read_ahead(self, hypotheses: Sequence[Hypothesis], sample: int) -> None:
         """Score hypotheses about positions in batches of passes.
 
         A StoppedError if the first batch shows that no time is left for all.
         """
         limit = self.limits.get(sample)
-        for begin in range(0, len(ones), _TOGETHER):
+        for begin in range(0, len(hypotheses), _TOGETHER):
             now = time.perf_counter()
-            some = ones[begin : begin + _TOGETHER]
-            found = [self.requests((one,), sample) or () for one in some]
-            requests = [one for each in found for one in each]
+            some = hypotheses[begin : begin + _TOGETHER]
+            listed = [self.requests((hypothesis,), sample) or () for hypothesis in some]
+            requests = [request for each in listed for request in each]
             if len(requests) < len(some) or not _are_alike(requests):
                 return
-            self.go_on(sum(len(one.ids) for one in requests))
+            self.go_on(sum(len(request.ids) for request in requests))
             readouts = self.engine.read_places(requests, self.samples)  # type: ignore[attr-defined]
-            one = self.samples[sample]
+            trajectory = self.samples[sample]
             for each, request, readout in zip(some, requests, readouts, strict=True):
-                scores = collect_scores(one, [request], [readout.log_probs()])
+                scores = collect_scores(trajectory, [request], [readout.log_probs()])
                 self._scores[_key(each), sample, False, limit] = scores
             spent = time.perf_counter() - now
             self.spent += spent
-            self.num_read += sum(len(one.ids) for one in requests)
-            if not begin and now + spent * len(ones) / len(some) > self.deadline:
+            self.num_read += sum(len(request.ids) for request in requests)
+            if not begin and now + spent * len(hypotheses) / len(some) > self.deadline:
                 raise StoppedError
 
     def is_inside(self, sample: int) -> Array:
         """Return which targets of a sample are before its limit."""
-        one = self.samples[sample]
-        found: Array = one.targets < self.limits.get(sample, len(one.ids))
-        return found
+        trajectory = self.samples[sample]
+        limit = self.limits.get(sample, len(trajectory.ids))
+        inside: Array = trajectory.targets < limit
+        return inside
 
     def table(self, samples: Sequence[int]) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
@@ -423,17 +426,19 @@ class Scorer:
         inside = np.concatenate([self.is_inside(sample) for sample in samples])
 
         def join(read: Callable[[Trajectory], Array]) -> Array:
-            found: Array = np.concatenate([read(one) for one in known])[inside]
-            return found
+            joined: Array = np.concatenate([*map(read, known)])[inside]
+            return joined
 
-        base = join(lambda one: self.base(one.sample))
-        spread = join(lambda one: self.spread(one.sample))
+        base = join(lambda trajectory: self.base(trajectory.sample))
+        spread = join(lambda trajectory: self.spread(trajectory.sample))
         low_precision = base + _other_noise(spread)
         if self.low_precision is not None:
-            low_precision = join(lambda one: self.base(one.sample, low_precision=True))
+            low_precision = join(
+                lambda trajectory: self.base(trajectory.sample, low_precision=True)
+            )
         usual = None
         if (reference := self.reference) is not None:
-            at = join(lambda one: one.flat_targets(self.batch).numpy())
+            at = join(lambda trajectory: trajectory.flat_targets(self.batch).numpy())
             usual = reference.usual(at)
         return ScoreTable(
             engines={
@@ -443,30 +448,32 @@ class Scorer:
             base=base,
             low_precision=low_precision,
             spread=spread,
-            sample=join(lambda one: np.full(len(one.targets), one.sample)),
-            round=join(lambda one: one.target_rounds),
+            sample=join(
+                lambda trajectory: np.full(len(trajectory.targets), trajectory.sample)
+            ),
+            round=join(lambda trajectory: trajectory.target_rounds),
             usual=usual,
         )
 
     def token_ids(self, samples: Sequence[int]) -> Array:
         """Return the ids of the scored tokens of samples."""
-        return np.concatenate(
-            [
-                one.ids.numpy()[one.targets][self.is_inside(one.sample)]
-                for one in map(self.samples.__getitem__, samples)
-            ]
-        )
+        parts = []
+        for sample in samples:
+            trajectory = self.samples[sample]
+            targets = trajectory.targets[self.is_inside(sample)]
+            parts.append(trajectory.ids.numpy()[targets])
+        return np.concatenate(parts)
 
 
 def _are_alike(requests: Sequence[Request]) -> bool:
     """Return whether only the positions of requests differ."""
     first = requests[0]
     return all(
-        one.places is not None
-        and torch.equal(one.ids, first.ids)
-        and torch.equal(one.is_scored, first.is_scored)
-        and one.pictures == first.pictures
-        for one in requests
+        request.places is not None
+        and torch.equal(request.ids, first.ids)
+        and torch.equal(request.is_scored, first.is_scored)
+        and request.pictures == first.pictures
+        for request in requests
     )
 
 
@@ -476,9 +483,9 @@ _USUAL_NOISE = 0.01  # nats of logits
 def _other_noise(spread: Array) -> Array:
     """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
     rng = np.random.default_rng(0)
-    found: Array = rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread
-    return found
+    noise: Array = rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread
+    return noise
 
 
-def _key(one: Hypothesis) -> tuple[object, ...]:
-    return one.name, one.weights, one.processor
+def _key(hypothesis: Hypothesis) -> tuple[object, ...]:
+    return hypothesis.name, hypothesis.weights, hypothesis.processor

@@ -37,22 +37,23 @@ def check_log_probs(
     >>> check_log_probs(np.array([-1.5, 0.0]), "the server").tolist()
     [-1.5, 0.0]
     """
-    found = np.asarray(values, dtype=np.float64)
-    impossible = found == -np.inf
-    wrong = ~impossible & ~(np.abs(found) < np.finfo(np.float32).max)
-    wrong |= found > _ROUNDING
-    what = ""
+    log_probs = np.asarray(values, dtype=np.float64)
+    impossible = log_probs == -np.inf
+    wrong = ~impossible & ~(np.abs(log_probs) < np.finfo(np.float32).max)
+    wrong |= log_probs > _ROUNDING
+    fault = ""
     if wrong.any():
-        what = f"{found[wrong][0]:.6g} for {int(wrong.sum())} of {len(found)} tokens"
-    elif impossible.mean() > _MOST_IMPOSSIBLE if len(found) else False:
-        what = f"-inf for {int(impossible.sum())} of {len(found)} tokens"
-    if what:
+        first, number = log_probs[wrong][0], int(wrong.sum())
+        fault = f"{first:.6g} for {number} of {len(log_probs)} tokens"
+    elif impossible.mean() > _MOST_IMPOSSIBLE if len(log_probs) else False:
+        fault = f"-inf for {int(impossible.sum())} of {len(log_probs)} tokens"
+    if fault:
         raise error.build(
             expected=f"log-probs of {who}: finite, at most 0",
-            found=what,
+            found=fault,
             advice="Compare one sample with a forward pass of the model.",
         )
-    return found
+    return log_probs
 
 
 def clip_log_probs(values: Array) -> Array:
@@ -62,11 +63,11 @@ def clip_log_probs(values: Array) -> Array:
 
 def scale_residuals(residuals: Array, spread: Array) -> Array:
     """Divide residuals of log-probs by how much noise of the logits moves them."""
-    found: Array = residuals / np.maximum(spread, LEAST_SPREAD)
-    return found
+    scaled: Array = residuals / np.maximum(spread, LEAST_SPREAD)
+    return scaled
 
 
-def fit_scale(values: Array, least: float = _TINY) -> Array:
+def fit_scale(values: Array, smallest: float = _TINY) -> Array:
     """Fit the scale of Student's t with 3 degrees of freedom around 0, row by row.
 
     The maximum of the likelihood is where the mean of 4 x^2 / (3 scale^2 + x^2) is 1:
@@ -80,12 +81,12 @@ def fit_scale(values: Array, least: float = _TINY) -> Array:
     """
     known = np.isfinite(values)
     if not known.any():
-        return np.full(values.shape[:-1], least)
+        return np.full(values.shape[:-1], smallest)
     size = np.abs(np.where(known, values, 0.0))
     number = np.maximum(known.sum(-1), 1)
     middle = np.expand_dims(values.shape[-1] - (number + 1) // 2, -1)
     start = np.take_along_axis(np.sort(size, -1), middle, -1)[..., 0]
-    log = 2 * np.log(np.maximum(start, least))
+    log = 2 * np.log(np.maximum(start, smallest))
     square = size**2
     for _ in range(_ROUNDS):
         total = FREEDOM * np.exp(log)[..., None] + square
@@ -93,11 +94,11 @@ def fit_scale(values: Array, least: float = _TINY) -> Array:
         over = (FREEDOM + 1) * part.sum(-1) / number - 1
         slope = (FREEDOM + 1) * (part * (1 - part)).sum(-1) / number
         step = np.clip(over / np.maximum(slope, _TINY), -_LONGEST, _LONGEST)
-        before, log = log, np.maximum(log + step, 2 * np.log(least))
+        before, log = log, np.maximum(log + step, 2 * np.log(smallest))
         if np.abs(log - before).max() < 2 * _CLOSE:
             break
-    found: Array = np.exp(log / 2)
-    return found
+    scale: Array = np.exp(log / 2)
+    return scale
 
 
 def log_density(values: Array, scale: Array) -> Array:
@@ -110,8 +111,8 @@ def log_density(values: Array, scale: Array) -> Array:
     """
     scale = np.expand_dims(scale, -1)
     tail = (FREEDOM + 1) / 2 * np.log1p((values / scale) ** 2 / FREEDOM)
-    found: Array = -tail - np.log(scale)
-    return found
+    density: Array = -tail - np.log(scale)
+    return density
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -146,23 +147,23 @@ class ScoreTable:
         """Tokens outside all places of the diagnosis."""
         if self.usual is None:
             return np.zeros(len(self), dtype=bool)
-        found: Array = np.isfinite(self.usual)
-        return found
+        is_outside: Array = np.isfinite(self.usual)
+        return is_outside
 
     @cached_property
     def rounding(self) -> Array:
         """What the short dtype adds to the base; NaN where both are impossible."""
         with np.errstate(invalid="ignore"):
-            found: Array = self.low_precision - self.base
-        return found
+            rounding: Array = self.low_precision - self.base
+        return rounding
 
     @cached_property
     def floor(self) -> float:
         """The scale of the scorer's own noise, in nats of logits."""
         noise = scale_residuals(self.rounding, self.spread)
         is_uncertain = self.spread >= LEAST_SPREAD
-        kept = noise[is_uncertain] if is_uncertain.any() else noise
-        return max(float(fit_scale(kept)), 1e-5)
+        informed = noise[is_uncertain] if is_uncertain.any() else noise
+        return max(float(fit_scale(informed)), 1e-5)
 
     @cached_property
     def is_informative(self) -> Array:
@@ -175,9 +176,9 @@ class ScoreTable:
             far |= apart > MATTERS * self.floor
         return ~certain | far
 
-    def scale(self, residual: Array, least: float = 1e-7) -> Array:
+    def scale(self, residual: Array, smallest: float = 1e-7) -> Array:
         """Return the scale of residuals of each row, over the tokens that inform."""
-        return fit_scale(residual[..., self.is_informative], least)
+        return fit_scale(residual[..., self.is_informative], smallest)
 
     def residual(self, engine: str, scores: Array) -> Array:
         """Return rows of scores minus an engine's, on the scale of logits.
@@ -191,8 +192,8 @@ class ScoreTable:
         both = np.stack([plain, plain + rounding])
         scale = self.scale(both)
         is_low = np.expand_dims(scale[1] < 0.8 * scale[0], -1)
-        found: Array = np.where(is_low, both[1], both[0])
-        return found
+        scaled: Array = np.where(is_low, both[1], both[0])
+        return scaled
 
     def spread_of(self, engine: str) -> Array:
         """Return the spread, larger where the engine is less certain than the base.
@@ -200,8 +201,8 @@ class ScoreTable:
         A fault makes certain tokens uncertain, and these have noise then.
         """
         truth = np.nan_to_num(self.engines[engine], nan=0.0)
-        found: Array = np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
-        return found
+        spread: Array = np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
+        return spread
 
     def take(self, tokens: Array) -> ScoreTable:
         """Return the table of some tokens."""

@@ -40,11 +40,12 @@ class Cost(IntEnum):
     DEAR = 2
 
 
-def cost_of(one: Hypothesis) -> Cost:
+def cost_of(hypothesis: Hypothesis) -> Cost:
     """Return what it costs to score a hypothesis."""
-    if one.is_free:
+    if hypothesis.is_free:
         return Cost.FREE
-    is_dear = one.weights or one.needs & {"weights", "resolution", "experts"}
+    dear_needs = {"weights", "resolution", "experts"}
+    is_dear = hypothesis.weights or hypothesis.needs & dear_needs
     return Cost.DEAR if is_dear else Cost.PASS
 
 
@@ -88,13 +89,15 @@ class Screening:
         self.limits = self._limits(self.first, 2 * LEAST_TOKENS)
         self.scorer.limits = self.limits
         self.known.sort(
-            key=lambda one: (
-                self.likely.get(one.cause, len(self.likely)),
-                cost_of(one),
-                self.scorer.size_of(one, self.first),
+            key=lambda hypothesis: (
+                self.likely.get(hypothesis.cause, len(self.likely)),
+                cost_of(hypothesis),
+                self.scorer.size_of(hypothesis, self.first),
             )
         )
-        sizes = [self.scorer.size_of(one, self.first) for one in self.known]
+        sizes = [
+            self.scorer.size_of(hypothesis, self.first) for hypothesis in self.known
+        ]
         number = sum(map(any, sizes))
         num_passes, num_tokens = map(sum, zip((0, 0), *sizes, strict=True))
         seconds = num_tokens * self.scorer.seconds_per_token
@@ -126,11 +129,20 @@ class Screening:
         numbers are fitted where no pass reproduces an engine; at the end the further
         ones.
         """
-        rest = [one for one in self.known if one.cause not in self.likely]
-        yield Cost.FREE, [one for one in self.known if one.cause in self.likely]
-        yield Cost.PASS, [one for one in rest if cost_of(one) <= Cost.PASS]
+        likely: list[Hypothesis] = []
+        cheap: list[Hypothesis] = []
+        dear: list[Hypothesis] = []
+        for hypothesis in self.known:
+            if hypothesis.cause in self.likely:
+                likely.append(hypothesis)
+            elif cost_of(hypothesis) <= Cost.PASS:
+                cheap.append(hypothesis)
+            else:
+                dear.append(hypothesis)
+        yield Cost.FREE, likely
+        yield Cost.PASS, cheap
         yield Cost.FREE, self._fit_numbers()
-        yield Cost.DEAR, [one for one in rest if cost_of(one) == Cost.DEAR]
+        yield Cost.DEAR, dear
         yield Cost.FREE, self._fit_numbers(further=True)
 
     def judge(self) -> list[EngineResult]:
@@ -147,45 +159,45 @@ class Screening:
     @property
     def tried(self) -> tuple[int, int]:
         """How many hypotheses were tried, of how many that can be tested here."""
-        able = [one for one in self.known if not self.scorer.lacks(one)]
+        able = sum(not lack for lack in map(self.scorer.lacks, self.known))
         still = [*self.not_tested.values()].count(NOTHING_CHANGED)
-        return len(self.scored) + still, len(able)
+        return len(self.scored) + still, able
 
     def _try(self, group: Sequence[Hypothesis]) -> None:
         """Score hypotheses and judge all so far; what fails is noted."""
         failures = 0
-        for one in group:
-            self.bar.set_description(one.name, refresh=False)
+        for hypothesis in group:
+            self.bar.set_description(hypothesis.name, refresh=False)
             self.bar.update()
-            why = self.scorer.lacks(one)
+            why = self.scorer.lacks(hypothesis)
             if why:
-                self.not_tested[one.name] = why
+                self.not_tested[hypothesis.name] = why
                 continue
             try:
-                scores = self._score(one)
+                scores = self._score(hypothesis)
                 failures = 0
             except (KeyboardInterrupt, StoppedError) as error:
                 self.stop(error)
-                self.not_tested[one.name] = self.not_tested[FURTHER]
+                self.not_tested[hypothesis.name] = self.not_tested[FURTHER]
             except RounddiagError as error:
-                self.not_tested[one.name] = _reason(error)
+                self.not_tested[hypothesis.name] = _reason(error)
                 failures += isinstance(error, ServerError)
                 if failures == MOST_FAILURES:
                     self.stop(error)
             else:
                 if scores is None:
-                    self.not_tested[one.name] = NOTHING_CHANGED
+                    self.not_tested[hypothesis.name] = NOTHING_CHANGED
                 else:
-                    self.scored[one] = scores
+                    self.scored[hypothesis] = scores
         self.results = self.judge()
 
-    def _score(self, one: Hypothesis) -> Array | None:
+    def _score(self, hypothesis: Hypothesis) -> Array | None:
         """Score a hypothesis; None if it changes nothing in any sample to come."""
-        scores = self.scorer.column((one,), self.first)
+        scores = self.scorer.column((hypothesis,), self.first)
         more = self.order[:SECOND]
         is_still = np.isnan(scores).all() and (
             len(more) == len(self.first)
-            or np.isnan(self.scorer.column((one,), more)).all()
+            or np.isnan(self.scorer.column((hypothesis,), more)).all()
         )
         return None if is_still else scores
 
@@ -200,25 +212,27 @@ class Screening:
         far = np.zeros(len(table), dtype=bool)
         for engine in table.engines:
             far |= _is_far(table, engine)
-        found = {}
+        limits = {}
         for sample in samples:
-            one, mine = self.scorer.samples[sample], table.sample == sample
+            trajectory, mine = self.scorer.samples[sample], table.sample == sample
             at = np.flatnonzero(far[mine])[:number]
             if len(at) == number:
-                last = int(one.targets[at[-1]])
-                found[sample] = last + 1
+                last = int(trajectory.targets[at[-1]])
+                limits[sample] = last + 1
                 if by_round:
-                    found[sample] = next(stop for _, stop in one.rounds if stop > last)
-        return found
+                    limits[sample] = next(
+                        stop for _, stop in trajectory.rounds if stop > last
+                    )
+        return limits
 
     def _fit_numbers(self, *, further: bool = False) -> list[Hypothesis]:
         """Fit whole numbers to engines that nothing reproduces, on one sample.
 
         The `further` ones of a family are tried on few of its tokens before.
         """
-        found = {}
+        fitted = {}
         results = self.search.judge_base(self.first)
-        odd = [one.engine for one in results if not is_exact(one.base)]
+        odd = [result.engine for result in results if not is_exact(result.base)]
         for engine, family in product(odd, self.numbered):
             if self.scorer.lacks(family.at(1)) or (further and not family.further):
                 continue
@@ -227,14 +241,14 @@ class Screening:
                 if further:
                     name += f" above {family.grid[-1]}"
                     each = self._fit(shortlist, family, engine, LEAST_TOKENS)
-                one = self._fit(fit_family, each, engine, MANY)
+                hypothesis = self._fit(fit_family, each, engine, MANY)
             except (RounddiagError, StoppedError) as error:
                 self.not_tested[name] = _reason(error)
                 continue
-            if one is not None:
-                found[one.name] = one
-        tried = {one.name for one in self.known}
-        new = [one for name, one in found.items() if name not in tried]
+            if hypothesis is not None:
+                fitted[hypothesis.name] = hypothesis
+        tried = {hypothesis.name for hypothesis in self.known}
+        new = [hypothesis for name, hypothesis in fitted.items() if name not in tried]
         self.known += new
         return new
 
@@ -256,9 +270,11 @@ class Screening:
         inside = np.isin(table.round, table.round[_is_far(table, engine)])
         inside |= not inside.any()
 
-        def compute(ones: Sequence[Hypothesis]) -> Array:
-            self.scorer.read_ahead(ones, few[0])
-            scores = np.stack([self.scorer.column((one,), few) for one in ones])
+        def compute(hypotheses: Sequence[Hypothesis]) -> Array:
+            self.scorer.read_ahead(hypotheses, few[0])
+            scores = np.stack(
+                [self.scorer.column((hypothesis,), few) for hypothesis in hypotheses]
+            )
             return np.where(np.isnan(scores), table.base, scores)[:, inside]
 
         try:
@@ -270,15 +286,15 @@ class Screening:
 def _is_far(table: ScoreTable, engine: str) -> Array:
     """Return which tokens unchanged inputs do not reproduce."""
     left = np.abs(table.residual(engine, table.base))
-    found: Array = left > MATTERS * noise_floor(table, engine)
-    return found
+    is_far: Array = left > MATTERS * noise_floor(table, engine)
+    return is_far
 
 
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
     """Return whether each engine is reproduced by what costs so much at most."""
     return all(
-        one.is_decided and all(cost_of(each) <= cost for each, _ in one.chain)
-        for one in results
+        result.is_decided and all(cost_of(each) <= cost for each, _ in result.chain)
+        for result in results
     )
 
 

@@ -73,7 +73,7 @@ class Search:
 
     def part(self, samples: Sequence[int]) -> object:
         """Return what tells apart the tokens of samples that are cut or whole."""
-        return tuple((one, self.scorer.limits.get(one)) for one in samples)
+        return tuple((sample, self.scorer.limits.get(sample)) for sample in samples)
 
     def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
         """Return how well unchanged inputs reproduce each engine."""
@@ -93,12 +93,14 @@ class Search:
         self, samples: Sequence[int], tested: Mapping[str, Finalists]
     ) -> list[EngineResult]:
         """Return what reproduces each engine, of the hypotheses tested about it."""
-        return [
-            one
-            if is_exact(one.base)
-            else _Trial(self, one.engine, samples, *tested[one.engine]).run(one)
-            for one in self.judge_base(samples)
-        ]
+        results = []
+        for base in self.judge_base(samples):
+            if is_exact(base.base):
+                results.append(base)
+            else:
+                trial = _Trial(self, base.engine, samples, *tested[base.engine])
+                results.append(trial.run(base))
+        return results
 
     def choose(
         self, samples: Sequence[int], screened: Mapping[Hypothesis, Array]
@@ -110,16 +112,17 @@ class Search:
                 continue
             trial = _Trial(self, result.engine, samples, (), None)
             ranked = sort_ranking(
-                (one, trial.opinion(one, scores)) for one, scores in screened.items()
+                (hypothesis, trial.opinion(hypothesis, scores))
+                for hypothesis, scores in screened.items()
             )
             alike = {
-                one: correlate_changes(trial.table, result.engine, scores)
-                for one, scores in screened.items()
+                hypothesis: correlate_changes(trial.table, result.engine, scores)
+                for hypothesis, scores in screened.items()
             }
-            kept = [one for one, opinion in ranked if opinion.reproduces]
-            kept += [one for one, _ in ranked[:KEPT]]
-            kept += sorted(alike, key=lambda one: -alike[one])[:ALIKE]
-            best[result.engine] = list(dict.fromkeys(kept)), None
+            finalists = [pair[0] for pair in ranked if pair[1].reproduces]
+            finalists += [pair[0] for pair in ranked[:KEPT]]
+            finalists += sorted(alike, key=alike.__getitem__, reverse=True)[:ALIKE]
+            best[result.engine] = list(dict.fromkeys(finalists)), None
         return best
 
 
@@ -148,8 +151,8 @@ class _Trial:
         of all others.
         """
         first = self._rank((), self.table)
-        least = np.log(LEAST_RATIO * base.num_hypotheses)
-        good = [pair for pair in first[:BEAM] if pair[1].evidence >= least]
+        threshold = np.log(LEAST_RATIO * base.num_hypotheses)
+        good = [pair for pair in first[:BEAM] if pair[1].evidence >= threshold]
         chain, last = good[:1], first
         if good and not good[0][1].reproduces:
             pairs = [*self._pairs(good)]
@@ -172,23 +175,29 @@ class _Trial:
                 is_found = True
                 yield [pair, more[0]], more
             elif pair[0] not in self.search.known:
-                swapped += [one for one, _ in more if one in self.search.known][:1]
+                ranked = (hypothesis for hypothesis, _ in more)
+                swapped += [each for each in ranked if each in self.search.known][:1]
         if is_found or not swapped:
             return
         alike = max(
             self.tested,
-            key=lambda one: correlate_changes(
-                self.table, self.engine, self.scorer.column((one,), self.samples)
+            key=lambda hypothesis: correlate_changes(
+                self.table, self.engine, self.scorer.column((hypothesis,), self.samples)
             ),
         )
-        for one in dict.fromkeys([*swapped, alike]):
-            scores = self.scorer.column((one,), self.samples)
+        for hypothesis in dict.fromkeys([*swapped, alike]):
+            scores = self.scorer.column((hypothesis,), self.samples)
             alone = judge(
-                self.table, self.engine, one.name, scores, self.floor, is_whole=True
+                self.table,
+                self.engine,
+                hypothesis.name,
+                scores,
+                self.floor,
+                is_whole=True,
             )
-            more = self._rank_on((one, alone))
+            more = self._rank_on((hypothesis, alone))
             if more and more[0][1].reproduces:
-                yield [(one, alone), more[0]], more
+                yield [(hypothesis, alone), more[0]], more
 
     def _rank_on(self, pair: tuple[Hypothesis, Opinion]) -> Ranking:
         """Judge all others on top of one."""
@@ -197,48 +206,53 @@ class _Trial:
 
     def opinion(
         self,
-        one: Hypothesis,
+        hypothesis: Hypothesis,
         scores: Array,
         chain: Chain = (),
         table: ScoreTable | None = None,
     ) -> Opinion:
         """Judge a hypothesis on top of those that hold already."""
-        key = (self.engine, self.part, chain, one)
+        key = (self.engine, self.part, chain, hypothesis)
         known = self.search.opinions
         if key not in known:
             known[key] = judge(
                 self.table if table is None else table,
                 self.engine,
-                one.name,
+                hypothesis.name,
                 scores,
                 self.floor,
-                is_whole=one.is_whole,
-                excludes=one.excludes,
+                is_whole=hypothesis.is_whole,
+                excludes=hypothesis.excludes,
             )
         return known[key]
 
     def _rank(self, chain: Chain, table: ScoreTable) -> Ranking:
         """Judge hypotheses on top of those that hold already, best first."""
 
-        def add(one: Hypothesis) -> None:
+        def add(hypothesis: Hypothesis) -> None:
             with suppress(StoppedError):
-                scores = self.scorer.column((*chain, one), self.samples)
-                found.append((one, self.opinion(one, scores, chain, table)))
+                scores = self.scorer.column((*chain, hypothesis), self.samples)
+                ranking.append(
+                    (hypothesis, self.opinion(hypothesis, scores, chain, table))
+                )
 
-        found: Ranking = []
-        for one in self.tested:
-            if one not in chain:
-                add(one)
+        ranking: Ranking = []
+        for hypothesis in self.tested:
+            if hypothesis not in chain:
+                add(hypothesis)
         if "logits" in self.scorer.engine.abilities:
-            for one in self._fit(chain, table):
-                add(one)
+            for hypothesis in self._fit(chain, table):
+                add(hypothesis)
         if not chain:
-            for one, scores, unknown in self._about_columns():
+            for hypothesis, scores, unknown in self._about_columns():
                 here = table if unknown is None else table.without(self.engine, unknown)
-                found.append((one, self.opinion(one, scores, chain, here)))
-            for one in kept_rounds([(each, that.where) for each, that in found]):
-                add(one)
-        return sort_ranking(found)
+                ranking.append(
+                    (hypothesis, self.opinion(hypothesis, scores, chain, here))
+                )
+            wheres = [(hypothesis, opinion.where) for hypothesis, opinion in ranking]
+            for hypothesis in kept_rounds(wheres):
+                add(hypothesis)
+        return sort_ranking(ranking)
 
     def _about_columns(self) -> Sequence[tuple[Hypothesis, Array, Array | None]]:
         """Return hypotheses whose scores follow from those that are known.
@@ -249,11 +263,11 @@ class _Trial:
         known = self.search.about_columns
         if key not in known:
             given = self.scorer, self.table, self.engine, self.samples
-            found = [*column_scores(*given)]
+            scored = [*column_scores(*given)]
             with suppress(StoppedError):
                 mixed = weights_by_sample(*given, self.search.checkpoints)
-                found += [] if mixed is None else [(*mixed, None)]
-            known[key] = found
+                scored += [] if mixed is None else [(*mixed, None)]
+            known[key] = scored
         return known[key]
 
     def _fit(self, chain: Chain, table: ScoreTable) -> Iterator[Hypothesis]:
@@ -263,8 +277,9 @@ class _Trial:
         small = table.take(np.isin(table.sample, few))
         known = self.search.fitted
 
-        def compute(ones: Sequence[Hypothesis]) -> Array:
-            return np.stack([self.scorer.column((*chain, one), few) for one in ones])
+        def compute(hypotheses: Sequence[Hypothesis]) -> Array:
+            chains = [(*chain, hypothesis) for hypothesis in hypotheses]
+            return np.stack([self.scorer.column(each, few) for each in chains])
 
         for family in self._families(chain, table):
             key = (self.engine, part, chain, family.name)
@@ -272,9 +287,9 @@ class _Trial:
                 if key not in known:
                     self.scorer.go_on()
                     known[key] = fit_family(family, small, self.engine, compute)
-                one = known[key]
-                if one is not None:
-                    yield one
+                hypothesis = known[key]
+                if hypothesis is not None:
+                    yield hypothesis
 
     def _families(self, chain: Chain, table: ScoreTable) -> Iterator[Family]:
         """Yield the families that are fitted."""
@@ -286,9 +301,9 @@ class _Trial:
             for family in (*FITTED, *order_families(chain), *biases)
             if names is None or {family.name, family.cause} & names
         ]
-        for one in (*self.scorer.families, *sampling):
-            if self.families is None or one.name in self.families:
-                yield one
+        for family in (*self.scorer.families, *sampling):
+            if self.families is None or family.name in self.families:
+                yield family
 
 
 def is_exact(base: Opinion) -> bool:
@@ -296,6 +311,6 @@ def is_exact(base: Opinion) -> bool:
     return base.residual_to_noise <= _EXACT and base.harmed <= _FAR
 
 
-def sort_ranking(found: Iterable[tuple[Hypothesis, Opinion]]) -> Ranking:
+def sort_ranking(judged: Iterable[tuple[Hypothesis, Opinion]]) -> Ranking:
     """Put what reproduces the engine before what is only better than the base."""
-    return sorted(found, key=lambda pair: (not pair[1].reproduces, -pair[1].evidence))
+    return sorted(judged, key=lambda pair: (not pair[1].reproduces, -pair[1].evidence))

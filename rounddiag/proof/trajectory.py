@@ -89,16 +89,16 @@ class Trajectory:
     @cached_property
     def areas(self) -> list[int]:
         """The pixels of each picture."""
-        return [width * height for width, height in (one.size for one in self.shots)]
+        return [width * height for width, height in (shot.size for shot in self.shots)]
 
     def picture_tokens(self, first: int, stop: int) -> Tensor:
         """Return which ids belong to pictures `first` to `stop`, with their markers."""
-        found = torch.zeros(len(self.ids), dtype=torch.bool)
+        is_picture = torch.zeros(len(self.ids), dtype=torch.bool)
         for begin, end in self.spans[first:stop]:
             before = begin > 0 and int(self.ids[begin - 1]) in self.markers
             after = end < len(self.ids) and int(self.ids[end]) in self.markers
-            found[begin - before : end + after] = True
-        return found
+            is_picture[begin - before : end + after] = True
+        return is_picture
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,32 +139,34 @@ class Request:
         return self.is_scored[1:].nonzero()[:, 0] + 1
 
     @classmethod
-    def of_sample(cls, one: Trajectory) -> Request:
+    def of_sample(cls, trajectory: Trajectory) -> Request:
         """Return the request of a sound engine: all of the sample, in one pass."""
-        is_scored = torch.zeros(len(one.ids), dtype=torch.bool)
-        is_scored[torch.from_numpy(one.targets)] = True
-        pictures = tuple(Picture(one.sample, i) for i in range(len(one.spans)))
+        is_scored = torch.zeros(len(trajectory.ids), dtype=torch.bool)
+        is_scored[torch.from_numpy(trajectory.targets)] = True
+        pictures = tuple(
+            Picture(trajectory.sample, i) for i in range(len(trajectory.spans))
+        )
         return cls(
-            sample=one.sample,
-            ids=one.ids,
-            source=torch.arange(len(one.ids)),
+            sample=trajectory.sample,
+            ids=trajectory.ids,
+            source=torch.arange(len(trajectory.ids)),
             is_scored=is_scored,
             pictures=pictures,
         )
 
-    def keep(self, kept: Tensor, pictures: tuple[Picture, ...]) -> Request:
+    def keep(self, inside: Tensor, pictures: tuple[Picture, ...]) -> Request:
         """Leave tokens out; `pictures` are those of the image tokens that stay."""
         return replace(
             self,
-            ids=self.ids[kept],
-            source=self.source[kept],
-            is_scored=self.is_scored[kept],
+            ids=self.ids[inside],
+            source=self.source[inside],
+            is_scored=self.is_scored[inside],
             pictures=pictures,
         )
 
-    def before(self, one: Trajectory, stop: int) -> Request:
+    def before(self, trajectory: Trajectory, stop: int) -> Request:
         """Leave out what is behind an index of the sample, of which nothing is gone."""
-        shown = self.pictures[: sum(begin < stop for begin, _ in one.spans)]
+        shown = self.pictures[: sum(begin < stop for begin, _ in trajectory.spans)]
         return self.keep(torch.arange(len(self.ids)) < stop, shown)
 
     def prepend(self, ids: Tensor, pictures: tuple[Picture, ...] = ()) -> Request:
@@ -197,7 +199,9 @@ class Samples:
     """
 
     chains: ChainBatch
-    prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
+    prepare: Callable[[Trajectory], Trajectory] = field(
+        default=lambda trajectory: trajectory
+    )
     chat: Chat | None = None
     count: Callable[[Picture, Samples], int] | None = None
     _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
@@ -212,10 +216,10 @@ class Samples:
 
     def __getitem__(self, sample: int) -> Trajectory:
         if sample not in self._known:
-            one = replace(
+            trajectory = replace(
                 read_trajectory(self.batch, sample), image_token=self.image_token
             )
-            self._known[sample] = self.prepare(one)
+            self._known[sample] = self.prepare(trajectory)
         return self._known[sample]
 
     @cached_property
@@ -294,25 +298,25 @@ def cut_request(
     )
 
 
-def read_scores(batch: Batch, name: str, one: Trajectory) -> Array:
+def read_scores(batch: Batch, name: str, trajectory: Trajectory) -> Array:
     """Return an engine's log-probs of a sample's targets, in float64."""
-    values = batch.log_probs(name).cpu()[one.flat_targets(batch)]
+    values = batch.log_probs(name).cpu()[trajectory.flat_targets(batch)]
     return values.double().numpy()
 
 
 def to_flat(batch: Batch, known: Iterable[tuple[Trajectory, Array]]) -> Tensor:
     """Put log-probs of samples where their tokens are in the batch; NaN elsewhere."""
     flat = torch.full((batch.num_positions,), torch.nan)
-    for one, values in known:
-        flat[one.flat_targets(batch)] = torch.from_numpy(values).float()
+    for trajectory, values in known:
+        flat[trajectory.flat_targets(batch)] = torch.from_numpy(values).float()
     return flat
 
 
 def collect_scores(
-    one: Trajectory, requests: Sequence[Request], log_probs: Sequence[Array]
+    trajectory: Trajectory, requests: Sequence[Request], log_probs: Sequence[Array]
 ) -> Array:
     """Put the log-probs of several passes in the order of the targets, else NaN."""
-    found = np.full(len(one.ids), np.nan)
+    scores = np.full(len(trajectory.ids), np.nan)
     for request, values in zip(requests, log_probs, strict=True):
-        found[request.source[request.wanted].numpy()] = values
-    return found[one.targets]
+        scores[request.source[request.wanted].numpy()] = values
+    return scores[trajectory.targets]

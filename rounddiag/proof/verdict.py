@@ -25,9 +25,10 @@ RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as goo
 _PART = 0.5
 
 
-def cause_of(one: Hypothesis, opinion: Opinion) -> str:
+def cause_of(hypothesis: Hypothesis, opinion: Opinion) -> str:
     """Return the cause: weights that hold in some rounds changed meanwhile."""
-    return (one.cause_in_rounds if "round" in opinion.where else "") or one.cause
+    in_rounds = hypothesis.cause_in_rounds if "round" in opinion.where else ""
+    return in_rounds or hypothesis.cause
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,9 +76,9 @@ class EngineResult:
             return []
         best, mine = self.chain[-1]
         return [
-            one
-            for one, opinion in self.last
-            if cause_of(one, opinion) != cause_of(best, mine)
+            hypothesis
+            for hypothesis, opinion in self.last
+            if cause_of(hypothesis, opinion) != cause_of(best, mine)
             and opinion.is_proof(self.num_hypotheses)
             and mine.evidence - opinion.evidence < RIVAL
         ]
@@ -108,8 +109,8 @@ def decide(
         verdict = "so_far"
     step = _next_step(verdict, side, results, gate) + _other_version(verdict, scorer)
     skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
-    conclusions = tuple(_conclude(one) for one in chosen)
-    causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
+    conclusions = tuple(_conclude(result) for result in chosen)
+    causes = tuple(dict.fromkeys(name for each in conclusions for name in each.causes))
     return Proof(
         verdict=verdict,  # type: ignore[arg-type]
         side=side,
@@ -122,7 +123,7 @@ def decide(
         next_step=step,
         scorer=scorer.engine.name,
         seconds=seconds,
-        base={one.engine: one.base for one in results},
+        base={result.engine: result.base for result in results},
         refuted=_name_refuted(results, chosen),
         note=gate.note,
         num_sent=len(getattr(scorer.engine, "sent", ())),
@@ -133,29 +134,29 @@ def decide(
 def _verdict(
     results: Sequence[EngineResult], gate: Gate
 ) -> tuple[str, str | None, list[EngineResult]]:
-    results = [one for one in results if np.isfinite(one.base.residual)]
+    results = [result for result in results if np.isfinite(result.base.residual)]
     if not results:
         return "not_measurable", None, []
     if not gate.passes:
         return "scorer_differs", None, []
-    proved = [one for one in results if one.is_proved]
+    proved = [result for result in results if result.is_proved]
     if len(proved) == len(results) > 1:
-        names = {one.chain[-1][0].name for one in proved}
+        names = {result.chain[-1][0].name for result in proved}
         if len(names) == 1 and len(proved[0].chain) == 1:
             # Both engines have it, so the model given is the one that differs.
             return "scorer_differs", None, proved
-    odd = [one for one in results if not one.is_sound]
+    odd = [result for result in results if not result.is_sound]
     if proved:
-        rest = [one for one in odd if one not in proved]
-        clear = not rest and not any(one.rivals for one in proved)
+        rest = [result for result in odd if result not in proved]
+        clear = not rest and not any(result.rivals for result in proved)
         return ("proved" if clear else "partly"), _side(proved, results), proved
     if not odd:
         return "nothing_to_prove", None, []
     side = _side(odd, results) if len(odd) == 1 else None
     part = [
-        one
-        for one in odd
-        if one.chain and one.chain[0][1].share >= _PART and len(odd) == 1
+        result
+        for result in odd
+        if result.chain and result.chain[0][1].share >= _PART and len(odd) == 1
     ]
     return ("partly" if part else "none_of_these"), side, part
 
@@ -165,25 +166,27 @@ def _side(odd: Sequence[EngineResult], results: Sequence[EngineResult]) -> str:
         return ONLY
     if len(odd) == len(results) == 2:  # noqa: PLR2004 both of two
         return "both"
-    return " and ".join(one.engine for one in odd)
+    return " and ".join(result.engine for result in odd)
 
 
-def _conclude(one: EngineResult) -> Conclusion:
+def _conclude(result: EngineResult) -> Conclusion:
     return Conclusion(
-        engine=one.engine,
-        says=tuple(each.says for each, _ in one.chain),
-        causes=tuple(dict.fromkeys(cause_of(*pair) for pair in one.chain)),
-        opinions=tuple(opinion for _, opinion in one.chain),
-        rivals=tuple(each.says for each in one.rivals),
+        engine=result.engine,
+        says=tuple(each.says for each, _ in result.chain),
+        causes=tuple(dict.fromkeys(cause_of(*pair) for pair in result.chain)),
+        opinions=tuple(opinion for _, opinion in result.chain),
+        rivals=tuple(each.says for each in result.rivals),
     )
 
 
 def _frame(results: Sequence[EngineResult], scorer: Scorer) -> pd.DataFrame:
     rows = []
-    for one in results:
-        proved = {each.name for each, _ in one.chain} if one.is_proved else set()
-        tried = [("base", "", one.base)]
-        tried += [(each.name, cause_of(each, that), that) for each, that in one.ranking]
+    for result in results:
+        proved = {each.name for each, _ in result.chain} if result.is_proved else set()
+        tried = [("base", "", result.base)]
+        tried += [
+            (each.name, cause_of(each, that), that) for each, that in result.ranking
+        ]
         for name, cause, that in tried:
             row = vars(that) | {
                 "hypothesis": name,
@@ -212,16 +215,16 @@ def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
     scores["base"] = to_flat(
         batch, [(scorer.samples[each], scorer.base(each)) for each in samples]
     )
-    for one in results:
-        if not one.chain or one.chain[-1][0].is_column:
+    for result in results:
+        if not result.chain or result.chain[-1][0].is_column:
             continue
         # The last of the chain was judged on top of the others, where they hold.
-        inside = [scorer.is_inside(each) for each in one.samples]
-        found = np.full(sum(map(len, inside)), np.nan)
-        found[np.concatenate(inside)] = one.chain[-1][1].scores
-        parts = np.split(found, np.cumsum([len(each) for each in inside])[:-1])
-        known = [scorer.samples[each] for each in one.samples]
-        name = " + ".join(each.name for each, _ in one.chain)
+        inside = [scorer.is_inside(each) for each in result.samples]
+        column = np.full(sum(map(len, inside)), np.nan)
+        column[np.concatenate(inside)] = result.chain[-1][1].scores
+        parts = np.split(column, np.cumsum([len(each) for each in inside])[:-1])
+        known = [scorer.samples[each] for each in result.samples]
+        name = " + ".join(each.name for each, _ in result.chain)
         scores[name] = to_flat(batch, zip(known, parts, strict=True))
     return replace(batch, scores=scores)[samples]
 
@@ -230,12 +233,12 @@ def _name_refuted(
     results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
     """Name the variants that change enough tokens and reproduce nothing."""
-    good = {each.name for one in chosen for each, _ in one.chain}
-    good |= {each.name for one in chosen for each in one.rivals}
+    good = {each.name for result in chosen for each, _ in result.chain}
+    good |= {each.name for result in chosen for each in result.rivals}
     tested = [
         each.says
-        for one in results
-        for each, opinion in one.ranking
+        for result in results
+        for each, opinion in result.ranking
         if each.name not in good and opinion.is_powered and not opinion.reproduces
     ]
     return tuple(dict.fromkeys(tested))
@@ -258,15 +261,15 @@ def _is_usual(why: str) -> int:
 
 
 def _list_skipped(scorer: Scorer) -> dict[str, str]:
-    found = {}
+    skipped = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
-        found["older weights"] = "no checkpoints given"
+        skipped["older weights"] = "no checkpoints given"
     if scorer.unscored:
         sample, why = next(iter(scorer.unscored.items()))
         more = len(scorer.unscored) - 1
         name = f"sample {sample}" + (f" and {more} more" if more else "")
-        found[name] = why.split(".")[0]
-    return found
+        skipped[name] = why.split(".")[0]
+    return skipped
 
 
 def _next_step(
@@ -281,8 +284,8 @@ def _next_step(
         )
     if verdict == "none_of_these":
         best = max(
-            (one for one in results if one.ranking),
-            key=lambda one: one.ranking[0][1].evidence,
+            (result for result in results if result.ranking),
+            key=lambda result: result.ranking[0][1].evidence,
             default=None,
         )
         closest = ""
