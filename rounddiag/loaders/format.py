@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rounddiag.batch import Batch
-from rounddiag.loaders.assembly.turns import Transcript, batch_of
+from rounddiag.loaders.assembly.trajectory_batch import batch_of
+from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.source import Source
 
 

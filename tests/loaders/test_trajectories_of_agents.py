@@ -35,16 +35,35 @@ def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["harbor-0.26.0", "verifiers-0.1.14"])
-def test_calls_are_stitched_and_a_rewritten_context_is_said(name: str) -> None:
+def test_a_rewritten_call_has_a_context_of_its_own(name: str) -> None:
     batch = rd.load(DATA / name)[0]
     assert batch.prompt_ids.tolist() == [1, 2, 3, 4]
-    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
-    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 0, 1]
-    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125, 0, 0, -1]
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 9, 13]
+    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 1]
+    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125, 0, -1]
     assert batch.old_log_probs is None
     assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
-    rewritten = batch.round_columns["is_rewritten"].tolist()
-    assert rewritten == [None, False, True]
+    contexts = [batch.context(0, index) for index in range(3)]
+    assert [context.ids.tolist() for context in contexts] == [
+        [1, 2, 3, 4],
+        [1, 2, 3, 4, 10, 11, 5],
+        [1, 9],  # 1 was known, so that 9 alone is added to the sample
+    ]
+    assert [c.follows for c in contexts] == ["first", "append", "rewritten"]
+    assert batch.round_columns["num_left_tokens"].tolist() == [0, 0, 7]
+
+
+def test_a_trajectory_without_an_answer_beside_one_with_calls(tmp_path: Path) -> None:
+    lines = (DATA / "verifiers-0.1.14" / "results.jsonl").read_text().splitlines()
+    silent = {**json.loads(lines[0]), "trajectory": [], "completion": []}
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join([json.dumps(silent), lines[0]]))
+    batch = rd.load(path)
+    assert batch.lengths.tolist() == [0, 6]
+    assert batch.rounds.sample.tolist() == [1, 1, 1]
+    assert batch.round_columns["is_rewritten"].tolist() == [False, False, True]
+    assert batch.context(1, 2).ids.tolist() == [1, 9]
+    assert "answers" in batch.meta
 
 
 def test_ids_without_log_probs(tmp_path: Path) -> None:
@@ -55,7 +74,7 @@ def test_ids_without_log_probs(tmp_path: Path) -> None:
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps(document))
     batch = rd.load(path)
-    assert batch.require_ids().tolist() == [10, 11, 5, 12, 1, 9, 13]
+    assert batch.require_ids().tolist() == [10, 11, 5, 12, 9, 13]
     assert batch.rollout_log_probs is None
     del document["steps"][2]["metrics"]["completion_token_ids"]
     path.write_text(json.dumps(document))

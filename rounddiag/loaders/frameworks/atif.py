@@ -17,7 +17,6 @@ from rounddiag.loaders.assembly.turns import (
     Transcript,
     call_of,
     plain_values,
-    stitch,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
@@ -77,7 +76,6 @@ def _trajectories(
     }
     for step in objects_in(document.get("steps")):
         _add_step(one, step)
-    stitch(one.turns)
     yield one
     name = min(one.names, key=one.names.__getitem__, default=file.stem)
     for part in objects_in(document.get("subagent_trajectories")):

@@ -20,13 +20,12 @@ from typing import Any
 
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
+from rounddiag.loaders.assembly.trajectory_batch import batch_of
 from rounddiag.loaders.assembly.turns import (
     AgentTurn,
     Transcript,
-    batch_of,
     call_of,
     new_messages,
-    stitch,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
@@ -59,7 +58,6 @@ def read_completions(
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
             one.add_written(objects_in(completion))
-        stitch(one.turns)
         one.columns = _columns(one, record)
         if isinstance(name := record.get("trajectory_id"), str):
             one.names = {name: 0}
@@ -88,7 +86,7 @@ def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
         columns = {
-            **({"is_rewritten": is_rewritten} if known else {}),
+            "is_rewritten": is_rewritten and bool(known),
             **one.plain(step, *_OF_CALLS, of="trajectory"),
             **_usage(one, step.get("response")),
         }

@@ -10,7 +10,6 @@ from rounddiag.loaders.assembly.turns import (
     AgentTurn,
     Transcript,
     call_of,
-    stitch,
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.source import Source
@@ -35,7 +34,6 @@ def read_step(root: Mapping[str, object], source: Source) -> Iterator[Transcript
             advice="Save the step again with DART-GUI.",
         )
     turns = [AgentTurn(role=GENERATED, call=call)]
-    stitch(turns)
     folder = source.path.absolute().parent.name
     number = _STEP.search(source.path.stem)
     columns: dict[str, object] = {"dataset_ids": folder}

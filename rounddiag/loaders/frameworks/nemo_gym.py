@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import Transcript, call_of, stitch
+from rounddiag.loaders.assembly.turns import Transcript, call_of
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
 from rounddiag.loaders.messages import messages_in
@@ -37,7 +37,6 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Transcript]:
             if call_of(item, *_IDS):
                 _add_round(one, written)
         _add_round(one, written)
-        stitch(one.turns)
         one.columns = _columns(one, record)
         yield one
 

@@ -20,10 +20,10 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
+from rounddiag.loaders.assembly.trajectory_batch import batch_of
 from rounddiag.loaders.assembly.turns import (
     GIVEN,
     Transcript,
-    batch_of,
     plain_values,
 )
 from rounddiag.loaders.format import Format
