@@ -33,12 +33,12 @@ def weight_hypotheses(
     if not checkpoints:
         return []
     model = _require_local(scorer.engine, "checkpoints")
-    found = []
+    hypotheses = []
     for label, folder in checkpoints.items():
         name = f"{WEIGHTS}{label}"
         scorer.weights[name] = model.beside(str(folder), dtype=model.dtype)
-        found += weight_hypotheses_of(str(label))
-    return found
+        hypotheses += weight_hypotheses_of(str(label))
+    return hypotheses
 
 
 def weight_hypotheses_of(label: str) -> list[Hypothesis]:
@@ -77,7 +77,9 @@ def adapter_hypotheses(
         says = f"the adapter {label} {1 / scale:.3g} times as strong"
         says += ": its lora_alpha / r was left out"
         changed.append(("adapter_unscaled", says, mine.times(1 / scale)))
-    changed += [(f"adapter_{name}", f"the adapter {name}", one) for name, one in others]
+    changed += [
+        (f"adapter_{name}", f"the adapter {name}", adapter) for name, adapter in others
+    ]
 
     def strengthen(factor: float) -> str:
         name = f"adapter_times_{factor:.6g}"
@@ -95,8 +97,8 @@ def adapter_hypotheses(
             is_continuous=True,
         )
     )
-    for name, _, one in changed:
-        scorer.weights[name] = plain.adapted(one)
+    for name, _, adapter in changed:
+        scorer.weights[name] = plain.adapted(adapter)
     return [
         Hypothesis(name=name, cause="lora_mismatch", says=says, weights=name)
         for name, says, _ in changed
@@ -124,10 +126,12 @@ def weights_by_sample(
     """Return the hypothesis that each sample has the weights that fit it best."""
     if len(known) < 2:  # noqa: PLR2004 a choice
         return None
-    columns = {one.name: scorer.column((one,), samples) for one in known}
+    columns = {
+        hypothesis.name: scorer.column((hypothesis,), samples) for hypothesis in known
+    }
     columns["base"] = table.base
     far = {name: np.abs(table.residual(engine, v)) for name, v in columns.items()}
-    found = table.base.copy()
+    mixed = table.base.copy()
     chosen: dict[str, int] = {}
     for sample in samples:
         mine = table.sample == sample
@@ -137,27 +141,28 @@ def weights_by_sample(
         }
         best = min(left, key=lambda name: left[name])
         chosen[best] = chosen.get(best, 0) + 1
-        found[mine] = columns[best][mine]
+        mixed[mine] = columns[best][mine]
     if len(chosen) < 2:  # noqa: PLR2004 one of the plain hypotheses says it
         return None
-    says = {one.name: one.says for one in known} | {"base": "the weights given"}
+    says = {hypothesis.name: hypothesis.says for hypothesis in known}
+    says["base"] = "the weights given"
     parts = [f"{says[name]} in {number}" for name, number in chosen.items()]
-    one = Hypothesis(
+    hypothesis = Hypothesis(
         name="weights_by_sample",
         cause="stale_weights",
         says=f"older weights, which differ by sample ({', '.join(parts)})",
     )
-    return one, found
+    return hypothesis, mixed
 
 
 def _cached_prompt(weights: str, label: str) -> Hypothesis:
     """Return the hypothesis that the prompt was read from a cache of other weights."""
 
-    def edit(one: Trajectory, _: Samples) -> Request | None:
-        kept = one.start - 1  # the last token of a prompt is always computed
-        if kept < 1:
+    def edit(trajectory: Trajectory, _: Samples) -> Request | None:
+        cached = trajectory.start - 1  # the last token of a prompt is always computed
+        if cached < 1:
             return None
-        return replace(Request.of_sample(one), kept=kept, kept_weights=weights)
+        return replace(Request.of_sample(trajectory), kept=cached, kept_weights=weights)
 
     return Hypothesis(
         name=f"cached_prompt_of_{label}",
@@ -170,21 +175,21 @@ def _cached_prompt(weights: str, label: str) -> Hypothesis:
 def _kept_rounds(weights: str, number: int, block: int) -> Edit:
     """Let older weights write some rounds, and new ones go on, from their cache."""
 
-    def edit(one: Trajectory, _: Samples) -> Request | list[Request] | None:
-        base = Request.of_sample(one)
-        if len(one.rounds) <= number:
+    def edit(trajectory: Trajectory, _: Samples) -> Request | list[Request] | None:
+        base = Request.of_sample(trajectory)
+        if len(trajectory.rounds) <= number:
             return replace(base, weights=weights)
-        border = one.rounds[number][0]
+        border = trajectory.rounds[number][0]
         # What is drawn last is not read before the next round.
-        last = one.rounds[number - 1][1] - 1
-        kept = last // block * block if block else 0
-        if block and not kept:
+        last = trajectory.rounds[number - 1][1] - 1
+        cached = last // block * block if block else 0
+        if block and not cached:
             return None
         before = base.score_only(0, border)
-        after = base.score_only(border, len(one.ids))
+        after = base.score_only(border, len(trajectory.ids))
         return [
             replace(before, weights=weights),
-            replace(after, kept=kept, kept_weights=weights),
+            replace(after, kept=cached, kept_weights=weights),
         ]
 
     return edit
@@ -194,21 +199,21 @@ def kept_rounds(
     places: Iterable[tuple[Hypothesis, str]],
 ) -> Iterator[Hypothesis]:
     """Yield what may follow where rounds before one are those of older weights."""
-    for one, where in places:
+    for hypothesis, where in places:
         match = re.fullmatch(r"before round (\d+)", where)
-        if not one.weights or match is None:
+        if not hypothesis.weights or match is None:
             continue
         number = int(match[1])
         for block in BLOCKS:
-            says = f"{one.says} before round {number}"
+            says = f"{hypothesis.says} before round {number}"
             if block:
                 says += ", and their cache from then on"
             if block > 1:
                 says += f" in blocks of {block}"
             yield Hypothesis(
-                name=f"{one.name}_before_{number}_kept_{block}",
+                name=f"{hypothesis.name}_before_{number}_kept_{block}",
                 cause="stale_cache" if block else "mixed_weights",
                 says=says,
-                edit=_kept_rounds(one.weights, number, block),
+                edit=_kept_rounds(hypothesis.weights, number, block),
                 is_whole=True,
             )

@@ -16,15 +16,17 @@ from rounddiag.proof.trajectory import Request, Samples, Trajectory
 LONGEST_PACK = 16_384  # tokens
 
 
-def drop_tokens(one: Trajectory, gone: Tensor, *, compact: bool) -> Request | None:
+def drop_tokens(
+    trajectory: Trajectory, gone: Tensor, *, compact: bool
+) -> Request | None:
     """Leave tokens out; those after them move up, or keep their positions.
 
     A picture goes with the first of its tokens; none of its tokens may stay.
     """
-    base = Request.of_sample(one)
+    base = Request.of_sample(trajectory)
     shown = []
     gone = gone.clone()
-    for picture, (start, stop) in zip(base.pictures, one.spans, strict=True):
+    for picture, (start, stop) in zip(base.pictures, trajectory.spans, strict=True):
         inside = gone[start:stop]
         if inside.any():
             gone[start:stop] = True
@@ -39,34 +41,35 @@ def drop_tokens(one: Trajectory, gone: Tensor, *, compact: bool) -> Request | No
     return replace(request, places=lambda _, sample: sample[..., index])
 
 
-def _observations(one: Trajectory, *, template: bool) -> Tensor:
+def _observations(trajectory: Trajectory, *, template: bool) -> Tensor:
     """Return the tokens between rounds, with or without what opens a round."""
-    found = torch.zeros(len(one.ids), dtype=torch.bool)
-    opening = 0 if template else opening_length(one)
-    for (_, end), (start, _) in pairwise(one.rounds):
-        found[end : max(end, start - opening)] = True
-    return found
+    is_between = torch.zeros(len(trajectory.ids), dtype=torch.bool)
+    opening = 0 if template else opening_length(trajectory)
+    for (_, end), (start, _) in pairwise(trajectory.rounds):
+        is_between[end : max(end, start - opening)] = True
+    return is_between
 
 
-def opening_length(one: Trajectory) -> int:
+def opening_length(trajectory: Trajectory) -> int:
     """Return how many tokens before each round are the same: the template's."""
-    starts = [start for start, _ in one.rounds[1:]]
+    starts = [start for start, _ in trajectory.rounds[1:]]
     room = min(
         (
-            start - max([end, *(stop for _, stop in one.spans if end < stop <= start)])
-            for (_, end), (start, _) in pairwise(one.rounds)
+            start
+            - max([end, *(stop for _, stop in trajectory.spans if end < stop <= start)])
+            for (_, end), (start, _) in pairwise(trajectory.rounds)
         ),
         default=0,
     )
     for length in range(1, room + 1):
-        if len({int(one.ids[start - length]) for start in starts}) > 1:
+        if len({int(trajectory.ids[start - length]) for start in starts}) > 1:
             return length - 1
     return max(room - 1, 0)
 
 
 def _mask_observations(*, template: bool, compact: bool) -> Edit:
-    return lambda one, _: drop_tokens(
-        one, _observations(one, template=template), compact=compact
+    return lambda trajectory, _: drop_tokens(
+        trajectory, _observations(trajectory, template=template), compact=compact
     )
 
 
@@ -84,49 +87,51 @@ _mask("responses_alone", "nothing between the rounds attended to")(
 
 
 @_remove("prompt_masked", "no prompt")
-def _drop_prompt(one: Trajectory, samples: Samples) -> Request | None:
-    return drop_first(one, one.start - 1)
+def _drop_prompt(trajectory: Trajectory, samples: Samples) -> Request | None:
+    return drop_first(trajectory, trajectory.start - 1)
 
 
-def drop_first(one: Trajectory, number: int) -> Request | None:
+def drop_first(trajectory: Trajectory, number: int) -> Request | None:
     """Leave first tokens out; those after them move up."""
-    return drop_tokens(one, torch.arange(len(one.ids)) < number, compact=True)
+    gone = torch.arange(len(trajectory.ids)) < number
+    return drop_tokens(trajectory, gone, compact=True)
 
 
 _prompt = partial(register_hypothesis, cause="prompt_mismatch")
 
 
-def _message_starts(one: Trajectory) -> list[int]:
+def _message_starts(trajectory: Trajectory) -> list[int]:
     """Return where messages begin: at the token that opens the prompt."""
-    if not one.start:
+    if not trajectory.start:
         return []
-    return (one.ids == one.ids[0]).nonzero()[:, 0].tolist()
+    return (trajectory.ids == trajectory.ids[0]).nonzero()[:, 0].tolist()
 
 
 @_prompt("first_message_removed", "no first message, such as the system prompt")
-def _drop_first_message(one: Trajectory, samples: Samples) -> Request | None:
-    starts = _message_starts(one)
-    if len(starts) < 2 or starts[1] >= one.start:  # noqa: PLR2004 a first and a second
+def _drop_first_message(trajectory: Trajectory, samples: Samples) -> Request | None:
+    starts = _message_starts(trajectory)
+    if len(starts) < 2 or starts[1] >= trajectory.start:  # noqa: PLR2004 a first and a second
         return None
-    return drop_first(one, starts[1])
+    return drop_first(trajectory, starts[1])
 
 
 @_prompt("first_token_doubled", "its first token twice")
-def _double_first(one: Trajectory, samples: Samples) -> Request:
-    return Request.of_sample(one).prepend(one.ids[:1])
+def _double_first(trajectory: Trajectory, samples: Samples) -> Request:
+    return Request.of_sample(trajectory).prepend(trajectory.ids[:1])
 
 
-def _replace_first_message(one: Trajectory, ids: Tensor) -> Request | None:
+def _replace_first_message(trajectory: Trajectory, ids: Tensor) -> Request | None:
     """Put other ids in place of the first message, or before the only one."""
-    starts = _message_starts(one)
+    starts = _message_starts(trajectory)
     if not starts or starts[0]:
         return None
-    end = starts[1] if len(starts) > 1 and starts[1] < one.start else 0
-    if torch.equal(ids, one.ids[:end]) or any(begin < end for begin, _ in one.spans):
+    end = starts[1] if len(starts) > 1 and starts[1] < trajectory.start else 0
+    has_pictures = any(begin < end for begin, _ in trajectory.spans)
+    if has_pictures or torch.equal(ids, trajectory.ids[:end]):
         return None
-    base = Request.of_sample(one)
-    kept = base.keep(torch.arange(len(one.ids)) >= end, base.pictures)
-    return kept.prepend(ids)
+    base = Request.of_sample(trajectory)
+    rest = base.keep(torch.arange(len(trajectory.ids)) >= end, base.pictures)
+    return rest.prepend(ids)
 
 
 @_prompt(
@@ -134,37 +139,38 @@ def _replace_first_message(one: Trajectory, ids: Tensor) -> Request | None:
     "the system prompt that the chat template has by default",
     needs=("chat",),
 )
-def _use_default(one: Trajectory, samples: Samples) -> Request | None:
+def _use_default(trajectory: Trajectory, samples: Samples) -> Request | None:
     opening = None if samples.chat is None else samples.chat.open_user_message()
-    if not opening or not one.start or opening.count(int(one.ids[0])) < 2:  # noqa: PLR2004 its system prompt, and the user
+    if not opening or not trajectory.start or opening.count(int(trajectory.ids[0])) < 2:  # noqa: PLR2004 its system prompt, and the user
         return None
-    end = len(opening) - 1 - opening[::-1].index(int(one.ids[0]))
-    return _replace_first_message(one, torch.tensor(opening[:end]))
+    end = len(opening) - 1 - opening[::-1].index(int(trajectory.ids[0]))
+    return _replace_first_message(trajectory, torch.tensor(opening[:end]))
 
 
 @_prompt(
     "next_rows_first_message",
     "the first message of the next row, such as another system prompt",
 )
-def _use_other(one: Trajectory, samples: Samples) -> Request | None:
-    other = samples[(one.sample + 1) % len(samples)]
+def _use_other(trajectory: Trajectory, samples: Samples) -> Request | None:
+    other = samples[(trajectory.sample + 1) % len(samples)]
     starts = _message_starts(other)
     if len(starts) < 2 or starts[1] >= other.start:  # noqa: PLR2004 a first and a second
         return None
-    return _replace_first_message(one, other.ids[: starts[1]])
+    return _replace_first_message(trajectory, other.ids[: starts[1]])
 
 
 @_remove("rounds_alone", "each round with the prompt only")
-def _forget_rounds(one: Trajectory, samples: Samples) -> list[Request] | None:
+def _forget_rounds(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round without the earlier ones, and with its own observation."""
-    if len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
+    if len(trajectory.rounds) < 2:  # noqa: PLR2004 an earlier one
         return None
     requests = []
-    end = one.start
-    index = torch.arange(len(one.ids))
-    for start, stop in one.rounds:
-        gone = ((index >= one.start) & (index < end)) | (index >= stop)
-        request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
+    end = trajectory.start
+    index = torch.arange(len(trajectory.ids))
+    for start, stop in trajectory.rounds:
+        gone = ((index >= trajectory.start) & (index < end)) | (index >= stop)
+        request = drop_tokens(trajectory, gone, compact=True)
+        request = request or Request.of_sample(trajectory)
         requests.append(request.score_only(start, stop))
         end = stop
     return requests
@@ -173,13 +179,13 @@ def _forget_rounds(one: Trajectory, samples: Samples) -> list[Request] | None:
 def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
     """Let a row attend to those before it in its pack, or to one that is near."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        first = one.sample - one.sample % size if size else 0
-        rows = range(first, one.sample) if size else [one.sample + step]
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        first = trajectory.sample - trajectory.sample % size if size else 0
+        rows = range(first, trajectory.sample) if size else [trajectory.sample + step]
         before = [samples[row] for row in rows if 0 <= row < len(samples)]
-        request = Request.of_sample(one)
+        request = Request.of_sample(trajectory)
         length = sum(len(other.ids) for other in before)
-        if length + len(one.ids) > LONGEST_PACK:
+        if length + len(trajectory.ids) > LONGEST_PACK:
             return None
         for other in reversed(before):
             request = request.prepend(other.ids, Request.of_sample(other).pictures)
@@ -213,7 +219,7 @@ for _size in (2, 4, 8):
 @register_hypothesis(
     "padding_attended", "the left padding attended to", cause="packing_leak"
 )
-def _attend_padding(one: Trajectory, samples: Samples) -> Request:
-    number = samples.longest_prompt - one.start
-    base = Request.of_sample(one)
+def _attend_padding(trajectory: Trajectory, samples: Samples) -> Request:
+    number = samples.longest_prompt - trajectory.start
+    base = Request.of_sample(trajectory)
     return base.prepend(torch.zeros(number, dtype=torch.long)) if number else base

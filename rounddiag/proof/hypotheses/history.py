@@ -104,7 +104,7 @@ def without_thoughts(ids: Sequence[int], tokenizer: object) -> Sequence[int]:
     Examples
     --------
     >>> words = {4: "<think>", 5: "a", 6: "</think>", 7: "b"}
-    >>> without_thoughts([4, 5, 6, 7], lambda ids: "".join(words[one] for one in ids))
+    >>> without_thoughts([4, 5, 6, 7], lambda ids: "".join(words[id_] for id_ in ids))
     [7]
     """
     text = ""

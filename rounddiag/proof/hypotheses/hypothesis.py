@@ -191,18 +191,17 @@ def select_hypotheses(
     """
     if names is None:
         return list(known)
-    found: list[Hypothesis] = []
+    selected: list[Hypothesis] = []
     for name in names:
-        mine = [one for one in known if name in (one.name, one.cause)]
+        mine = [each for each in known if name in (each.name, each.cause)]
         if not mine and name not in always:
-            every = sorted(
-                {one.name for one in known} | {one.cause for one in known} | {*always}
-            )
+            words = (word for each in known for word in (each.name, each.cause))
+            every = sorted({*words, *always})
             raise BatchError.build(
                 key="hypotheses",
                 expected="names of hypotheses, or causes that have some",
                 found=repr(name),
                 advice=nearest(name, every, f"Known: {', '.join(every)}."),
             )
-        found += [one for one in mine if one not in found]
-    return found
+        selected += [hypothesis for hypothesis in mine if hypothesis not in selected]
+    return selected

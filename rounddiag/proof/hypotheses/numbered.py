@@ -26,47 +26,49 @@ from rounddiag.proof.trajectory import Picture, Request, Trajectory
 
 def _edit(change: Callable[[Trajectory, int], Request | None]) -> Callable[[int], Edit]:
     """Turn a change of one sample by a number into edits, one for each number."""
-    return lambda number: lambda one, _: change(one, number)
+    return lambda number: lambda trajectory, _: change(trajectory, number)
 
 
-def _lose_first(one: Trajectory, number: int) -> Request | None:
-    return drop_first(one, number) if number < one.start else None
+def _lose_first(trajectory: Trajectory, number: int) -> Request | None:
+    return drop_first(trajectory, number) if number < trajectory.start else None
 
 
-def _keep_last(one: Trajectory, number: int) -> Request | None:
-    return _lose_first(one, one.start - number)
+def _keep_last(trajectory: Trajectory, number: int) -> Request | None:
+    return _lose_first(trajectory, trajectory.start - number)
 
 
-def _shift_response(one: Trajectory, number: int) -> Request | None:
-    if not one.start:
+def _shift_response(trajectory: Trajectory, number: int) -> Request | None:
+    if not trajectory.start:
         return None
-    return replace(Request.of_sample(one), places=shift_from([one.start], number))
+    return replace(
+        Request.of_sample(trajectory), places=shift_from([trajectory.start], number)
+    )
 
 
-def _shift_observations(one: Trajectory, number: int) -> Request | None:
-    starts = [stop for _, stop in one.rounds[:-1]]
+def _shift_observations(trajectory: Trajectory, number: int) -> Request | None:
+    starts = [stop for _, stop in trajectory.rounds[:-1]]
     if not starts:
         return None
-    return replace(Request.of_sample(one), places=shift_from(starts, number))
+    return replace(Request.of_sample(trajectory), places=shift_from(starts, number))
 
 
-def _hide_observation(one: Trajectory, number: int) -> Request | None:
-    gone = torch.zeros(len(one.ids), dtype=torch.bool)
-    borders = [*pairwise(one.rounds)]
+def _hide_observation(trajectory: Trajectory, number: int) -> Request | None:
+    gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
+    borders = [*pairwise(trajectory.rounds)]
     if number > len(borders):
         return None
     (_, begin), (stop, _) = borders[number - 1]
     gone[begin:stop] = True
-    return drop_tokens(one, gone, compact=False)
+    return drop_tokens(trajectory, gone, compact=False)
 
 
 def _exchange(number: int) -> Edit:
     """Exchange an image with the next one."""
     other = {number - 1: number, number: number - 1}
 
-    def choose(one: Trajectory, _: object, index: int) -> Picture | None:
+    def choose(trajectory: Trajectory, _: object, index: int) -> Picture | None:
         new = other.get(index, index)
-        return Picture(one.sample, new) if new < len(one.spans) else None
+        return Picture(trajectory.sample, new) if new < len(trajectory.spans) else None
 
     return exchange(choose)
 

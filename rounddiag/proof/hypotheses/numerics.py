@@ -9,7 +9,7 @@ from rounddiag.proof.trajectory import Request, Samples, Trajectory
 
 
 def _set(setting: str) -> Edit:
-    return lambda one, _: replace(Request.of_sample(one), setting=setting)
+    return lambda trajectory, _: replace(Request.of_sample(trajectory), setting=setting)
 
 
 for _name, _says in (
@@ -44,9 +44,10 @@ register_hypothesis(
     cause="decode_path",
     needs=("decoding",),
 )
-def _decode(one: Trajectory, samples: Samples) -> list[Request]:
+def _decode(trajectory: Trajectory, samples: Samples) -> list[Request]:
     """Decode each round after its context; the engine forces the tokens."""
-    base = replace(Request.of_sample(one), setting="decoded")
+    base = replace(Request.of_sample(trajectory), setting="decoded")
     return [
-        base.before(one, stop).score_only(start, stop) for start, stop in one.rounds
+        base.before(trajectory, stop).score_only(start, stop)
+        for start, stop in trajectory.rounds
     ]

@@ -33,8 +33,8 @@ def show(
 ) -> Callable[[Trajectory, Samples], Request | None]:
     """Show some pictures otherwise, by default without pixels."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        base = Request.of_sample(one)
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        base = Request.of_sample(trajectory)
         shown = list(base.pictures)
         begin, end, _ = slice(first, stop).indices(len(shown))
         shown[begin:end] = [replace(each, look=look) for each in shown[begin:end]]
@@ -46,14 +46,15 @@ def show(
 def remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> Edit:
     """Leave pictures out with their tokens."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        base = Request.of_sample(one)
-        begin, end, _ = slice(first, stop).indices(len(one.spans))
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        base = Request.of_sample(trajectory)
+        begin, end, _ = slice(first, stop).indices(len(trajectory.spans))
         if begin >= end:
             return None
-        gone = one.picture_tokens(begin, end)
+        gone = trajectory.picture_tokens(begin, end)
         if not markers:
-            gone &= ~torch.isin(one.ids, torch.tensor(sorted(one.markers)))
+            marks = torch.tensor(sorted(trajectory.markers))
+            gone &= ~torch.isin(trajectory.ids, marks)
         return base.keep(~gone, base.pictures[:begin] + base.pictures[end:])
 
     return edit
@@ -65,16 +66,16 @@ def remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> 
     cause="dropped_image",
     needs=(*FEATURES, "positions"),
 )
-def _see_nothing_and_count(one: Trajectory, samples: Samples) -> Request | None:
-    request = show()(one, samples)
+def _see_nothing_and_count(trajectory: Trajectory, samples: Samples) -> Request | None:
+    request = show()(trajectory, samples)
     return request and replace(request, places=count_tokens)
 
 
-def _collapse(one: Trajectory, samples: Samples) -> Request | None:
+def _collapse(trajectory: Trajectory, samples: Samples) -> Request | None:
     """Keep one token of each picture, without features."""
-    base = Request.of_sample(one)
-    gone = torch.zeros(len(one.ids), dtype=torch.bool)
-    for start, stop in one.spans:
+    base = Request.of_sample(trajectory)
+    gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
+    for start, stop in trajectory.spans:
         gone[start + 1 : stop] = True
     pads = tuple(replace(picture, look="pad") for picture in base.pictures)
     return base.keep(~gone, pads) if pads else None
@@ -106,18 +107,19 @@ for _look in ("grey", "white", "black"):
 def _window(size: int, *, removed: bool) -> Edit:
     """Each round sees the last `size` pictures: a pass for each number of pictures."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | list[Request]:
-        base = Request.of_sample(one)
-        if len(one.spans) <= size:
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | list[Request]:
+        base = Request.of_sample(trajectory)
+        if len(trajectory.spans) <= size:
             return base  # an engine with this window sees them all
-        borders = [0, *(start for start, _ in one.spans[size:]), len(one.ids)]
+        starts = [start for start, _ in trajectory.spans[size:]]
+        borders = [0, *starts, len(trajectory.ids)]
         requests = []
         for gone, (begin, stop) in enumerate(pairwise(borders)):
-            request = base.before(one, stop)
+            request = base.before(trajectory, stop)
             shown = request.pictures[gone:]
             if removed:
-                kept = ~one.picture_tokens(0, gone)[:stop]
-                request = request.keep(kept, shown)
+                visible = ~trajectory.picture_tokens(0, gone)[:stop]
+                request = request.keep(visible, shown)
             else:
                 blank = (replace(each, look="pad") for each in request.pictures[:gone])
                 request = replace(request, pictures=(*blank, *shown))
@@ -146,14 +148,16 @@ for _size in range(1, LARGEST_WINDOW + 1):
 def exchange(choose: Choice) -> Edit:
     """Show other pictures, where they have as many tokens."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        base = Request.of_sample(one)
-        found = [choose(one, samples, index) for index in range(len(one.spans))]
-        shown = tuple(picture for picture in found if picture is not None)
-        if len(shown) < len(found) or shown == base.pictures:
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        base = Request.of_sample(trajectory)
+        indices = range(len(trajectory.spans))
+        choices = [choose(trajectory, samples, index) for index in indices]
+        shown = tuple(picture for picture in choices if picture is not None)
+        if len(shown) < len(choices) or shown == base.pictures:
             return None
         others = [samples[each.sample].spans[each.index] for each in shown]
-        sizes, wanted = ([b - a for a, b in spans] for spans in (others, one.spans))
+        pairs = (others, trajectory.spans)
+        sizes, wanted = ([b - a for a, b in spans] for spans in pairs)
         return replace(base, pictures=shown) if sizes == wanted else None
 
     return edit
@@ -162,8 +166,8 @@ def exchange(choose: Choice) -> Edit:
 def _of_row(step: int) -> Choice:
     """Take the pictures of another row of the batch, its last one where it has few."""
 
-    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
-        other = samples[(one.sample + step) % len(samples)]
+    def choose(trajectory: Trajectory, samples: Samples, index: int) -> Picture | None:
+        other = samples[(trajectory.sample + step) % len(samples)]
         last = len(other.spans) - 1
         return Picture(other.sample, min(index, last)) if other.spans else None
 
@@ -173,8 +177,8 @@ def _of_row(step: int) -> Choice:
 def _of_stream(step: int) -> Choice:
     """Take the picture that is `step` further in the list of the whole batch."""
 
-    def choose(one: Trajectory, samples: Samples, index: int) -> Picture | None:
-        sample, index = one.sample, index + step
+    def choose(trajectory: Trajectory, samples: Samples, index: int) -> Picture | None:
+        sample, index = trajectory.sample, index + step
         for _ in range(len(samples)):
             count = len(samples[sample].spans)
             if 0 <= index < count:
@@ -192,7 +196,9 @@ def _of_stream(step: int) -> Choice:
 
 def _own(number: Callable[[int, int], int]) -> Choice:
     """Take another picture of the sample, by its number and that of the last one."""
-    return lambda one, _, index: Picture(one.sample, number(index, len(one.spans) - 1))
+    return lambda trajectory, _, index: Picture(
+        trajectory.sample, number(index, len(trajectory.spans) - 1)
+    )
 
 
 _other("next_rows_images", "the images of the next row")(exchange(_of_row(1)))
@@ -221,15 +227,18 @@ _other("image_before", "in each round the image of the round before")(
     "images_reversed_in_each_request",
     "in each round the images so far in reverse order",
 )
-def _reverse_each_request(one: Trajectory, samples: Samples) -> list[Request] | None:
+def _reverse_each_request(
+    trajectory: Trajectory, samples: Samples
+) -> list[Request] | None:
     """Show the pictures so far in reverse order: a pass for each number of them."""
-    base = Request.of_sample(one)
-    if len({stop - start for start, stop in one.spans}) != 1 or len(one.spans) == 1:
+    base = Request.of_sample(trajectory)
+    spans = trajectory.spans
+    if len({stop - start for start, stop in spans}) != 1 or len(spans) == 1:
         return None
-    borders = [0, *(start for start, _ in one.spans[1:]), len(one.ids)]
+    borders = [0, *(start for start, _ in spans[1:]), len(trajectory.ids)]
     requests = []
     for begin, stop in pairwise(borders):
-        request = base.before(one, stop).score_only(begin, stop)
+        request = base.before(trajectory, stop).score_only(begin, stop)
         requests.append(replace(request, pictures=request.pictures[::-1]))
     return requests
 
@@ -237,25 +246,26 @@ def _reverse_each_request(one: Trajectory, samples: Samples) -> list[Request] | 
 def resize(change: Callable[[Picture, int], Picture]) -> Edit:
     """Change pictures, of so many pixels, and give them the tokens that they need."""
 
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        if samples.count is None or not one.spans:
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        if samples.count is None or not trajectory.spans:
             return None
-        base = Request.of_sample(one)
-        shown = tuple(change(each, one.areas[each.index]) for each in base.pictures)
+        base = Request.of_sample(trajectory)
+        areas = trajectory.areas
+        shown = tuple(change(each, areas[each.index]) for each in base.pictures)
         ids, source, end = [], [], 0
-        for picture, (start, stop) in zip(shown, one.spans, strict=True):
+        for picture, (start, stop) in zip(shown, trajectory.spans, strict=True):
             number = samples.count(picture, samples)
-            ids += [one.ids[end:start], one.ids[start].repeat(number)]
+            ids += [trajectory.ids[end:start], trajectory.ids[start].repeat(number)]
             source += [torch.arange(end, start), torch.full((number,), -1)]
             end = stop
-        ids.append(one.ids[end:])
-        source.append(torch.arange(end, len(one.ids)))
+        ids.append(trajectory.ids[end:])
+        source.append(torch.arange(end, len(trajectory.ids)))
         at = torch.cat(source)
-        if len(at) == len(one.ids):
+        if len(at) == len(trajectory.ids):
             return None
         scored = (at >= 0) & base.is_scored[at.clamp(min=0)]
-        found = replace(base, ids=torch.cat(ids), source=at, is_scored=scored)
-        return replace(found, pictures=shown)
+        request = replace(base, ids=torch.cat(ids), source=at, is_scored=scored)
+        return replace(request, pictures=shown)
 
     return edit
 
@@ -265,10 +275,10 @@ def scale_to(percent: int) -> Edit:
     return resize(lambda picture, _: replace(picture, scale=percent / 100))
 
 
-def limit_to(most: int) -> Edit:
+def limit_to(limit: int) -> Edit:
     """Limit a picture that is larger; a smaller one is as the model saw it."""
     return resize(
-        lambda picture, pixels: replace(picture, most=most if most < pixels else 0)
+        lambda picture, pixels: replace(picture, most=limit if limit < pixels else 0)
     )
 
 

@@ -20,10 +20,10 @@ _seen = partial(
 
 
 def _place(make: Callable[[Trajectory], Places], *, images: bool = False) -> Edit:
-    def edit(one: Trajectory, samples: Samples) -> Request | None:
-        if images and not one.spans:
+    def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
+        if images and not trajectory.spans:
             return None
-        return replace(Request.of_sample(one), places=make(one))
+        return replace(Request.of_sample(trajectory), places=make(trajectory))
 
     return edit
 
@@ -41,11 +41,11 @@ def restart_at(starts: Sequence[int]) -> Places:
     """Return positions that begin at 0 again at some tokens."""
 
     def places(positions: Tensor, sample: Tensor) -> Tensor:
-        found = positions.clone()
+        moved = positions.clone()
         for start in starts:
             if start < positions.shape[-1]:
-                found[..., start:] = positions[..., start:] - positions[..., [start]]
-        return found
+                moved[..., start:] = positions[..., start:] - positions[..., [start]]
+        return moved
 
     return places
 
@@ -53,25 +53,25 @@ def restart_at(starts: Sequence[int]) -> Places:
 _text(
     "positions_restart_at_response",
     "positions that begin at 0 again where the response begins",
-)(_place(lambda one: restart_at([one.start] if one.start else [])))
+)(_place(lambda trajectory: restart_at([trajectory.start] if trajectory.start else [])))
 _text(
     "positions_restart_at_rounds",
     "positions that begin at 0 again in each round",
-)(_place(lambda one: restart_at([start for start, _ in one.rounds])))
+)(_place(lambda trajectory: restart_at([start for start, _ in trajectory.rounds])))
 _text(
     "positions_restart_at_observations",
     "positions that begin at 0 again after each round, at the observation",
-)(_place(lambda one: restart_at([stop for _, stop in one.rounds])))
+)(_place(lambda trajectory: restart_at([stop for _, stop in trajectory.rounds])))
 
 
 def shift_from(starts: Sequence[int], gap: int) -> Places:
     """Return positions that are larger by a gap from each of some tokens on."""
 
     def places(positions: Tensor, sample: Tensor) -> Tensor:
-        found = positions.clone()
+        moved = positions.clone()
         for start in starts:
-            found[..., start:] += gap
-        return found
+            moved[..., start:] += gap
+        return moved
 
     return places
 
@@ -80,11 +80,11 @@ def shift_from(starts: Sequence[int], gap: int) -> Places:
     "response_positions_after_padding",
     "positions of the response that go on from the longest prompt",
 )
-def _after_padding(one: Trajectory, samples: Samples) -> Request:
+def _after_padding(trajectory: Trajectory, samples: Samples) -> Request:
     """Let the response go on after the longest prompt, to which all are padded."""
-    gap = samples.longest_prompt - one.start
-    base = Request.of_sample(one)
-    return replace(base, places=shift_from([one.start], gap)) if gap else base
+    gap = samples.longest_prompt - trajectory.start
+    base = Request.of_sample(trajectory)
+    return replace(base, places=shift_from([trajectory.start], gap)) if gap else base
 
 
 def _shift_after(
@@ -93,11 +93,11 @@ def _shift_after(
     """Let what is behind each picture go on from where `follow` says."""
 
     def places(positions: Tensor, sample: Tensor) -> Tensor:
-        found = positions.clone()
+        moved = positions.clone()
         for start, stop in spans:
             if stop < positions.shape[-1]:
-                found[..., stop:] += follow(found, start, stop) - found[..., [stop]]
-        return found
+                moved[..., stop:] += follow(moved, start, stop) - moved[..., [stop]]
+        return moved
 
     return places
 
@@ -106,8 +106,9 @@ _seen(
     "positions_count_image_tokens", "text positions that count every token of an image"
 )(
     _in_images(
-        lambda one: _shift_after(
-            one.spans, lambda found, start, stop: found[:1, [start]] + stop - start
+        lambda trajectory: _shift_after(
+            trajectory.spans,
+            lambda moved, start, stop: moved[:1, [start]] + stop - start,
         )
     )
 )
@@ -116,9 +117,9 @@ _seen(
     "after an image each axis goes on from its own largest position",
 )(
     _in_images(
-        lambda one: _shift_after(
-            one.spans,
-            lambda found, start, stop: found[..., start:stop].amax(-1)[..., None] + 1,
+        lambda trajectory: _shift_after(
+            trajectory.spans,
+            lambda moved, start, stop: moved[..., start:stop].amax(-1)[..., None] + 1,
         )
     )
 )
@@ -127,27 +128,26 @@ _seen(
     "positions of the response that go on from the number of prompt tokens",
 )(
     _in_images(
-        lambda one: _shift_after(
-            [(0, one.start)] if one.start else [],
-            lambda found, start, stop: found[:1, [stop]] * 0 + stop,
+        lambda trajectory: _shift_after(
+            [(0, trajectory.start)] if trajectory.start else [],
+            lambda moved, start, stop: moved[:1, [stop]] * 0 + stop,
         )
     )
 )
 
 
 @_text("saved_positions", "the position ids that the file has")
-def _use_saved(one: Trajectory, samples: Samples) -> Request | None:
+def _use_saved(trajectory: Trajectory, samples: Samples) -> Request | None:
     """Read the positions of the file, if they are those of all tokens."""
     saved = samples.batch.position_ids
     if saved is None:
         return None
-    rows = torch.as_tensor(saved[one.sample])
+    rows = torch.as_tensor(saved[trajectory.sample])
     rows = rows[None] if rows.dim() == 1 else rows
     rows = rows[-3:]  # a first row of four counts text
-    size = len(one.ids)  # without image tokens at the end
+    size = len(trajectory.ids)  # without image tokens at the end
     if rows.shape[-1] < size:
         return None
-    found = rows.long()[..., :size]
-    return replace(
-        Request.of_sample(one), places=lambda positions, _: found.expand_as(positions)
-    )
+    own = rows.long()[..., :size]
+    base = Request.of_sample(trajectory)
+    return replace(base, places=lambda positions, _: own.expand_as(positions))

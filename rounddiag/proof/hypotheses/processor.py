@@ -55,21 +55,21 @@ class Seen:
         return logits if self.weights is None else logits + self.weights
 
     def _count(self, begin: Tensor, stop: Tensor) -> Tensor:
-        found = torch.zeros(len(begin), self.size, device=self.ids.device)
+        counts = torch.zeros(len(begin), self.size, device=self.ids.device)
         ids = self.ids.clamp(max=self.size - 1)
         last = (-1, -1)
         for row, (first, end) in enumerate(
             zip(begin.tolist(), stop.tolist(), strict=True)
         ):
             if first == last[0] and end >= last[1]:
-                found[row] = found[row - 1]
+                counts[row] = counts[row - 1]
                 first_new = last[1]
             else:
                 first_new = first
             added = ids[first_new:end]
-            found[row].index_add_(0, added, torch.ones(len(added), device=ids.device))
+            counts[row].index_add_(0, added, torch.ones(len(added), device=ids.device))
             last = (first, end)
-        return found
+        return counts
 
 
 Step = Callable[[Tensor, Seen, float], Tensor]

@@ -27,15 +27,15 @@ def temper(logits: Tensor, seen: Seen, value: float) -> Tensor:
 
 def keep_min_p(logits: Tensor, seen: Seen, value: float) -> Tensor:
     """Leave out tokens less likely than a share of the likeliest one."""
-    least = logits.amax(-1, keepdim=True) + float(np.log(value))
-    return logits.masked_fill(logits < least, -torch.inf)
+    lowest = logits.amax(-1, keepdim=True) + float(np.log(value))
+    return logits.masked_fill(logits < lowest, -torch.inf)
 
 
 def keep_top_k(logits: Tensor, seen: Seen, value: float) -> Tensor:
     """Leave out all but the k likeliest tokens."""
     k = min(round(value), logits.shape[-1])
-    least = logits.topk(k).values[..., -1:]
-    return logits.masked_fill(logits < least, -torch.inf)
+    lowest = logits.topk(k).values[..., -1:]
+    return logits.masked_fill(logits < lowest, -torch.inf)
 
 
 def keep_top_p(logits: Tensor, seen: Seen, value: float) -> Tensor:
@@ -118,7 +118,7 @@ def chosen_log_probs(
 ) -> Tensor:
     """Return the log-probs of tokens, or of their columns, after processors."""
     values = logits.float()
-    for processor in sorted(processors, key=lambda one: one.rank):
+    for processor in sorted(processors, key=lambda processor: processor.rank):
         before, values = values, processor(values, seen)
         values = _keep_ties(before, values, tokens)
     if LOG_SOFTMAX_BFLOAT16 not in processors:
@@ -134,8 +134,8 @@ def _keep_ties(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
     """
     chosen = tokens[:, None]
     own = before.gather(-1, chosen)
-    kept = after.masked_fill(after == -torch.inf, torch.inf)
-    last = kept.argmin(-1, keepdim=True)
+    allowed = after.masked_fill(after == -torch.inf, torch.inf)
+    last = allowed.argmin(-1, keepdim=True)
     border = before.gather(-1, last)
     lost = after.gather(-1, chosen) == -torch.inf
     lost &= own >= border - border.abs() * _STEP
@@ -229,7 +229,11 @@ _MIN_P_LAST = _cut_by_chance(
 
 def order_families(chain: Sequence[Hypothesis]) -> tuple[Family, ...]:
     """Return the families that truncate in SGLang's order beside what holds already."""
-    steps = {one.processor.step for one in chain if one.processor is not None}
+    steps = {
+        hypothesis.processor.step
+        for hypothesis in chain
+        if hypothesis.processor is not None
+    }
     if keep_top_p in steps:
         return _TOP_K_LAST, _MIN_P_LAST
     if steps & {keep_top_k, keep_min_p}:
@@ -237,7 +241,7 @@ def order_families(chain: Sequence[Hypothesis]) -> tuple[Family, ...]:
     return ()
 
 
-def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Family]:
+def bias_families(token_ids: Array, residuals: Array, limit: int = 3) -> list[Family]:
     """Return a family for each id that differs most, of those that occur often."""
     known = np.isfinite(residuals)
     ids, code = np.unique(token_ids[known], return_inverse=True)
@@ -246,7 +250,7 @@ def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Fam
     number = np.bincount(code)
     total = np.abs(np.bincount(code, weights=residuals[known]))
     weight = np.where(number >= _LEAST_OCCURRENCES, total / np.sqrt(number), 0)
-    best = np.argsort(-weight)[:most]
+    best = np.argsort(-weight)[:limit]
     return [
         _penalty(
             name=f"bias_of_{ids[i]}",
