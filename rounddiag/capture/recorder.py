@@ -73,7 +73,9 @@ class Recorder:
 
     Screenshots, and texts of more than 100 characters, are kept for a few samples only:
     half of them drawn at random, half those with the largest mean |diff|. The sample
-    column `picked` is "random", "worst" or "".
+    column `picked` is "random", "worst" or "". Where rows are steps and a column names
+    their trajectory, such as verl-agent's `traj_uid`, trajectories are picked whole, so
+    that there can be more samples.
 
     Partial files older than an hour, which a killed training left in the folder, are
     removed at the start.
@@ -100,7 +102,8 @@ class Recorder:
         `{"checkpoint": "runs/7/{step}"}`, and the processor's limits. 0 keeps small
         JPEGs only.
     max_samples : int, optional
-        Largest number of samples in a file, drawn at random from a larger batch. The
+        Largest number of samples in a file, drawn at random from a larger batch, in
+        whole trajectories and at least one. The
         file also stores the per-round summary of all samples, which
         `rounddiag.round_summary` returns; `rounddiag.metrics` and
         `rounddiag.reconcile` see the saved samples only.

@@ -15,6 +15,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.picture_places import ImagePlace, image_places
 from rounddiag.capture.trainer_batch import TrainerBatch
+from rounddiag.core.groups import trajectory_numbers
 from rounddiag.core.sums import cpu_totals
 from rounddiag.loaders.assembly.images import rows_in_memory
 from rounddiag.loaders.field_reader import FieldReader
@@ -28,56 +29,90 @@ _COLOURS, _FRAMES = 3, 2  # of a patch; both frames of a screenshot are equal
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOrder:
-    """The samples of a step's file in two orders, from which any number can be picked.
+    """The trajectories of a step's file in two orders, of which any number is picked.
+
+    Where no column names them, each sample is one.
 
     Attributes
     ----------
     random: A random permutation, independent of the log-probs, as far as the file has
         room.
-    worst: By mean |diff|, largest first; samples without a finite diff come last.
+    worst: By mean |diff|, largest first; those without a finite diff come last.
+    trajectory: The number of each sample's trajectory.
     """
 
     random: Array
     worst: Array
+    trajectory: Array
 
     def pick(self, count: int) -> dict[int, str]:
         """Pick samples: half at random, and the worst half of the others.
 
-        A larger `count` picks the same samples and more.
+        Trajectories are picked whole, so that there can be more than `count`. A larger
+        `count` picks the same samples and more.
         """
-        drawn = self.random[: (count + 1) // 2].tolist()
-        others = [sample for sample in self.worst.tolist() if sample not in {*drawn}]
-        worst = others[: count // 2]
-        return {**dict.fromkeys(worst, WORST), **dict.fromkeys(drawn, RANDOM)}
+        sizes = np.bincount(self.trajectory)
+        drawn = _up_to(self.random, sizes, (count + 1) // 2)
+        worst = _up_to(self.worst[~np.isin(self.worst, drawn)], sizes, count // 2)
+        return {
+            **dict.fromkeys(self._samples_of(worst), WORST),
+            **dict.fromkeys(self._samples_of(drawn), RANDOM),
+        }
 
     def first(self, count: int | None) -> SampleOrder:
-        """Keep a random part of the samples; all of them if `count` is None."""
-        random = self.random[:count]
+        """Keep a random part, of as many samples at most, but at least a trajectory."""
+        if count is None:
+            return self
+        sizes = np.bincount(self.trajectory)[self.random].cumsum()
+        random = self.random[: max(np.searchsorted(sizes, count, side="right"), 1)]
         return replace(
             self, random=random, worst=self.worst[np.isin(self.worst, random)]
         )
 
+    @property
+    def samples(self) -> list[int]:
+        """The samples that the file has room for."""
+        return self._samples_of(self.random)
+
+    def _samples_of(self, trajectories: Array) -> list[int]:
+        """Return the samples of trajectories, in the order of the latter."""
+        rank = np.full(int(self.trajectory.max(initial=-1)) + 1, len(trajectories))
+        rank[trajectories] = np.arange(len(trajectories))
+        order = np.argsort(rank[self.trajectory], kind="stable")
+        num = int((rank[self.trajectory] < len(trajectories)).sum())
+        return [*map(int, order[:num])]
+
+
+def _up_to(trajectories: Array, sizes: Array, count: int) -> Array:
+    """Return the first trajectories that have this many samples together."""
+    before = sizes[trajectories].cumsum() - sizes[trajectories]
+    return trajectories[before < count]
+
 
 def order_samples(batch: TrainerBatch, seed: tuple[int, ...]) -> SampleOrder:
-    """Order the samples of a step."""
-    means = mean_abs_diffs(batch)
+    """Order the trajectories of a step."""
+    num_samples = FieldReader(batch.fields, batch.source).num_samples
+    group = batch.columns.get("uid", np.zeros(num_samples))
+    trajectory = trajectory_numbers(batch.columns, np.asarray(group))
+    means = mean_abs_diffs(batch, trajectory)
     return SampleOrder(
         random=np.random.default_rng(seed).permutation(len(means)),
         worst=np.argsort(-means, kind="stable"),
+        trajectory=trajectory,
     )
 
 
-def mean_abs_diffs(batch: TrainerBatch) -> Array:
-    """Return the mean |diff| of each sample's finite tokens, -1 where it has none."""
+def mean_abs_diffs(batch: TrainerBatch, trajectory: Array) -> Array:
+    """Return the mean |diff| of each trajectory's finite tokens, -1 without any."""
     reader = FieldReader(batch.fields, batch.source)
     rounds = find_rounds(reader.mask()[0], reader.tokens.offsets)
-    sample = rounds.sample.numpy()
-    totals = cpu_totals(rounds, *reader.both_log_probs())
-    by_sample = totals.sum_by_group(sample, reader.num_samples)
-    num_tokens = np.bincount(sample, rounds.num_tokens.numpy(), reader.num_samples)
-    num_finite = num_tokens - by_sample.num_nonfinite
-    means = np.full(reader.num_samples, -1.0)
-    np.divide(by_sample.abs_diff, num_finite, out=means, where=num_finite > 0)
+    owner = trajectory[rounds.sample.numpy()]
+    num = int(trajectory.max(initial=-1)) + 1
+    totals = cpu_totals(rounds, *reader.both_log_probs()).sum_by_group(owner, num)
+    num_tokens = np.bincount(owner, rounds.num_tokens.numpy(), num)
+    num_finite = num_tokens - totals.num_nonfinite
+    means = np.full(num, -1.0)
+    np.divide(totals.abs_diff, num_finite, out=means, where=num_finite > 0)
     return means
 
 

@@ -214,7 +214,7 @@ def join_parts(parts: Sequence[Snapshot]) -> Snapshot:
     return replace(
         parts[0],
         batch=_join_batches([part.batch for part in parts], sizes),
-        order=_join_orders(parts, starts),
+        order=_join_orders(parts),
         screenshots={
             start + sample: shots
             for part, start in zip(parts, starts, strict=True)
@@ -280,16 +280,28 @@ def _all_or_none(lists: Sequence[Sequence[Any] | None]) -> tuple[Any, ...] | Non
     return tuple(v for values in known for v in values) if is_whole else None
 
 
-def _join_orders(parts: Sequence[Snapshot], starts: Sequence[int]) -> SampleOrder:
+def _join_orders(parts: Sequence[Snapshot]) -> SampleOrder:
     orders = [part.order or order_samples(part.batch, part.seed) for part in parts]
+    starts = np.cumsum([0, *(len(order.random) for order in orders)]).tolist()
     random = [
         (order.random + start).tolist()
-        for order, start in zip(orders, starts, strict=True)
+        for order, start in zip(orders, starts, strict=False)
     ]
-    means = np.concatenate([mean_abs_diffs(part.batch) for part in parts])
+    means = np.concatenate(
+        [
+            mean_abs_diffs(part.batch, order.trajectory)
+            for part, order in zip(parts, orders, strict=True)
+        ]
+    )
     return SampleOrder(
         random=np.array([*_in_turn(random)], dtype=np.int64),
         worst=np.argsort(-means, kind="stable"),
+        trajectory=np.concatenate(
+            [
+                order.trajectory + start
+                for order, start in zip(orders, starts, strict=False)
+            ]
+        ),
     )
 
 

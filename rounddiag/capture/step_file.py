@@ -208,15 +208,16 @@ def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
 
 def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
     """Return the samples that the file has, with the summary of all of them."""
-    if len(order.random) == len(batch):
+    samples = order.samples
+    if len(samples) == len(batch):
         return batch
     facts = {
         **batch.meta["capture"],
-        "num_saved": len(order.random),
+        "num_saved": len(samples),
         "note": _PARTIAL_NOTE,
         "rounds": summarize_rounds(batch),
     }
-    saved = batch.where(np.isin(np.arange(len(batch)), order.random))
+    saved = batch.where(np.isin(np.arange(len(batch)), samples))
     # By which a reader tells that these columns were not changed since.
     facts["saved_rounds"] = [
         sum(entry["cluster_abs_diff"]) for entry in summarize_rounds(saved)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from rounddiag._typing import Array
@@ -74,7 +75,7 @@ class GroupedSamples:
         return cls(
             names=names,
             group=group,
-            trajectory=_trajectories(batch, group),
+            trajectory=trajectory_numbers(batch.sample_columns, group),
             num_rows=rows_per_sample(batch),
             reward=reward,
             **_advantages(batch),
@@ -185,19 +186,25 @@ def as_bytes(values: Tensor) -> tuple[memoryview, int]:
     return whole.numpy().data, values.dtype.itemsize
 
 
-def _trajectories(batch: Batch, group: Array) -> Array:
-    """Return the number of each sample's trajectory; its own if no column names it."""
-    columns = batch.sample_columns
+def trajectory_numbers(columns: Mapping[str, ArrayLike], group: Array) -> Array:
+    """Return the number of each row's trajectory; its own if no column names it.
+
+    Examples
+    --------
+    >>> trajectory_numbers({"traj_uid": ["b", "a", "b", None]}, np.zeros(4)).tolist()
+    [0, 1, 0, 2]
+    """
     for names in (*TRAJECTORY_COLUMNS, _PARTS):
         if {*names} <= columns.keys():
-            named = zip(group, *(columns[name].tolist() for name in names), strict=True)
+            values = (np.asarray(columns[name]).tolist() for name in names)
+            named = zip(group, *values, strict=True)
             number: dict[tuple[str, ...], int] = {}
             keys = [
                 (f"row {row}",) if None in key else tuple(map(str, key))
                 for row, key in enumerate(named)
             ]
             return np.array([number.setdefault(key, len(number)) for key in keys])
-    return np.arange(len(batch))
+    return np.arange(len(group))
 
 
 def _advantages(batch: Batch) -> dict[str, Array]:

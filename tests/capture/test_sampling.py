@@ -49,7 +49,11 @@ def test_the_mean_of_a_sample_is_over_its_generated_finite_tokens() -> None:
             [[-1.0, 9, -2], [-1, torch.nan, -3], [-torch.inf, 9, 9], [9, 9, 9]]
         ),
     }
-    assert mean_abs_diffs(read_trainer_batch(data)).tolist() == [1.5, 2.0, -1.0, -1.0]
+    batch = read_trainer_batch(data)
+    means = mean_abs_diffs(batch, np.arange(4))
+    assert means.tolist() == [1.5, 2.0, -1.0, -1.0]
+    # Of 1, 2, 1 and 3 nats, and of none that is finite.
+    assert mean_abs_diffs(batch, np.array([1, 1, 0, 0])).tolist() == [-1.0, 1.75]
 
 
 @given(st.integers(0, 20), st.integers(0, 30), st.integers(0, 30))
@@ -59,6 +63,7 @@ def test_half_are_drawn_and_half_are_the_worst_of_the_others(
     order = SampleOrder(
         random=np.random.default_rng(num).permutation(num_samples),
         worst=np.arange(num_samples)[::-1],
+        trajectory=np.arange(num_samples),
     )
     picked = order.pick(num)
     drawn = {sample for sample, why in picked.items() if why == "random"}
@@ -126,6 +131,37 @@ def test_screenshots_for_a_proof_are_kept_as_the_model_saw_them(
     assert all(shot.size == shot.seen_size for shot in kept if not shot.is_lossy)
     (found,) = [one for one in rd.check(batch) if "as the model saw" in one.name]
     assert found.status == ("passed" if number else "not testable")
+
+
+def test_trajectories_are_picked_whole_and_as_many_as_the_file_has_room_for() -> None:
+    # Trajectory 0 has the samples 0, 2 and 5; trajectory 1 has 1; trajectory 2 others.
+    trajectory = np.array([0, 1, 0, 2, 2, 0])
+    order = SampleOrder(
+        random=np.array([1, 0, 2]), worst=np.array([2, 1, 0]), trajectory=trajectory
+    )
+    assert order.pick(1) == {1: "random"}
+    assert order.pick(2) == {1: "random", 3: "worst", 4: "worst"}
+    assert order.pick(3) == dict.fromkeys([0, 1, 2, 5], "random") | {
+        3: "worst",
+        4: "worst",
+    }
+    rooms = [order.first(room).samples for room in (1, 3, 4, 5, 6)]
+    assert rooms == [[1], [1], [1, 0, 2, 5], [1, 0, 2, 5], [1, 0, 2, 5, 3, 4]]
+    larger = SampleOrder(random=order.worst, worst=order.worst, trajectory=trajectory)
+    assert larger.first(1).samples == [3, 4]  # at least a trajectory
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_steps_of_a_trajectory_are_shown_or_none(tmp_path: Path, seed: int) -> None:
+    data = fields([0.0, 0.0, 0.25, 0.0, 0.5, 0.0, 0.0, 0.0], pictures=True)
+    names = [*"abcdabcd"]  # the mean |diff| of a is largest
+    batch = record(tmp_path, {**data, "traj_uid": names}, images=2, seed=seed)
+    assert batch.images is not None
+    shown = {name for name, shots in zip(names, batch.images, strict=True) if shots}
+    why = batch.sample_columns["picked"].tolist()
+    assert "a" in shown
+    assert len(shown) == 2
+    assert sum(map(bool, why)) == sum(map(bool, batch.images)) == 4
 
 
 def test_no_screenshots_when_none_are_asked_for(tmp_path: Path) -> None:
