@@ -4,7 +4,6 @@
 `open`              `load`: files, or a table in memory, as one batch
 `sample_batches`    `demo`: the batches that are installed
 `paths`             the files of a path, folder or glob; a file inside a folder
-`json_text`         JSON that others wrote: bounds and a shape
 `untrusted`         loading in a child process with limits on memory and time
 `signatures`        what a file is by its first bytes, without torch
 `containers`        the content of a file: torch, pickle, npz, safetensors, and others
@@ -18,7 +17,6 @@
 `pickle`            a pickle interpreter that builds plain data and calls nothing
 `arrow`             tables of Arrow: foreign Parquet, and Arrow files
 `json_lines`        records of JSON: lines, a document, or in memory
-`messages`          what a message says, in the layouts of all APIs
 `outcome`           status, seconds, tokens, cost, error under names of their own
 `packed`            files packed by gzip or zstd
 `tables`            rows of any of these, and of memory, as columns; to a Batch

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.packed import open_unpacked, unpack
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.signatures import UnknownContent, is_like_json, read_kind
@@ -27,6 +26,7 @@ from rounddiag.loaders.stored import (
 )
 from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, open_zip, read_torch, zip_entries
+from rounddiag.text.json_text import JsonError, parse_json
 from rounddiag.wording import format_names
 
 

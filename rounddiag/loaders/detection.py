@@ -26,11 +26,12 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import frameworks
 from rounddiag.loaders.fields import aliases_of, names_where
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, objects_in
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.signatures import UnknownContent
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
+from rounddiag.text.json_text import objects_in
 from rounddiag.wording import format_names, pluralize
 
 if TYPE_CHECKING:

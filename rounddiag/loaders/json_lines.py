@@ -12,9 +12,14 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.errors import LoadError
-from rounddiag.loaders.json_text import MAX_DEPTH, JsonError, parse_json
 from rounddiag.loaders.packed import open_unpacked, packing
 from rounddiag.loaders.source import Source, damage_error
+from rounddiag.text.json_text import (
+    MAX_DEPTH,
+    JsonError,
+    objects_in,
+    parse_json,
+)
 from rounddiag.wording import join_names
 
 _NUMBERS = {bool, int, float, NoneType}
@@ -337,14 +342,3 @@ def read_document(source: Source) -> dict[str, Any]:
         found = "another JSON value than one object"
         raise damage_error(found=found, file=source.path)
     return document
-
-
-def object_in(value: object) -> dict[Any, Any]:
-    """Return a value if it is an object; an empty one for any other."""
-    return value if isinstance(value, dict) else {}
-
-
-def objects_in(value: object) -> list[dict[str, Any]]:
-    """Return the objects in a list; none in any other value."""
-    items = value if isinstance(value, list) else []
-    return [one for one in items if isinstance(one, dict)]

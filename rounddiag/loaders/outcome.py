@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from rounddiag.loaders.json_lines import object_in
 from rounddiag.schema import OUTCOME, SECONDS
+from rounddiag.text.json_text import object_in
 
 _NAMES = tuple(column.name for column in OUTCOME)
 

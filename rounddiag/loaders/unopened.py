@@ -24,11 +24,11 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content, is_weights
 from rounddiag.loaders.fields import REQUIRED, columns_example, our_name
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.json_text import MAX_DEPTH
 from rounddiag.loaders.packed import packing
 from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
+from rounddiag.text.json_text import MAX_DEPTH
 from rounddiag.wording import format_names, join_names, pluralize
 
 _EACH = "*"  # in a path: each item of a list

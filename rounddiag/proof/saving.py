@@ -15,9 +15,9 @@ import torch
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.output import FileKind, write_atomically
 from rounddiag.schema import ORIGINAL_SAMPLE
+from rounddiag.text.json_text import parse_json
 
 _Made = TypeVar("_Made")
 _NONE: Mapping[str, type] = {}

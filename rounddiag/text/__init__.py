@@ -5,6 +5,7 @@
 `chat_template`  headers and ends of turns; which tokens the model wrote
 `token_table`    the texts of a batch's tokens, in place of its tokenizer
 `role_tagging`   the role of each token: thought, parts of an action, syntax, ...
+`json_text`      JSON that others wrote: bounds and a shape
 ===============  ==================================================================
 """
 

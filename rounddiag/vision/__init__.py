@@ -3,6 +3,7 @@
 ================  ==================================================================
 `screenshots`     a screenshot as a file stores it, or rebuilt from the pixel values of
                   the model's processor
+`plain_pictures`  a screenshot of bytes, a data URL, a Pillow image or pixels
 `image_tokens`    which token stands for images, and where
 `actions`         one action and its point on the screen; calls as actions
 `action_parsers`  the grammars of actions that are tried, and a registry for others

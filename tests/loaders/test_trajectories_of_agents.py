@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.batch.messages import read_message, write_text
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import new_messages
-from rounddiag.loaders.messages import read_message, write_text
 from tests.loaders.table_cases import says
 from tests.loaders.verifiers_writer import episode
 

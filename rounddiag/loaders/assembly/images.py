@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.picture_places import image_places, with_places
 from rounddiag.batch.sample_sequence import known_sequence
@@ -21,14 +17,17 @@ from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, find_tensor
 from rounddiag.vision import (
-    EncodedScreenshot,
     PatchScreenshot,
-    RawScreenshot,
     Screenshot,
     StoredScreenshot,
     patch_screenshots,
 )
 from rounddiag.vision.image_tokens import TokenRuns, find_image_token
+from rounddiag.vision.plain_pictures import (
+    picture_of,
+    picture_of_image,
+    picture_of_pixels,
+)
 from rounddiag.wording import join_names
 
 Patches = tuple[PatchScreenshot, ...]
@@ -173,69 +172,23 @@ def _shorten(facts: list[str]) -> list[str]:
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
-    """Return a picture: bytes, a struct with `bytes`, a data URL, an image, its pixels.
-
-    None for anything else, such as a path: a file must not make us read other files.
-    """
+    """Return a picture, as `picture_of` does, or one that is still in the file."""
     match value:
-        case str() | Mapping():
-            return read_picture(_encoded_in(value))
-        case bytes():
-            return EncodedScreenshot(data=value)
+        case Mapping():
+            return read_picture(value.get("bytes"))
         case Span() | TextBytes():
             return StoredScreenshot(data=partial(_bytes_of, value))
         case Node(
             name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
         ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
             read = partial(_bytes_of, data)
-        case _ if type(value).__module__.startswith("PIL."):
-            mode, (width, height), read = value.mode, value.size, value.tobytes
-            palette = value.getpalette()
-        case _:
-            return _picture_of_pixels(value)
-    if min(width, height) < 1:
+            return picture_of_image(mode, (width, height), read, palette)
+    pixels = None if isinstance(value, np.ndarray) else find_tensor(value)
+    if pixels is None:
+        return picture_of(value)
+    if pixels.dtype not in (np.uint8, torch.uint8):
         return None
-    return RawScreenshot(
-        mode=mode,
-        width=width,
-        height=height,
-        data=read,
-        palette=palette if isinstance(palette, list) else None,
-    )
-
-
-_MODES = {3: "RGB", 4: "RGBA"}  # by the number of bytes of a pixel
-
-
-def _picture_of_pixels(value: object) -> Screenshot | None:
-    """Return the picture of an array: rows of pixels, each of three or four bytes."""
-    array = value if isinstance(value, np.ndarray) else find_tensor(value)
-    match getattr(array, "shape", ()):
-        case (height, width, depth) if depth in _MODES and min(height, width) > 0:
-            if array is not None and array.dtype in (np.uint8, torch.uint8):
-                read = partial(_bytes_of_pixels, array)
-                return RawScreenshot(
-                    mode=_MODES[depth], width=width, height=height, data=read
-                )
-    return None
-
-
-def _bytes_of_pixels(array: Array | StoredArray) -> bytes:
-    pixels = array if isinstance(array, np.ndarray) else array.array()
-    return bytes(np.ascontiguousarray(pixels).data)
-
-
-def _encoded_in(value: str | Mapping[Any, Any]) -> object:
-    """Return the bytes in a data URL or in a struct; None for any other text."""
-    if isinstance(value, Mapping):
-        return value.get("bytes")
-    head = _DATA_URL.match(value)
-    with suppress(ValueError):
-        return b64decode(value[head.end() :]) if head else None
-    return None
-
-
-_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,")
+    return picture_of_pixels(pixels.shape, lambda: pixels.array().tobytes())
 
 
 def _bytes_of(data: bytes | Span | TextBytes) -> bytes:

@@ -19,12 +19,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.sequence_difference import appends
-from rounddiag.batch.turns import GENERATED
-from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.images import read_picture
-from rounddiag.loaders.json_lines import object_in
-from rounddiag.loaders.messages import (
+from rounddiag.batch.messages import (
     SAID,
     Fields,
     describe_calls,
@@ -33,8 +28,13 @@ from rounddiag.loaders.messages import (
     read_message,
     write_text,
 )
+from rounddiag.batch.sequence_difference import appends
+from rounddiag.batch.turns import GENERATED
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.images import read_picture
 from rounddiag.loaders.source import Source, inside
 from rounddiag.schema import ERROR
+from rounddiag.text.json_text import object_in
 from rounddiag.vision import Screenshot
 
 Tokens = dict[str, Array]

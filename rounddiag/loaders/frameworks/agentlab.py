@@ -17,12 +17,13 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, damage_error, inside, load_errors
 from rounddiag.loaders.stored import scalar_value
+from rounddiag.text.json_text import object_in
 
 _MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from rounddiag.batch.messages import plain_json
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in
-from rounddiag.loaders.messages import plain_json
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.stored import scalar_value
+from rounddiag.text.json_text import object_in
 
 # Of a step of M3A, T3A or SeeAct: what the model read, saw and wrote, in this order.
 _READ = ("action_prompt",)

@@ -12,11 +12,11 @@ from typing import Any
 
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
-from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, records_in
+from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
 
 _Record = Mapping[str, Any]
 # Of a trajectory, of which the weights have two versions.

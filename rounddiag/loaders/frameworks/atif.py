@@ -19,10 +19,11 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in, read_document
+from rounddiag.loaders.json_lines import JsonLines, read_document
 from rounddiag.loaders.outcome import outcome, seconds_between
 from rounddiag.loaders.source import Source, inside
 from rounddiag.schema import ERROR
+from rounddiag.text.json_text import object_in, objects_in
 
 _MOST_BYTES = 1 << 24  # of a trial's result, which is text
 _NOT_ROUNDS = "agent without a model"  # ATIF's steps that no model wrote

@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from rounddiag.batch.messages import Piece, describe_calls, plain_json
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
-from rounddiag.loaders.messages import Piece, describe_calls, plain_json
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome, seconds_between
 from rounddiag.loaders.source import Source
+from rounddiag.text.json_text import object_in, objects_in
 
 _STATE = ("screenshot", "screenshot_path")
 _RESULTS = ("extracted_content", "long_term_memory", "error", "images")

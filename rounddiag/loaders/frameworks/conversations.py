@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch import Batch
+from rounddiag.batch.messages import messages_in
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.trajectory_batch import batch_of
 from rounddiag.loaders.assembly.turns import (
@@ -28,12 +29,11 @@ from rounddiag.loaders.assembly.turns import (
     new_messages,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
-from rounddiag.loaders.json_text import JsonError, parse_json
-from rounddiag.loaders.messages import messages_in
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, records_in
+from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
 
 _Record = Mapping[str, Any]
 

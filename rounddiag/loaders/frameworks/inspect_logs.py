@@ -7,13 +7,14 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rounddiag.batch.messages import is_empty, messages_in
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import object_in, objects_in, read_document
-from rounddiag.loaders.messages import is_empty, messages_in
+from rounddiag.loaders.json_lines import read_document
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.torch_file import data_start, open_zip
+from rounddiag.text.json_text import object_in, objects_in
 
 _ZSTD = 93  # the number of a zip's method
 _MOST_BYTES = 1 << 29  # of a sample, unpacked

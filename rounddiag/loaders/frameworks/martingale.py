@@ -12,10 +12,10 @@ from rounddiag.batch import Batch
 from rounddiag.core.versions import TRAINER
 from rounddiag.loaders.fields import SAMPLING
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.plain_columns import collect_columns
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import batch_from_table, table_of
+from rounddiag.text.json_text import JsonError, parse_json
 from rounddiag.wording import pluralize
 
 _Rows = Sequence[Mapping[str, Any]]

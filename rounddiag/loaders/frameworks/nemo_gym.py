@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rounddiag.batch.messages import messages_in
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript, call_of
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
-from rounddiag.loaders.messages import messages_in
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
+from rounddiag.text.json_text import object_in, objects_in
 
 _IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.loaders.fields import aliases_of, names_where
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
@@ -27,6 +26,7 @@ from rounddiag.loaders.stored import (
 )
 from rounddiag.loaders.tables import Table, batch_from_table, table_of
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.text.json_text import object_in
 from rounddiag.wording import format_names
 
 # Fields of the response, and their names in verl.

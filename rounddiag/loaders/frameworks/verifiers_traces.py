@@ -27,10 +27,11 @@ from rounddiag.loaders.assembly.turns import (
     plain_values,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import JsonLines, object_in, objects_in
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.schema import SECONDS
+from rounddiag.text.json_text import object_in, objects_in
 
 _Node = Mapping[str, Any]
 Branches = dict[int, Mapping[str, Any]]

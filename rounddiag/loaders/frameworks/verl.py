@@ -24,7 +24,6 @@ from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import is_per_token
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
@@ -45,6 +44,7 @@ from rounddiag.loaders.tables import (
     table_of,
 )
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.text.json_text import object_in
 
 OWN_PASS = {"old_log_probs_source": "a pass of its own"}
 # ROLL's fields per token, without the first; `final_response_mask` is the mask after

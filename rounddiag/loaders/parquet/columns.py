@@ -20,8 +20,8 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.columns.column import is_unknown, python_value
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.json_text import check_depth, parse_json
 from rounddiag.loaders.stored import DTYPES
+from rounddiag.text.json_text import check_depth, parse_json
 
 _Columns = Mapping[str, np.ndarray[Any, Any]]
 

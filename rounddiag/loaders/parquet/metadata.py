@@ -12,9 +12,9 @@ from typing import Any
 from rounddiag._version import __version__
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
-from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.parquet.columns import to_json
 from rounddiag.loaders.source import inside
+from rounddiag.text.json_text import JsonError, parse_json
 
 KEY = b"rounddiag"
 # A reader refuses a higher version, which it would misread. A higher revision only adds

@@ -25,8 +25,8 @@ from rounddiag.core.divergence import MEASURES
 from rounddiag.core.round_summary import summarize_parts
 from rounddiag.core.scores import has_pair
 from rounddiag.core.sums import pack_tokens, prob_diffs, sum_rounds
-from rounddiag.loaders.json_text import parse_json
 from rounddiag.schema import SUMMARY
+from rounddiag.text.json_text import parse_json
 
 TOTALS = b"rounddiag.totals"
 _VERSION = 1  # of the entry; for any other one, the columns are read

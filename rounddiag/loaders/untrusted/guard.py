@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.batch import Batch
 from rounddiag.checks import check_tokenizer
 from rounddiag.errors import LoadError
-from rounddiag.loaders.json_text import JsonError, parse_json
 from rounddiag.loaders.source import inside
 from rounddiag.loaders.untrusted import child
 from rounddiag.loaders.untrusted.child import Limits
+from rounddiag.text.json_text import JsonError, parse_json
 from rounddiag.text.token_table import TokenTable
 from rounddiag.wording import printable
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.json_text import parse_json
 from rounddiag.loaders.source import inside
+from rounddiag.text.json_text import parse_json
 
 _PREFIX = "base_model.model."
 _MOST_BYTES = 1 << 24  # of a configuration

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.text.json_text import JsonError, parse_json
 
 if TYPE_CHECKING:
     import httpx

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rounddiag.columns.sources import row_list
 from rounddiag.loaders.frameworks.slime.samples import whole_numbers
-from rounddiag.loaders.json_lines import object_in
 from rounddiag.loaders.source import Source, damage_error, inside, load_errors
 from rounddiag.loaders.tables import rows_of
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.text.json_text import object_in
 
 # Columns of a rank's slices; the others have whole samples.
 _SLICED = (

@@ -26,7 +26,6 @@ from rounddiag.loaders.frameworks.slime.samples import (
     whole_numbers,
     with_entries,
 )
-from rounddiag.loaders.json_lines import objects_in
 from rounddiag.loaders.plain_columns import (
     SAME_PROMPT,
     collect_columns,
@@ -41,6 +40,7 @@ from rounddiag.loaders.tables import (
     with_picture_column,
 )
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.text.json_text import objects_in
 
 
 @dataclass(frozen=True, kw_only=True)

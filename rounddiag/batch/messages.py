@@ -35,8 +35,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.json_lines import object_in, objects_in
-from rounddiag.loaders.json_text import JsonError, parse_json
+from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
 
 Fields: TypeAlias = Mapping[str, Any]
 

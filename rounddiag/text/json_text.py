@@ -66,7 +66,7 @@ def parse_json(
     >>> parse_json('{"ids": [1, true]}', {"ids": [int]})
     Traceback (most recent call last):
     ...
-    rounddiag.loaders.json_text.JsonError: `ids[1]` is true or false, not an integer
+    rounddiag.text.json_text.JsonError: `ids[1]` is true or false, not an integer
     """
     _check_growth(text)
     try:
@@ -197,3 +197,14 @@ def _require(value: object, shape: Shape, place: str) -> None:
     msg = f"`{place}` is {found}" if place else f"it is {found}"
     msg = f"{msg}, not {' or '.join(names)}"
     raise JsonError(msg)
+
+
+def object_in(value: object) -> dict[Any, Any]:
+    """Return a value if it is an object; an empty one for any other."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; none in any other value."""
+    items = value if isinstance(value, list) else []
+    return [one for one in items if isinstance(one, dict)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rounddiag.loaders import json_text
-from rounddiag.loaders.json_text import MAX_DEPTH, JsonError, parse_json
+from rounddiag.text import json_text
+from rounddiag.text.json_text import MAX_DEPTH, JsonError, parse_json
 
 
 @pytest.mark.parametrize(

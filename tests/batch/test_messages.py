@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rounddiag as rd
-from rounddiag.loaders.messages import (
+from rounddiag.batch.messages import (
     Piece,
     describe_calls,
     read_content,
