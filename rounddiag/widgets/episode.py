@@ -9,7 +9,9 @@ from typing import Any
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.columns import Column
+from rounddiag.schema import COST, SECONDS
 from rounddiag.text.chat_template import TURN_ENDS
+from rounddiag.widgets.outcomes import describe_outcome
 from rounddiag.wording import encodable, with_minus
 
 # Columns whose text is the task; others are tried if it has no space, as a name.
@@ -19,8 +21,8 @@ _TASKS = (
 )
 # Columns that say how an episode ended, or what failed in it.
 _ENDS = re.compile(
-    r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?"
-    r"|(is_)?(done|completed|truncated|terminated|aborted|solved)|\w*error\w*"
+    r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?|(is_)?"
+    r"(done|completed|truncated|terminated|aborted|solved|success(ful)?|passed)|\w*error\w*"
     r"|\w*exception\w*|max_(turns|steps)",
     re.IGNORECASE,
 )
@@ -36,20 +38,29 @@ _UNITS = (
     (re.compile(r"_(ms|millis|milliseconds)$"), " ms"),
 )
 # Of a file's own bookkeeping, and what the head of a round shows.
-_INNER = ("prompt_ids", "prompt_hash", "row", "action")
+_INNER = ("prompt_ids", "prompt_hash", "row", "action", "seconds", "cost")
+_PRICES = {SECONDS.name: "s", COST.name: "USD"}
 _EXACT = 1 << 53  # up to here float64 has every integer
 _MAX_TEXT = 4000  # characters of a text that are sent
 
 
 def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
-    facts = [
-        {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
+    said = {
+        name: text
         for name, column in sample.columns.samples.items()
         if _ENDS.fullmatch(name) and (text := _text_of(column, 0, _MAX_TEXT))
+    }
+    facts = [
+        {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
+        for name, text in said.items()
     ]
     is_known = last is not None and last["kind"] != "unknown"
-    return {"facts": facts, "last": last["label"] if last and is_known else ""}
+    return {
+        "facts": facts,
+        "last": last["label"] if last and is_known else "",
+        "outcome": describe_outcome(sample, said.items(), last),
+    }
 
 
 def task_of(sample: Batch, parts: Sequence[dict[str, Any]]) -> str:
@@ -83,6 +94,24 @@ def round_facts(sample: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
             for name in names
             if (text := _text_of(columns[name], index, _MAX_TEXT))
         ]
+        for index in range(num_rounds)
+    ]
+
+
+def round_costs(sample: Batch, num_rounds: int) -> list[str]:
+    """Return the seconds and the price of each round, as far as recorded."""
+    columns = sample.columns.rounds
+    known = {
+        name: columns[name]
+        for name in (SECONDS.name, COST.name)
+        if name in columns and columns[name].kind == "number"
+    }
+    return [
+        " · ".join(
+            f"{column.filled[index]:.3g} {_PRICES[name]}"
+            for name, column in known.items()
+            if column.is_known()[index]
+        )
         for index in range(num_rounds)
     ]
 

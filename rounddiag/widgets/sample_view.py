@@ -32,6 +32,7 @@ from rounddiag.widgets.episode import (
     describe_episode,
     read_turns,
     recorded_actions,
+    round_costs,
     round_facts,
     said_between,
     task_of,
@@ -251,6 +252,7 @@ def _round_records(
         "screenshot": seen,
         "after": screenshots_after(shots, seen),
         "facts": round_facts(sample, len(rounds)),
+        "costs": round_costs(sample, len(rounds)),
         "context": context_labels(sample, len(rounds)),
         "pictures": context_pictures(sample, len(rounds)),
     }

@@ -346,6 +346,8 @@ class Session:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
             filtered = self.filter_for(state)
+            if not has_pair(filtered.batch) and len(filtered.tokens):
+                return _first_picture(filtered)
             ranked = [filtered.worst_rounds]
             if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
@@ -440,6 +442,19 @@ def worst_of(view: View, index: Array) -> Cursor:
         round=int(view.round[worst]),
         token=int(view.token[worst]),
     )
+
+
+def _first_picture(filtered: FilteredBatch) -> Cursor:
+    """Return the first round that is kept and has a screenshot, else the first one."""
+    rounds = filtered.tokens.drop_duplicates(["sample", "round"])
+    images = filtered.batch.images or ()
+    seen = {
+        (sample, shot.round) for sample, shots in enumerate(images) for shot in shots
+    }
+    places = [*zip(rounds["sample"], rounds["round"], rounds["token"], strict=True)]
+    place = next((place for place in places if place[:2] in seen), places[0])
+    sample, round_, token = map(int, place)
+    return Cursor(sample=sample, round=round_, token=token)
 
 
 def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:

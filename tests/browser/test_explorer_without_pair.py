@@ -79,6 +79,11 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     assert sentence is not None
     assert sentence in opened.text(".rdx-verdict > summary")
     assert opened.text(".rdx-task") == f"task {TASK}"
+    assert opened.text(".rdx-outcome") == "✗ failed"  # its reward is 0
+    # The observation after each round is an error.
+    assert opened.texts(".rdx-errors > b") == ["3 errors"]
+    assert opened.find(".rdx-error-mark").count() == 3
+    assert opened.text(".rdx-errors > button") == "round 0: Error: no such action"
     metrics = opened.texts(".rdx-choices [aria-label='Metric'] label")
     assert metrics == [*(["surprise"] if has_engine else []), "length", "time"]
     assert not opened.find(".rdx-threshold").is_visible()
@@ -121,6 +126,22 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     expect(rows).to_have_count(3)
     cells = rows.first.locator(".rdx-cell").all_text_contents()
     assert cells[:3] == ["3", "1", "done"]
+
+
+def test_few_trajectories_have_the_whole_width(chromium: Browser) -> None:
+    batch = trajectories(engine=False)
+    opened = DirectPage(chromium, rd.explore(batch[[0, 1]]), size=(1280, 800))
+    assert not opened.find(".rdx-overview").is_visible()
+    width = "node => node.getBoundingClientRect().width"
+    assert opened.find(".rdx-sample").evaluate(width) > 0.9 * 1280
+    assert opened.texts(".rdx-focus > :visible") == opened.texts(".rdx-note-field")
+    opened.press("j")
+    expect(opened.find(".rdx-title")).to_contain_text("Sample 0 ·")  # lower reward
+    opened.resize(700, 800)
+    assert opened.find(".rdx-sample").is_visible()
+    opened.press("Escape")
+    assert opened.complaints == []
+    opened.close()
 
 
 @pytest.mark.parametrize("engine", [False, True])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage
@@ -129,7 +130,7 @@ def test_a_click_without_a_place_says_so(page: PartsPage) -> None:
     assert page.texts(".rdx-note") == ["coordinates unknown or outside the screenshot"]
 
 
-def test_what_an_action_led_to_takes_its_place_or_is_beside(page: PartsPage) -> None:
+def test_what_an_action_led_to_takes_its_place(page: PartsPage) -> None:
     first, second = action("click", point=(0.5, 0.5)), action("wait")
     show(page, rounds_of(first, second, shots=[0, 1]), 0, shot(0), shot(1, "blue"))
     names = page.find(".rdx-screens figure b").all_text_contents()
@@ -141,10 +142,43 @@ def test_what_an_action_led_to_takes_its_place_or_is_beside(page: PartsPage) -> 
     assert (current.is_visible(), after.is_visible()) == (False, True)
     page.run("screens.swap();")
     assert (current.is_visible(), after.is_visible()) == (True, False)
-    page.page.set_viewport_size({"width": 1700, "height": 900})
-    assert (current.is_visible(), after.is_visible()) == (True, True)
-    assert not page.find(".rdx-swap").first.is_visible()
-    page.page.set_viewport_size({"width": 600, "height": 900})
+
+
+@pytest.mark.parametrize(
+    ("width", "arranged", "tall"),
+    [
+        # 300 pixels less a panel of 50 and a caption of 24 leave 226.
+        (400, "two", "226px"),  # side by side
+        (60, "one", "150px"),  # 60 pixels over a ratio of 0.4; two are 101 high
+    ],
+)
+def test_pictures_fill_the_pane(
+    page: PartsPage, width: int, arranged: str, tall: str
+) -> None:
+    page.run(f"""
+      const pane = document.createElement('div');
+      pane.style = 'width:{width}px; height:300px';
+      const panel = document.createElement('div');
+      panel.style.height = '50px';
+      pane.append(screens.node, panel);
+      document.querySelector('.rdx').replaceChildren(pane);
+      screens.fitInto(pane, panel);""")
+    sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
+    show(page, sample, 0, shot(0), shot(1, "blue"))
+    screens = page.find(".rdx-screens")
+    expect(screens).to_have_attribute("data-arranged", arranged)
+    get = "node => node.style.getPropertyValue('--tall')"
+    assert screens.evaluate(get) == tall
+    assert page.find(".rdx-after").is_visible() == (arranged == "two")
+    assert page.find(".rdx-swap").first.is_visible() == (arranged == "one")
+
+
+def test_the_picture_that_a_round_led_to_is_there_without_one_before(
+    page: PartsPage,
+) -> None:
+    sample = rounds_of(action("wait"), action("wait"), shots=[None, 0])
+    show(page, sample, 0, shot(0))
+    assert page.texts(".rdx-screens figure b") == ["after round 0"]
 
 
 def painted(*boxes: tuple[int, int, int, int]) -> bytes:
@@ -250,7 +284,7 @@ def test_screenshots_without_a_round_are_counted(page: PartsPage) -> None:
     ("shots", "sentence"),
     [
         ([None, None], "This sample has no screenshots."),
-        ([None, 0], "No screenshot before round 0."),
+        ([None, 1], "No screenshot before round 0."),
     ],
 )
 def test_rounds_without_screenshots_say_so(

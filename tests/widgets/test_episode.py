@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rounddiag.widgets.episode import read_turns
+from rounddiag.widgets.outcomes import outcome_of
 from rounddiag.widgets.sample_view import sample_payload
 from tests.widgets.samples import worded
 
@@ -99,10 +100,50 @@ def test_the_end_is_what_the_file_says_of_it() -> None:
         ("max turns", "15", False),
     ]
     assert end["last"] == "finished"
-    assert sample_payload(worded([["a"]]), 0)["end"] == {
-        "facts": [],
-        "last": "",
+    nothing = {"facts": [], "last": "", "outcome": {"word": "", "why": ""}}
+    assert sample_payload(worded([["a"]]), 0)["end"] == nothing
+
+
+DONE, FAIL = (
+    {"kind": "finished", "line": line} for line in ("finished", "finished fail")
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reward", "last", "word"),
+    [
+        ([("status", "max_steps")], 1.0, DONE, "truncated"),  # before the reward
+        ([("status", "done")], 0.0, DONE, "failed"),
+        ([("error_message", "Timeout")], 1.0, DONE, "error"),
+        ([("num_errors", "3"), ("is_error", "False")], None, None, ""),
+        ([("is_truncated", "True")], None, None, "truncated"),
+        ([("solved", "False")], None, None, ""),
+        ([("exit_reason", "not solved")], None, None, "failed"),
+        ([], 0.5, FAIL, "solved"),
+        ([], 0.0, FAIL, "given up"),
+        ([], 0.0, {"kind": "finished", "line": "finished failure"}, "given up"),
+        ([], 0.0, {"kind": "click", "line": "click fail"}, "failed"),
+        ([], None, DONE, "finished"),
+        ([("done", "True")], None, None, "finished"),
+        ([], None, None, ""),
+    ],
+)
+def test_the_outcome_is_what_the_file_says_then_reward_then_action(
+    columns: list[tuple[str, str]], reward: float | None, last: Any, word: str
+) -> None:
+    assert outcome_of(columns, reward, last) == word
+
+
+def test_a_round_has_its_seconds_and_its_price() -> None:
+    columns = {
+        "sample": np.array([0, 0]),
+        "round": np.array([0, 1]),
+        "seconds": np.array([3.25, np.nan]),
+        "cost": np.array([0.0125, 0.5]),
     }
+    rounds = sample_payload(worded([["a"], ["b"]], round_columns=columns), 0)["rounds"]
+    assert [round_["costs"] for round_ in rounds] == ["3.25 s · 0.0125 USD", "0.5 USD"]
+    assert [round_["facts"] for round_ in rounds] == [[], []]
 
 
 def test_a_round_has_what_the_file_recorded_of_it() -> None:

@@ -48,13 +48,14 @@ function roundChunks(tokens, round, makeSpan) {
   return parts.flat();
 }
 
-function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean }) {
+function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean, costs }) {
   const line = visible(action?.line ?? action?.label ?? "");
   return element(
     "h4",
     { class: "rdx-round-head" },
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action", title: line }, line),
+    costs && element("span", { class: "rdx-costs" }, costs),
     element("span", { class: "rdx-facts", title: "Generated tokens, and their mean |diff| in nats" }, ...headFacts(size, mean, broken)),
     pushButton({ class: "rdx-fold", title: "Fold the thought (T: all)", "aria-label": "Thought", "aria-expanded": "true" }, foldThought, "▾"),
   );
@@ -94,9 +95,9 @@ function roundNotes({ action, facts = [] }) {
 }
 
 /** How the episode ended, as far as the file says. */
-function episodeEnd({ facts, last }) {
+function episodeEnd({ facts, last, outcome }) {
   const lines = facts.map(({ name, text, is_error: isError }) => element("p", { class: isError ? "rdx-failed" : null }, element("b", {}, `${visible(name)} `), ...visibleNodes(text)));
-  const none = element("p", {}, "The file does not say how the episode ended.");
+  const none = element("p", {}, OUTCOMES[outcome?.word] ?? "The file does not say how the episode ended.");
   return element("section", { class: "rdx-end", "aria-label": "End of the episode" }, element("h4", {}, "end"), lines.length ? lines : none, last && element("p", {}, `last action: ${visible(last)}`));
 }
 

@@ -27,7 +27,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
     if (trajectory !== shown) {
       free();
       [shown, marked] = [trajectory, null];
-      const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
+      const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round, errorOf(trajectory, round))));
       fill(list, cards.length ? cards : element("li", {}, sentence("This sample has no rounds.")));
       for (const picture of list.querySelectorAll(".rdx-card-picture")) seen.observe(picture);
     }
@@ -92,7 +92,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
       button.classList.toggle("rdx-dropped", !size);
       if (shown.lacks) return;
       button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
-      button.title = button.ariaLabel = cardTitle(shown.rounds[at], mean, broken, Boolean(flags));
+      button.title = button.ariaLabel = cardTitle({ ...shown.rounds[at], error: errorOf(shown, shown.rounds[at]) }, mean, broken, Boolean(flags));
     });
   }
 
@@ -107,30 +107,30 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
   return { node, show, redraw, mark, setKept, roundsInSight, close };
 }
 
-function roundCard(round) {
-  const title = cardTitle(round, round.mean_abs_diff, round.num_nonfinite, false);
+function roundCard(round, error) {
+  const title = cardTitle({ ...round, error }, round.mean_abs_diff, round.num_nonfinite, false);
   const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round.round, title, "aria-label": title };
-  return element("button", attributes, ...cardParts(round));
+  return element("button", attributes, ...cardParts({ ...round, error }));
 }
 
-function cardTitle({ round, action, context }, mean, broken, isFiltered) {
+function cardTitle({ round, action, context, costs, error }, mean, broken, isFiltered) {
   const size = Number.isFinite(mean) && `mean |diff| ${number(mean)} nat${isFiltered ? " of what the filter keeps" : ""}`;
-  const parts = [visible(action?.line || action?.label || action?.kind || ""), size, broken && brokenTokens(broken), context?.is_rewritten && "the context was rewritten"];
+  const parts = [visible(action?.line || action?.label || action?.kind || ""), size, broken && brokenTokens(broken), context?.is_rewritten && "the context was rewritten", costs, error && visible(error)];
   return `round ${round}: ${parts.filter(Boolean).join("; ")}`;
 }
 
 const cardValue = (mean, broken) => (Number.isFinite(mean) || broken ? number(mean) : "") + (broken ? " ✕" : "");
 
 /** What a card shows of a round: screenshot, action, mean |diff|. */
-function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value, context }) {
+function cardParts({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level, value, context, costs, error }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
   const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
   return [
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
-    line(element("b", {}, String(round)), context?.is_rewritten && element("span", { class: "rdx-rewritten", "aria-hidden": "true" }, "↻"), element("span", { class: "rdx-card-action" }, label)),
-    value ? line(element("span", { class: "rdx-facts" }, value)) : line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
+    line(element("b", {}, String(round)), context?.is_rewritten && element("span", { class: "rdx-rewritten", "aria-hidden": "true" }, "↻"), error && element("span", { class: "rdx-error-mark", "aria-hidden": "true" }, "!"), element("span", { class: "rdx-card-action" }, label)),
+    value ? line(element("span", { class: "rdx-facts" }, [value, costs].filter(Boolean).join(" · "))) : line(element("span", { class: "rdx-card-bar" }, bar), element("span", { class: "rdx-card-value" }, cardValue(mean, broken))),
   ];
 }
 
@@ -174,17 +174,21 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     element("div", { class: "rdx-reader-head" }, find.node, color.node, key.node),
     text.node,
   );
+  const side = element("div", { class: "rdx-side" }, screens.node, focus.node);
+  screens.fitInto(side, focus.node);
   const facts = element("div", { class: "rdx-sample-facts" });
   const film = pushButton({ class: "rdx-button rdx-film", title: "Play the rounds (space)", "aria-label": "Play the rounds", "aria-pressed": "false" }, onFilm, "▶");
   const task = element("p", { class: "rdx-task" });
+  const outcome = element("b", { class: "rdx-outcome" });
+  const errors = element("p", { class: "rdx-errors", "aria-label": "Errors", on: { click: ({ target }) => target.dataset.round && goTo(Number(target.dataset.round)) } });
   const missing = element("div", { class: "rdx-empty rdx-missing", role: "status" });
-  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, noted, facts, film), task, missing, strip.node);
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, element("div", { class: "rdx-sample-line" }, title, outcome, noted, facts, film), task, missing, errors, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
     head,
     element("div", { class: "rdx-reading" }, plot.node, reader),
-    element("div", { class: "rdx-side" }, screens.node, focus.node),
+    side,
   );
 
   async function fetchPicture(index) {
@@ -199,15 +203,26 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     text.show(trajectory, threshold);
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
+    showOutcome();
     fill(facts, ...factChips(trajectory, onFact, onMates));
     fill(task, trajectory.task && [element("b", {}, "task "), visible(trajectory.task)]);
     task.title = visible(trajectory.task ?? "");
     showColors();
     plot.node.hidden = Boolean(trajectory.lacks) && !trajectory.tokens.surprise;
+    node.toggleAttribute("data-bare", plot.node.hidden); // no token has a number
     plot.view.wait();
     strip.show(trajectory, shots);
     find.again();
     mark(place);
+  }
+
+  function showOutcome() {
+    const { word, why } = trajectory.end?.outcome ?? {};
+    outcome.textContent = OUTCOMES[word] ?? "outcome not recorded";
+    [outcome.title, outcome.dataset.outcome] = [visible(why || "The file has no status, reward or final action."), word];
+    const failed = trajectory.rounds.filter((round) => errorOf(trajectory, round));
+    const buttons = failed.map((round) => pushButton({ class: "rdx-unfold", "data-round": round.round, title: visible(errorOf(trajectory, round)) }, () => {}, `round ${round.round}: ${visible(errorOf(trajectory, round)).slice(0, ERROR_LENGTH)}`));
+    fill(errors, failed.length > 0 && element("b", {}, pluralize(failed.length, "error")), buttons);
   }
 
   // A colour that this sample has no values for is that of its diff.
@@ -312,6 +327,18 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
       screens.free();
     },
   };
+}
+
+const OUTCOMES = { solved: "✓ solved", failed: "✗ failed", truncated: "… truncated", error: "! error of the environment", "given up": "∅ given up", finished: "finished" };
+const ERROR_LENGTH = 80; // characters of an error above the cards
+
+/** What failed in a round: as the file recorded it, or as the observation after it says. */
+function errorOf({ rounds, gaps }, round) {
+  const recorded = round.facts?.find((fact) => fact.is_error)?.text;
+  if (recorded) return recorded;
+  const next = rounds[rounds.indexOf(round) + 1]?.round ?? null;
+  const turns = gaps.filter(({ before }) => before === next).flatMap(({ turns: own = [], rest = [] }) => [...own, ...rest]);
+  return turns.map(({ text }) => text.split("\n").find((line) => FAILURE.test(line))).find(Boolean);
 }
 
 const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py

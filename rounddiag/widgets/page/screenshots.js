@@ -148,7 +148,7 @@ function lightbox(onWanted) {
     if (isOpen === node.open || (isOpen && !views)) return;
     if (!isOpen) return node.close();
     node.showModal();
-    draw(false);
+    draw(!views.current?.shot && Boolean(views.after?.shot));
   }
 
   node.addEventListener("click", (event) => {
@@ -159,6 +159,8 @@ function lightbox(onWanted) {
 
 // The screenshot of the current round with its action, and the one that it led to.
 
+// Of a caption below a picture, in pixels; and the share of a pane that pictures leave.
+const [CAPTION, LEAST_SHARE] = [24, 0.56];
 const POINTING = ["click", "double_click", "drag", "move"];
 
 /** `onFrame` gets the frame in which the numbers of actions are read. */
@@ -219,6 +221,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     if (width) seen.style.setProperty("--ratio", width / height);
     fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, stepper, onSample }));
     if (!views.after?.shot) delete seen.dataset.after;
+    arrange();
     large.show(views);
     for (const view of [views.current, views.after]) if (view?.shot) want(view.shot);
   }
@@ -236,6 +239,36 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   function largeButton(picture) {
     const title = "Show large (f)";
     return pushButton({ class: "rdx-enlarge", title, "aria-label": title }, () => large.toggle(true), picture);
+  }
+
+  // Large: before and after above each other, side by side, or in one place, whichever
+  // fills more of the pane. The height of the panel below is the largest that it had.
+  const room = { width: 0, height: 0, panel: 0 };
+  const follow = new ResizeObserver((changes) => {
+    for (const { target, contentRect: { width, height } } of changes) {
+      if (target.contains(node)) Object.assign(room, { width, height, panel: width === room.width ? room.panel : 0 });
+      else room.panel = Math.max(room.panel, Math.min(height, LEAST_SHARE * room.height));
+    }
+    arrange();
+  });
+
+  function arrange() {
+    if (!room.width) return;
+    const { width, height } = views?.current?.shot ?? {};
+    const ratio = width ? width / height : 1.5;
+    const free = room.height - room.panel - CAPTION;
+    const one = Math.min(free, room.width / ratio);
+    const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
+    const two = Math.max(beside, below);
+    const hasTwo = Boolean(views?.after?.shot) && 2 * two ** 2 > one ** 2; // of areas
+    seen.dataset.arranged = hasTwo ? "two" : "one";
+    seen.style.setProperty("--tall", `${Math.floor(hasTwo ? two : one)}px`);
+    seen.style.setProperty("--across", hasTwo && beside >= below ? "calc(50% - 8px)" : "100%");
+  }
+
+  /** Follow the size of the pane, and of the panel that shares it. */
+  function fitInto(pane, panel) {
+    for (const part of [pane, panel]) follow.observe(part);
   }
 
   // Before and after, in one place where there is no room for both.
@@ -262,8 +295,11 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     if (now) draw();
   }
 
-  const free = () => [...live, large].forEach((picture) => picture.free());
-  return { node, show, put, swap, step, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
+  const free = () => {
+    follow.disconnect();
+    [...live, large].forEach((picture) => picture.free());
+  };
+  return { node, show, put, swap, step, fitInto, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
 }
 
 /** The numbers of the pictures that the model saw before a round. */
@@ -358,7 +394,7 @@ function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory, onSample)];
   const { round, screenshot } = current.round;
-  if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];
+  if (screenshot === null) return [sentence(`No screenshot before round ${round}.`), after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-current")];
   if (!current.shot) return [screenFigure(current, comingPicture(current.index), "rdx-current", [stepper(current)])];
   const before = trajectory.rounds[trajectory.rounds.indexOf(current.round) - 1];
   const button = (text) => after?.shot && pushButton({ class: "rdx-chip rdx-swap", title: "Before and after the action (a)" }, swap, text);
