@@ -8,7 +8,8 @@ Five floors, from the top:
   payloads.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `episode` its task, end and
-  observations, `contexts` what the model saw, `images` its screenshots and actions.
+  observations, `outcomes` how it ended in a word, `contexts` what the model saw,
+  `images` its screenshots and actions.
 - `lists`: the rows of the drawer.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
   columns, `filters` decides which tokens are kept, `pair` compares two batches,
