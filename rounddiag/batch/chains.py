@@ -147,19 +147,15 @@ def _parts(batch: Batch, sample: int) -> Iterator[_Part]:
     for number, chain in enumerate(sequence.chains):
         rounds = chain.rounds
         size = len(sequence.index(rounds[0])) if rounds else sequence.num_prompt
-        place = {int(at): where - size for where, at in enumerate(chain.index)}
         shown = sequence.shown(chain.index)
+        images = [(place, sequence.pictures[number].image) for place, number in shown]
         yield _Part(
-            ScoredChain(sample, rounds, tuple(shown)),
+            ScoredChain(sample, rounds, tuple(number for _, number in shown)),
             sequence.ids[chain.index[:size]].astype(np.int64),
             begin + chain.index[size:],
             tuple(
-                replace(
-                    image,
-                    position=place[start],
-                    round=_round_in(image, rounds),
-                )
-                for start, _, image in (sequence.pictures[at] for at in shown)
+                replace(image, position=place - size, round=_round_in(image, rounds))
+                for place, image in images
             ),
             None if saved is None else saved[number],
         )

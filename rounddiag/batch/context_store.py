@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,15 +64,25 @@ class Contexts:
     def __len__(self) -> int:
         return len(self.sample)
 
-    def of_sample(self, sample: int) -> dict[int, RewrittenContext]:
-        """Return the rewritten contexts of a sample, by their round."""
-        first, stop = np.searchsorted(self.sample, [sample, sample + 1]).tolist()
+    def of_sample(
+        self, sample: int, num_prompt: int = 0
+    ) -> dict[int, RewrittenContext]:
+        """Return the rewritten contexts of a sample, by their round.
+
+        Positions are those of the sequence of its prompt, of `num_prompt` tokens, and
+        response; without it of the response.
+        """
+        own = slice(*np.searchsorted(self.sample, [sample, sample + 1]))
+        limits = self.offsets[own.start : own.stop + 1].tolist()
+        ranges = self.ranges[limits[0] : limits[-1]] + num_prompt
+        rounds, starts = self.round[own].tolist(), self.start[own].tolist()
         return {
-            int(self.round[at]): RewrittenContext(
-                int(self.start[at]),
-                self.ranges[self.offsets[at] : self.offsets[at + 1]],
+            round_: RewrittenContext(
+                start + num_prompt, ranges[first - limits[0] : stop - limits[0]]
             )
-            for at in range(first, stop)
+            for round_, start, (first, stop) in zip(
+                rounds, starts, pairwise(limits), strict=True
+            )
         }
 
     def select(self, samples: Array) -> Contexts:

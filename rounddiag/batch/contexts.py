@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -20,10 +21,9 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch.missing import MissingError
-from rounddiag.batch.sample_sequence import PlacedPicture, SampleSequence
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.sequence_difference import (
     appends,
-    ranges_of,
     shared_ranges,
 )
 from rounddiag.batch.turns import piece_texts, prompt_pieces
@@ -138,7 +138,7 @@ def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
     if engine == "rollout":
         return _sampler_context(batch, sample, round_, sequence)
     index = sequence.index(round_)
-    parts = _parts(index, sequence.pictures)
+    parts = _parts(index, sequence)
     return Context(
         sample=sample,
         round=round_,
@@ -233,25 +233,23 @@ def _follows(sequence: SampleSequence, round_: int) -> Follows:
     return "rewritten" if round_ in sequence.rewritten else "append"
 
 
-def _parts(index: Array, pictures: Sequence[PlacedPicture]) -> list[ContextPiece]:
+def _parts(index: Array, sequence: SampleSequence) -> list[ContextPiece]:
     """Split a context into text and pictures, given its positions in the sequence."""
-    if not pictures:
-        return _cut(len(index), [])
-    place = np.full(max(int(index.max(initial=-1)), pictures[-1].start) + 1, -1)
-    place[index] = np.arange(len(index))
     shown = [
-        ContextPiece(
-            kind="image",
-            start=int(place[picture.start]),
-            stop=min(
-                int(place[picture.start]) + picture.stop - picture.start, len(index)
-            ),
-            image=picture.image,
-        )
-        for picture in pictures
-        if place[picture.start] >= 0
+        (start, sequence.pictures[number]) for start, number in sequence.shown(index)
     ]
-    return _cut(len(index), sorted(shown, key=lambda piece: piece.start))
+    return _cut(
+        len(index),
+        [
+            ContextPiece(
+                kind="image",
+                start=start,
+                stop=min(start + picture.stop - picture.start, len(index)),
+                image=picture.image,
+            )
+            for start, picture in shown
+        ],
+    )
 
 
 def _cut(size: int, shown: Sequence[ContextPiece]) -> list[ContextPiece]:
@@ -289,14 +287,18 @@ def _images_of(
 
 def _marked(parts: Sequence[ContextPiece], is_marked: Array) -> Iterator[ContextPiece]:
     """Yield the parts of pieces that are marked; a picture by its first token."""
-    for piece in parts:
-        if piece.kind == "image":
-            if is_marked[piece.start]:
-                yield piece
+    begins = np.array([piece.start for piece in parts], dtype=np.int64)
+    edges = np.union1d(begins, np.flatnonzero(np.diff(is_marked)) + 1)
+    owners = np.searchsorted(begins, edges, side="right") - 1
+    limits = pairwise([*edges.tolist(), len(is_marked)])
+    for (start, stop), owner in zip(limits, owners.tolist(), strict=True):
+        piece = parts[owner]
+        if not is_marked[start]:
             continue
-        places = np.flatnonzero(is_marked[piece.start : piece.stop]) + piece.start
-        for start, stop in ranges_of(places).tolist():
+        if piece.kind == "text":
             yield ContextPiece(kind="text", start=start, stop=stop)
+        elif start == piece.start:
+            yield piece
 
 
 def _entered(
@@ -319,7 +321,7 @@ def _left(
     before = sequence.index_before(round_)
     is_gone = np.ones(len(sequence.ids), dtype=bool)
     is_gone[index] = False
-    return [*_marked(_parts(before, sequence.pictures), is_gone[before])]
+    return [*_marked(_parts(before, sequence), is_gone[before])]
 
 
 def sampler_prompts(batch: Batch, sample: int) -> dict[int, Array]:
@@ -346,7 +348,7 @@ def _sampler_context(
     prompts = sampler_prompts(batch, sample)
     if round_ not in prompts:
         raise MissingError(batch, SAMPLER_PROMPTS)
-    trained = _parts(sequence.index(round_), sequence.pictures)
+    trained = _parts(sequence.index(round_), sequence)
     shots = [piece.image for piece in trained if piece.image is not None]
     ids, parts = _sampler_parts(prompts[round_], sequence, shots)
     before = np.empty(0, dtype=np.int64)

@@ -76,7 +76,7 @@ def place_pictures(
     )
     starts = np.array([start for start, _ in inside], dtype=np.int64)
     # A run ends where the id changes, and where the next picture begins.
-    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    ends = np.append(np.flatnonzero(ids[1:] != ids[:-1]) + 1, len(ids))
     stops = ends[np.searchsorted(ends, starts, side="right")]
     stops = np.minimum(stops, np.append(starts, len(ids))[1:])
     return [
@@ -136,11 +136,9 @@ class SampleSequence:
         self.starts: list[int] = starts.tolist()
         self.stops: list[int] = (starts + rounds.num_tokens[first:stop]).tolist()
         contexts = batch.contexts
-        known = {} if contexts is None else contexts.of_sample(sample)
-        self.rewritten = {
-            round_: RewrittenContext(start + self.num_prompt, ranges + self.num_prompt)
-            for round_, (start, ranges) in known.items()
-        }
+        self.rewritten: dict[int, RewrittenContext] = (
+            {} if contexts is None else contexts.of_sample(sample, self.num_prompt)
+        )
         self._length = self.num_prompt + int(batch.lengths[sample])
         self.sample = sample
         self._batch = batch
@@ -203,13 +201,19 @@ class SampleSequence:
         """Return the positions, in the sequence, of a round's context."""
         return index_of(self.ranges(round_))
 
-    def shown(self, index: Array) -> list[int]:
-        """Return the numbers of the pictures at these positions, in their order."""
-        starts = np.array([each.start for each in self.pictures], dtype=np.int64)
-        numbers: list[int] = np.searchsorted(
-            starts, index[np.isin(index, starts)]
-        ).tolist()
+    @cached_property
+    def _picture_at(self) -> Array:
+        """The number of the picture that begins at each position, else -1."""
+        numbers = np.full(self._length, -1, dtype=np.int32)
+        starts = [picture.start for picture in self.pictures]
+        numbers[starts] = np.arange(len(starts))
         return numbers
+
+    def shown(self, index: Array) -> list[tuple[int, int]]:
+        """Return where pictures begin in an index of positions, and their numbers."""
+        numbers = self._picture_at[index]
+        places = np.flatnonzero(numbers >= 0)
+        return [*zip(places.tolist(), numbers[places].tolist(), strict=True)]
 
     def entered_at(self, round_: int) -> int:
         """Return the first position, in the sequence, of what entered a context."""

@@ -6,7 +6,7 @@ build the context of a round from those of other rounds of the same trajectory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -51,8 +51,8 @@ class Steps:
 
     def shown(self, round_: int) -> tuple[Picture, ...]:
         """Return the pictures of a round's context, in its order."""
-        numbers = self.sequence.shown(self.sequence.index(round_))
-        return tuple(self.pictures[number] for number in numbers)
+        shown = self.sequence.shown(self.sequence.index(round_))
+        return tuple(self.pictures[number] for _, number in shown)
 
     def written(self, round_: int) -> Array:
         """Return the ids that the model wrote in a round."""
@@ -276,17 +276,10 @@ def _keep_longer(steps: Steps, round_: int) -> ContextInput | None:
     at = int(earlier[own[earlier].argmax()]) + 1
     index = np.concatenate([own[:at], np.arange(start, stop), own[at:]])
     own_pictures = steps.shown(round_)
-    number = sum(
-        place < at for place in _places(own, [each.start for each in sequence.pictures])
-    )
+    number = sum(place < at for place, _ in sequence.shown(own))
     pictures = (
         *own_pictures[:number],
         steps.pictures[gone[-1]],
         *own_pictures[number:],
     )
     return torch.from_numpy(sequence.ids[index].astype(np.int64)), pictures
-
-
-def _places(index: Array, starts: Sequence[int]) -> list[int]:
-    """Return where the positions that an index has stand in it."""
-    return np.flatnonzero(np.isin(index, starts)).tolist()
