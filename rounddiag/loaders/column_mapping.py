@@ -128,8 +128,8 @@ def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None
     unused = {*left_out_of(batch), *batch.sample_columns}
     for ours, theirs in columns.items():
         if _name_in_table(ours) in unused:
-            found = _describe_unused(batch, ours)
-            raise _value_error(source, ours, theirs, found=found)
+            content = _describe_unused(batch, ours)
+            raise _value_error(source, ours, theirs, found=content)
 
 
 def _describe_unused(batch: Batch, ours: str) -> str:

@@ -186,9 +186,9 @@ def find_all() -> tuple[Format, ...]:
 
     Trajectories follow the tables under verl's names: those may have texts as well.
     """
-    found = [*dict.fromkeys(sorted(_discovered(), key=lambda form: -len(form.keys)))]
-    turns = [form for form in found if form.trajectories is not None]
-    others = [form for form in found if form.trajectories is None]
+    forms = [*dict.fromkeys(sorted(_discovered(), key=lambda form: -len(form.keys)))]
+    turns = [form for form in forms if form.trajectories is not None]
+    others = [form for form in forms if form.trajectories is None]
     return (OWN, OWN_RANKS, *others, TENSORS, *turns, DATASET)
 
 

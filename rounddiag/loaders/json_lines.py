@@ -207,13 +207,13 @@ class JsonLines:
             raise self._damage(number, error) from error
         if not isinstance(record, dict):
             kind = "a list" if isinstance(record, list) else "a single value"
-            found = f"{kind} in line {number}, where a record must be"
-            raise damage_error(found=found, file=self.source.path)
+            fault = f"{kind} in line {number}, where a record must be"
+            raise damage_error(found=fault, file=self.source.path)
         return Record(record, line=number, source=self.source)
 
     def _damage(self, number: int, error: JsonError) -> LoadError:
-        found = f"line {number}: {error}"
-        return damage_error(found=found, file=self.source.path)
+        fault = f"line {number}: {error}"
+        return damage_error(found=fault, file=self.source.path)
 
     def _cut_off_error(self, number: int) -> LoadError:
         return self.source.error(
@@ -339,6 +339,6 @@ def read_document(source: Source) -> dict[str, Any]:
     """Return the one JSON object of a file; its lists of numbers are arrays."""
     document = JsonLines(source).value
     if not isinstance(document, dict):
-        found = "another JSON value than one object"
-        raise damage_error(found=found, file=source.path)
+        fault = "another JSON value than one object"
+        raise damage_error(found=fault, file=source.path)
     return document

@@ -46,26 +46,26 @@ def check_target(file: Path, kind: FileKind, reads: Iterable[Path] = ()) -> None
             status = file.stat()
         except FileNotFoundError:  # also of a link to nothing
             return
-        found = ""
+        content = ""
         if S_ISDIR(status.st_mode):
-            found = "a folder"
+            content = "a folder"
         elif not S_ISREG(status.st_mode):
-            found = "no regular file"
+            content = "no regular file"
         elif any(_is_same(file, other) for other in reads):
-            found = "the file that is read"
+            content = "the file that is read"
         elif status.st_size:
             with file.open("rb") as stream:
-                found = "" if kind.has(stream) else "another file"
-    if found:
-        raise refusal(file, kind, found)
+                content = "" if kind.has(stream) else "another file"
+    if content:
+        raise refusal(file, kind, content)
 
 
-def refusal(file: object, kind: FileKind, found: str) -> OutputError:
+def refusal(file: object, kind: FileKind, content: str) -> OutputError:
     """Return the error for a target that would be lost."""
     return OutputError.build(
         file=file,
         expected=f"a new name, or that of {kind.name}",
-        found=found,
+        found=content,
         advice="Pass another name: nothing else is overwritten.",
     )
 
@@ -84,15 +84,18 @@ def output_errors(file: Path) -> Iterator[None]:
     except OutputError:
         raise
     except OSError as error:
-        found = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         advice = "Correct the path, or what may be written there."
         if error.errno in _NO_SPACE:
             with suppress(OSError):
                 free = shutil.disk_usage(file.parent).free
-                found += f", with {free / 1e6:,.1f} MB free on this disk"
+                reason += f", with {free / 1e6:,.1f} MB free on this disk"
             advice = "Free some space, or pass a path on another disk."
         raise OutputError.build(
-            file=file, expected="a file that can be written", found=found, advice=advice
+            file=file,
+            expected="a file that can be written",
+            found=reason,
+            advice=advice,
         ) from error
 
 

@@ -38,8 +38,8 @@ def open_unpacked(source: Source) -> Iterator[IO[bytes]]:
             with pa.CompressedInputStream(stream, name) as unpacked:
                 yield io.BufferedReader(unpacked)
         except OSError as error:
-            found = f"bytes that {name} cannot unpack: {error!s:.80}"
-            raise damage_error(found=found, file=source.path) from error
+            fault = f"bytes that {name} cannot unpack: {error!s:.80}"
+            raise damage_error(found=fault, file=source.path) from error
 
 
 def unpack(source: Source) -> Source:

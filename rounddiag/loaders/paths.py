@@ -128,7 +128,8 @@ def _other_batches(
     return [
         file
         for file in candidates
-        if file not in known and any(is_like(file.as_posix(), one) for one in patterns)
+        if file not in known
+        and any(is_like(file.as_posix(), pattern) for pattern in patterns)
     ]
 
 

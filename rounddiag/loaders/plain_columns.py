@@ -254,8 +254,8 @@ def _with_round_column(batch: Batch, name: str, values: Array) -> Batch:
     if columns:
         stored = np.stack([columns.pop("sample"), columns.pop("round")], axis=1)
     place = {tuple(key): row for row, key in enumerate(own.tolist())}
-    found = [place.pop(tuple(key), -1) for key in stored.tolist()]
-    rows = np.array([*found, *place.values()], dtype=np.int64)
+    matched = [place.pop(tuple(key), -1) for key in stored.tolist()]
+    rows = np.array([*matched, *place.values()], dtype=np.int64)
     keys = np.concatenate([stored, own[rows[len(stored) :]]]).astype(np.int32)
     filled = {
         key: scatter_with_missing(column, np.arange(len(column)), len(rows))
@@ -373,11 +373,11 @@ def record_columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
     return ({**keys, **others} if rows else {}), left_out
 
 
-def _record_error(num_samples: int, found: str) -> BatchError:
+def _record_error(num_samples: int, content: str) -> BatchError:
     return BatchError.build(
         key="round_records",
         expected=f"{num_samples} lists of dictionaries, one list per sample",
-        found=found,
+        found=content,
         advice="Collect the return values of `rounddiag.capture.round_record`.",
     )
 

@@ -40,8 +40,8 @@ def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
     except (*_CONVERSION_ERRORS, KeyError) as error:
         raise _misfit(name, "a list of numbers per sample", f"{error!s:.80}") from error
     if rows.values.dim() != 1 or len(rows.lengths) != num_rows:
-        found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
-        raise _misfit(name, f"{num_rows} lists of numbers", found)
+        shape = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
+        raise _misfit(name, f"{num_rows} lists of numbers", shape)
     convert = _whole if name == "token_ids" else _floats
     return convert(name, stored_array(rows.values)), rows.lengths.numpy()
 
@@ -84,11 +84,11 @@ def _first_invalid(values: Array) -> str:
     return f"{invalid[0]!r:.80}" if invalid else str(values.dtype)
 
 
-def _misfit(name: str, expected: str, found: str) -> BatchError:
+def _misfit(name: str, expected: str, content: str) -> BatchError:
     return BatchError.build(
         key=name,
         expected=expected,
-        found=found,
+        found=content,
         advice="See `rounddiag.attach` for the columns.",
     )
 
@@ -172,14 +172,14 @@ def _samples_by_id(ids: tuple[str, ...], names: Any) -> Array:  # noqa: ANN401 a
     return samples
 
 
-def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) -> None:
+def _check_range(name: str, values: Array, stop: Array | np.int64, items: str) -> None:
     invalid = (values < 0) | (values >= stop)
     if invalid.any():
         row = int(np.flatnonzero(invalid)[0])
         count = np.broadcast_to(stop, values.shape)[row]
         raise BatchError.build(
             key=name,
-            expected=f"0 up to {count - 1}, one of the {count} {what}",
+            expected=f"0 up to {count - 1}, one of the {count} {items}",
             found=f"{values[row]} in row {row}",
             advice=_SAME_BATCH,
         )

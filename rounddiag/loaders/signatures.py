@@ -71,22 +71,22 @@ def is_like_json(start: bytes) -> bool:
 
 def refuse_unknown(source: Source) -> None:
     """Raise the error that `load` raises for content without a name, before torch."""
-    found = read_kind(source)
-    if isinstance(found, UnknownContent) and not found.names:
-        raise unknown_error(source, found.description, found.advice)
+    content = read_kind(source)
+    if isinstance(content, UnknownContent) and not content.names:
+        raise unknown_error(source, content.description, content.advice)
 
 
 def unknown_error(
-    source: Source, found: str, advice: str, more: str = "", code: Iterable[str] = ()
+    source: Source, content: str, advice: str, more: str = "", code: Iterable[str] = ()
 ) -> LoadError:
     """Return the error for content that is no batch."""
     see = f"{advice}`rounddiag.formats()` lists what can be opened.{more}"
-    return source.error(expected="a saved batch", found=found, advice=see, code=code)
+    return source.error(expected="a saved batch", found=content, advice=see, code=code)
 
 
 def _signed(start: bytes, signatures: Iterable[tuple[bytes, str]]) -> str | None:
-    found = (kind for signature, kind in signatures if start.startswith(signature))
-    return next(found, None)
+    kinds = (kind for signature, kind in signatures if start.startswith(signature))
+    return next(kinds, None)
 
 
 def _describe_unknown(start: bytes) -> UnknownContent:

@@ -135,8 +135,8 @@ def load_errors(source: Source) -> Iterator[None]:
         ) from error
     except _UNEXPECTED as error:
         kind = type(error).__name__
-        found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
-        raise damage_error(found=found, file=source.path) from error
+        reason = f"an unexpected error while reading it: {kind}: {error!s:.80}"
+        raise damage_error(found=reason, file=source.path) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ class Span:
     def part(self, start: int, size: int) -> Span:
         """Return the span of `size` bytes that begins `start` bytes into this one."""
         if start < 0 or size < 0 or start + size > len(self):
-            found = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
-            raise damage_error(found=found)
+            fault = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
+            raise damage_error(found=fault)
         return Span(self.source, self.start + start, self.start + start + size)
 
     def open(self) -> SpanReader:
@@ -240,27 +240,27 @@ def inside(
     ...
     rounddiag.errors.LoadError: sample_data: expected the name of a file in this folder; found '../pyproject.toml', which is outside. Copy the file into the folder.
     """  # noqa: E501 a message
-    expected, found = "the name of a file in this folder", f"{os.fspath(name)!r:.80}"
+    expected, fault = "the name of a file in this folder", f"{os.fspath(name)!r:.80}"
     advice = "Copy the file into the folder."
     try:
         file, home = (folder / name).resolve(), folder.resolve()
         status = file.lstat()
     except FileNotFoundError:
-        found += ", which does not exist"
+        fault += ", which does not exist"
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links
-        found += f", which cannot be opened ({error!s:.80})"
+        fault += f", which cannot be opened ({error!s:.80})"
     else:
         homes = [home]
         if home.parent.name == "snapshots":
             homes.append(home.parent.parent / "blobs")
         if not any(map(file.is_relative_to, homes)):
-            found += ", which is outside"
+            fault += ", which is outside"
         elif not S_ISREG(status.st_mode):
-            found += ", which is no regular file"
+            fault += ", which is no regular file"
         elif most_bytes is not None and status.st_size > most_bytes:
-            found += f" of {status.st_size:,} bytes"
+            fault += f" of {status.st_size:,} bytes"
             expected = f"a file of at most {most_bytes:,} bytes in this folder"
             advice = "It is damaged, or not what its name says."
         else:
             return file
-    raise LoadError.build(file=folder, expected=expected, found=found, advice=advice)
+    raise LoadError.build(file=folder, expected=expected, found=fault, advice=advice)

@@ -25,21 +25,22 @@ _NAMES = ("trace_id", "session_id", "trajectory_id", "request_id")
 _ACTION = "action"
 
 
-def _shots(one: Transcript, num_rounds: int) -> list[Screenshot]:
+def _shots(transcript: Transcript, num_rounds: int) -> list[Screenshot]:
     """Return the pictures with their rounds, if a turn of the model is a round."""
-    fits, index = len(one.rounds) == num_rounds, 0
+    fits, index = len(transcript.rounds) == num_rounds, 0
     shots = []
-    for turn in one.turns:
+    for turn in transcript.turns:
         round_ = index if fits and index < num_rounds else None
         shots += [replace(shot, round=round_) for shot in turn.images]
         index += turn.is_round
     return shots
 
 
-def _is_part_of(one: Transcript, other: Transcript) -> bool:
+def _is_part_of(transcript: Transcript, other: Transcript) -> bool:
     """Return whether it is a sub-agent's, by the other's references."""
-    own = {name for name, rank in one.names.items() if rank == 0}
-    return one is not other and not other.parts.isdisjoint({*own, str(one.file)})
+    own = {name for name, rank in transcript.names.items() if rank == 0}
+    own.add(str(transcript.file))
+    return transcript is not other and not other.parts.isdisjoint(own)
 
 
 def attach_trajectories(batch: Batch, path: str | os.PathLike[str]) -> Batch:
@@ -62,13 +63,14 @@ def attach_trajectories(batch: Batch, path: str | os.PathLike[str]) -> Batch:
         )
     rows = _match(trajectories, names)
     if not any(rows):
-        found = [
-            min((rank, n) for n, rank in one.names.items()) for one in trajectories
+        ranked = [
+            min((rank, n) for n, rank in transcript.names.items())
+            for transcript in trajectories
         ]
         raise BatchError.build(
             key="sample_id",
             expected=f"trajectories of its samples: {format_names(names[0][:1])}, ...",
-            found=f"those of {format_names(name for _, name in found[:4])}",
+            found=f"those of {format_names(name for _, name in ranked[:4])}",
             advice="Name the samples by their ids, or by a sample column `session_id`"
             " with the session id of each trajectory.",
         )
@@ -76,19 +78,24 @@ def attach_trajectories(batch: Batch, path: str | os.PathLike[str]) -> Batch:
         batch.rounds.sample.cpu().numpy(), minlength=len(batch)
     ).tolist()
     pairs = [*zip(rows, sizes, strict=True)]
-    pictures = [_shots(one, size) if one else [] for one, size in pairs]
+    pictures = [
+        _shots(transcript, size) if transcript else [] for transcript, size in pairs
+    ]
     actions = {
         (sample, turn): written.action
-        for sample, (one, size) in enumerate(pairs)
-        if one is not None and len(one.rounds) == size
-        for turn, written in enumerate(one.rounds)
+        for sample, (transcript, size) in enumerate(pairs)
+        if transcript is not None and len(transcript.rounds) == size
+        for turn, written in enumerate(transcript.rounds)
     }
-    num_others = sum(one is not None and len(one.rounds) != size for one, size in pairs)
+    num_others = sum(
+        transcript is not None and len(transcript.rounds) != size
+        for transcript, size in pairs
+    )
     note = f"{pluralize(sum(map(bool, rows)), 'sample')} of {len(batch):,}"
     if num_others:
         sizes_differ = pluralize(num_others, "sample")
         note += f"; {sizes_differ} with another number of rounds than turns"
-    if unread := sum(one.num_unread for one in rows if one):
+    if unread := sum(transcript.num_unread for transcript in rows if transcript):
         note += f"; {pluralize(unread, 'picture')} missing or outside the folder"
     batch = with_pictures(batch, pictures)
     columns = _with_actions(batch.round_columns, actions)
@@ -104,21 +111,22 @@ def _match(
     Not those of sub-agents, which can have the session id of their agent. Names of a
     lower rank count first.
     """
-    found: dict[str, list[Transcript]] = {}
-    for one in trajectories:
-        for name in one.names:
-            found.setdefault(name, []).append(one)
+    by_name: dict[str, list[Transcript]] = {}
+    for transcript in trajectories:
+        for name in transcript.names:
+            by_name.setdefault(name, []).append(transcript)
     rows: list[Transcript | None] = []
     for row in names:
-        known = [(one.names[n], id(one), one) for n in row for one in found.get(n, [])]
-        lowest = min(known, default=(0,))[0]
-        best = [*{key: one for rank, key, one in known if rank == lowest}.values()]
-        best = [one for one in best if not any(_is_part_of(one, o) for o in best)]
+        known = [(each, name) for name in row for each in by_name.get(name, [])]
+        lowest = min((each.names[name] for each, name in known), default=0)
+        lowest_ranked = (each for each, name in known if each.names[name] == lowest)
+        named = [*{id(each): each for each in lowest_ranked}.values()]
+        best = [each for each in named if not any(_is_part_of(each, o) for o in named)]
         if len(best) > 1:
             raise BatchError.build(
                 key="source",
                 expected=f"one trajectory for the sample {format_names(row[:1])}",
-                found=format_names(one.file.name for one in best),
+                found=format_names(transcript.file.name for transcript in best),
                 advice="Pass one of the files, or give the batch a sample column"
                 " `trajectory_id`.",
             )
@@ -131,8 +139,8 @@ def _names_of_samples(batch: Batch) -> list[list[str]]:
     columns = [batch.sample_columns[n] for n in _NAMES if n in batch.sample_columns]
     ids = [] if batch.sample_ids is None else [batch.sample_ids]
     rows = zip(*ids, *columns, strict=True)
-    found = [[str(name) for name in row] for row in rows]
-    return found or [[] for _ in range(len(batch))]
+    names = [[str(name) for name in row] for row in rows]
+    return names or [[] for _ in range(len(batch))]
 
 
 def _with_actions(
@@ -157,7 +165,7 @@ def _read_trajectories(path: Path) -> tuple[list[Transcript], list[str]]:
     path = path.resolve()
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     folder = path if path.is_dir() else path.parent
-    found: list[Transcript] = []
+    transcripts: list[Transcript] = []
     others: list[str] = []
     for file in files:
         if file.is_dir() and not file.is_symlink():
@@ -169,11 +177,12 @@ def _read_trajectories(path: Path) -> tuple[list[Transcript], list[str]]:
             root = open_container(source)
             form = find_format(content_names(root))
             if form is not None and form.trajectories is not None:
-                found += form.trajectories(root, source)
+                transcripts += form.trajectories(root, source)
                 continue
         if len(others) < _MAX_OTHERS:
             others.append(f"{file.name} with {describe_content(root)}")
-    return [one for one in found if one.columns.get("branch", 0) == 0], others
+    first = [each for each in transcripts if each.columns.get("branch", 0) == 0]
+    return first, others
 
 
 _SUFFIXES = {".json", ".jsonl", ".eval", ".zst"}

@@ -119,8 +119,8 @@ def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath]]:
         elif not inner and path[:end]:
             others.setdefault(path[:end], ListPath(path=path[:end])).add(value, inner)
     places = [
-        sorted(found.values(), key=lambda p: (p.path.count(_EACH), -p.num_items))
-        for found in (chats, others)
+        sorted(lists.values(), key=lambda p: (p.path.count(_EACH), -p.num_items))
+        for lists in (chats, others)
     ]
     return places[0], places[1]
 
@@ -167,17 +167,17 @@ def unopened_error(source: Source, root: object) -> LoadError:
     if isinstance(root, JsonLines) and not _has_tokens(root):
         return _texts_error(source, root)
     advice = root.advice if isinstance(root, UnknownContent) else ""
-    found, more = describe_content(root), ""
+    content, more = describe_content(root), ""
     names = content_names(root)
     if isinstance(root, Table) and not root.fields:
-        found, more = f"{found}: {_TEXTS}", _ROWS
+        content, more = f"{content}: {_TEXTS}", _ROWS
     elif _has_columns(root):
         known = {*map(our_name, names)}
         missing = [f"`{name}`" for name in REQUIRED if name not in known]
         if len(missing) < len(REQUIRED):
-            found += f", without {' and '.join(missing)}"
+            content += f", without {' and '.join(missing)}"
         more = f" {columns_example(names)}"
-    return unknown_error(source, found, advice, more)
+    return unknown_error(source, content, advice, more)
 
 
 _TEXTS = "texts without token ids or log-probs"
@@ -224,19 +224,19 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     value = lines.value
     rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
     chats, others = find_lists(rows)
-    found = describe_content(lines)
+    content = describe_content(lines)
     if chats:
         quoted = [f"`{place}`" for place in chats[:_MAX_PLACES]]
         places = join_names(quoted, len(chats), most=_MAX_PLACES)
-        found += f": messages without token ids or log-probs, in {places}"
+        content += f": messages without token ids or log-probs, in {places}"
     elif lines.first:
-        found += f": {_TEXTS}"
+        content += f": {_TEXTS}"
     if not chats and others:
         names = format_names(others[0].names)
         number = pluralize(others[0].num_items, "step")
-        found += f"; no messages, but {number} of {names} in `{others[0]}`"
+        content += f"; no messages, but {number} of {names} in `{others[0]}`"
     if not chats and not others:
-        return unknown_error(source, found, "", _ROWS)
+        return unknown_error(source, content, "", _ROWS)
     place = (chats or others)[0]
     turns = _code_for_turn(place) if chats else _CODE_FOR_STEPS
     code = [
@@ -244,7 +244,7 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
         *_code_for_rows(source, lines),
         *_code_for_batch(place, rows),
     ]
-    return unknown_error(source, found, "", " These lines open it:", code)
+    return unknown_error(source, content, "", " These lines open it:", code)
 
 
 def _code_for_turn(place: ListPath) -> list[str]:
@@ -312,8 +312,8 @@ def _code_for_batch(place: ListPath, rows: Sequence[Any]) -> list[str]:
         have = [v[key] for v in values if isinstance(v, Mapping) and v.get(key)]
         are_missing |= len(have) < len(values)
         default = "[]" if after in ends else "{}"
-        found = f"({items}.get({key!r}) or {default})"
-        items, values = found if are_missing else f"{items}[{key!r}]", have
+        lookup = f"({items}.get({key!r}) or {default})"
+        items, values = lookup if are_missing else f"{items}[{key!r}]", have
     if place.is_table:
         items = f"(dict(zip({items}, step)) for step in zip(*{items}.values()))"
     elif place.has_named_messages:

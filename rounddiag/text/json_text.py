@@ -120,12 +120,12 @@ def check_depth(value: object) -> None:
     """Raise a JsonError if lists and dictionaries are nested in too many levels."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        containers = [one for one in level if isinstance(one, dict | list)]
+        containers = [value for value in level if isinstance(value, dict | list)]
         if not containers:
             return
         level = []
-        for one in containers:
-            level.extend(one.values() if isinstance(one, dict) else one)
+        for outer in containers:
+            level.extend(outer.values() if isinstance(outer, dict) else outer)
     raise _depth_error()
 
 
@@ -168,12 +168,12 @@ def _check_items(values: Any, shape: Shape, place: str) -> None:  # noqa: ANN401
         kinds = set(map(type, values))
         if kinds <= _types(shape) - {int}:  # most lists, without a look at each
             return
-        for index, one in enumerate(values):
-            if not _is(one, shape):
-                _require(one, shape, f"{place}[{index}]")
+        for index, value in enumerate(values):
+            if not _is(value, shape):
+                _require(value, shape, f"{place}[{index}]")
         return
-    for index, one in enumerate(values):
-        _check(one, shape, f"{place}[{index}]")
+    for index, value in enumerate(values):
+        _check(value, shape, f"{place}[{index}]")
 
 
 def _types(shape: Any) -> set[type]:  # noqa: ANN401 a type or union
@@ -190,11 +190,11 @@ def _is(value: object, shape: Shape) -> bool:
 def _require(value: object, shape: Shape, place: str) -> None:
     if _is(value, shape):
         return
-    names = [_NAMES[one] for one in _NAMES if one in _types(shape)]
-    found = _NAMES[type(value)]
+    names = [_NAMES[known] for known in _NAMES if known in _types(shape)]
+    kind = _NAMES[type(value)]
     if type(value) is int and not -_INT64 <= value < _INT64:
-        found = "an integer beyond 64 bits"
-    msg = f"`{place}` is {found}" if place else f"it is {found}"
+        kind = "an integer beyond 64 bits"
+    msg = f"`{place}` is {kind}" if place else f"it is {kind}"
     msg = f"{msg}, not {' or '.join(names)}"
     raise JsonError(msg)
 

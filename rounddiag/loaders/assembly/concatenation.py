@@ -265,12 +265,12 @@ def _as_text(part: Batch) -> Batch:
         [(turn.role, turn.text, [*islice(pictures, turn.num_images)]) for turn in turns]
         for turns, pictures in zip(part.turns or (), map(iter, shots), strict=True)
     ]
-    kept = ("group_ids", "sample_ids", "step", "rewards", "tokenizer", "meta")
+    names = ("group_ids", "sample_ids", "step", "rewards", "tokenizer", "meta")
     return Batch.from_turns(
         samples,
         sample_columns=part.sample_columns,
         round_columns=part.round_columns,
-        **{name: getattr(part, name) for name in kept},
+        **{name: getattr(part, name) for name in names},
     )
 
 

@@ -124,10 +124,10 @@ def rows_in_memory(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return pixels[start:stop].detach().cpu()
 
 
-def _grids(grids: StoredArray, most: int) -> list[tuple[int, int, int]] | None:
+def _grids(grids: StoredArray, limit: int) -> list[tuple[int, int, int]] | None:
     """Return frames, height and width of each picture, in patches."""
     match grids.shape:
-        case (num, 3) if num <= most:
+        case (num, 3) if num <= limit:
             sizes = grids.read()
             is_whole = not sizes.is_floating_point()
             return [(t, h, w) for t, h, w in sizes.tolist()] if is_whole else None

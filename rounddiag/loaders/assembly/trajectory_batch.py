@@ -39,9 +39,11 @@ def batch_of(
 ) -> Batch:
     """Return trajectories as a batch: with token ids if all rounds have them."""
     samples = [*trajectories]
-    rounds = [turn for one in samples for turn in one.rounds]
+    rounds = [turn for transcript in samples for turn in transcript.rounds]
     if not rounds:
-        failed = [e for one in samples if (e := one.columns.get(ERROR.name))]
+        failed = [
+            e for transcript in samples if (e := transcript.columns.get(ERROR.name))
+        ]
         raise source.error(
             expected="trajectories in which a model wrote something",
             found=f"{len(samples)} without an answer"
@@ -51,16 +53,21 @@ def batch_of(
     num_called = sum(turn.call is not None for turn in rounds)
     num_with_ids = num_called + sum(turn.tokens is not None for turn in rounds)
     has_ids = num_with_ids == len(rounds)
-    columns, left_out = collect_columns([one.columns for one in samples])
+    columns, left_out = collect_columns([transcript.columns for transcript in samples])
     plain = select_plain_columns(columns, len(samples))
     lost = [name for name in columns if name not in plain]
     rewards, groups = plain.pop("rewards", None), plain.pop("uid", None)
-    names = [min(one.names, key=one.names.__getitem__, default="") for one in samples]
+    names = [
+        min(transcript.names, key=transcript.names.__getitem__, default="")
+        for transcript in samples
+    ]
     facts = {
         "source": str(source.path),
         "mask_source": "the turns of the model",
         **meta,
-        **left_out_entry({*left_out, *lost}.union(*(one.left_out for one in samples))),
+        **left_out_entry(
+            {*left_out, *lost}.union(*(transcript.left_out for transcript in samples))
+        ),
         **_notes(samples, num_with_ids, len(rounds)),
     }
     if rewards is None:
@@ -93,7 +100,8 @@ def _number(value: object) -> float:
 def _prompt_groups(samples: Sequence[Transcript]) -> tuple[str, ...] | None:
     """Return a group for each prompt, if all have a text."""
     prompts = [
-        [*takewhile(lambda turn: not turn.is_round, one.turns)] for one in samples
+        [*takewhile(lambda turn: not turn.is_round, transcript.turns)]
+        for transcript in samples
     ]
     keys = [
         "".join(f"{turn.role}\0{turn.text}\0" for turn in turns) for turns in prompts
@@ -120,15 +128,15 @@ def _notes(
     """Return entries of `meta` on ids and pictures that are left out."""
     notes: dict[str, object] = {}
     if 0 < num_with_ids < num_rounds:
-        found = f"{num_with_ids} of {pluralize(num_rounds, 'round')} have them"
-        notes["token_ids"] = f"left out: {found}"
-    if num_blocks := sum(one.num_unread_blocks for one in samples):
+        share = f"{num_with_ids} of {pluralize(num_rounds, 'round')} have them"
+        notes["token_ids"] = f"left out: {share}"
+    if num_blocks := sum(transcript.num_unread_blocks for transcript in samples):
         notes["num_unread_blocks"] = num_blocks
-    if num_silent := sum(not one.rounds for one in samples):
+    if num_silent := sum(not transcript.rounds for transcript in samples):
         notes["answers"] = (
             f"{num_silent} of {pluralize(len(samples), 'sample')} have none"
         )
-    if num_unread := sum(one.num_unread for one in samples):
+    if num_unread := sum(transcript.num_unread for transcript in samples):
         missing = f"{pluralize(num_unread, 'picture')} missing or outside the folder"
         notes["screenshots"] = [missing]
     return notes
@@ -136,13 +144,13 @@ def _notes(
 
 def _with_text(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     rounds = [
-        [index for index, turn in enumerate(one.turns) if turn.is_round]
-        for one in samples
+        [index for index, turn in enumerate(transcript.turns) if turn.is_round]
+        for transcript in samples
     ]
     pictures = [_shots(*pair) for pair in zip(samples, rounds, strict=True)]
     turns = [
-        [(turn.role, turn.text, next(shots)) for turn in one.turns]
-        for one, shots in zip(samples, map(iter, pictures), strict=True)
+        [(turn.role, turn.text, next(shots)) for turn in transcript.turns]
+        for transcript, shots in zip(samples, map(iter, pictures), strict=True)
     ]
     return Batch.from_turns(
         turns, round_columns=_round_columns(samples, rounds), **fields
@@ -150,7 +158,7 @@ def _with_text(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
 
 
 def _with_ids(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
-    rows = [_token_rows(one) for one in samples]
+    rows = [_token_rows(transcript) for transcript in samples]
     names = dict.fromkeys(name for row in rows for name in row)
     none = np.empty(0, dtype=np.int64)
     tokens = {name: [row.get(name, none) for row in rows] for name in names}
@@ -172,14 +180,14 @@ def _with_calls(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     none = np.empty(0, dtype=np.int64)
     calls = [
         (number, index, turn.call)
-        for number, one in enumerate(samples)
-        for index, turn in enumerate(one.turns)
+        for number, transcript in enumerate(samples)
+        for index, turn in enumerate(transcript.turns)
         if turn.is_round and turn.call
     ]
     calls += [
         (number, 0, (none, none, None))  # it ended before the first call
-        for number, one in enumerate(samples)
-        if not one.rounds
+        for number, transcript in enumerate(samples)
+        if not transcript.rounds
     ]
     calls.sort(key=lambda call: call[:2])
     is_scored = any(log_probs is not None for _, _, (*_, log_probs) in calls)
@@ -211,8 +219,8 @@ def _with_calls(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
 
 def _plain_turns(samples: Sequence[Transcript]) -> list[list[tuple[str, str, int]]]:
     return [
-        [(turn.role, turn.text, len(turn.images)) for turn in one.turns]
-        for one in samples
+        [(turn.role, turn.text, len(turn.images)) for turn in transcript.turns]
+        for transcript in samples
     ]
 
 
@@ -227,10 +235,12 @@ def _with_rounds(
     return with_pictures(batch, shots)
 
 
-def _token_rows(one: Transcript) -> dict[str, Array]:
+def _token_rows(transcript: Transcript) -> dict[str, Array]:
     """Return the tokens of a sample; its prompt ends before the first round."""
     parts = [
-        (index, turn.tokens) for index, turn in enumerate(one.turns) if turn.tokens
+        (index, turn.tokens)
+        for index, turn in enumerate(transcript.turns)
+        if turn.tokens
     ]
     if not parts:  # it ended before the first call
         return {}
@@ -245,15 +255,15 @@ def _token_rows(one: Transcript) -> dict[str, Array]:
     return {"prompt_ids": prompt, **{k: row[start:] for k, row in whole.items()}}
 
 
-def _shots(one: Transcript, rounds: Sequence[int]) -> list[list[Screenshot]]:
+def _shots(transcript: Transcript, rounds: Sequence[int]) -> list[list[Screenshot]]:
     """Return the pictures of each turn, with the first round after them."""
-    after = np.searchsorted(rounds, range(len(one.turns))).tolist()
+    after = np.searchsorted(rounds, range(len(transcript.turns))).tolist()
     return [
         [
             replace(shot, round=index if index < len(rounds) else None)
             for shot in turn.images
         ]
-        for turn, index in zip(one.turns, after, strict=True)
+        for turn, index in zip(transcript.turns, after, strict=True)
     ]
 
 

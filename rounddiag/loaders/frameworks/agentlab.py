@@ -34,7 +34,7 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     The reward of an action is in the step after it.
     """
     summary, folder = lines.first, source.path.parent
-    one = Transcript(file=source.path, names={folder.name: 0})
+    transcript = Transcript(file=source.path, names={folder.name: 0})
     count = summary.get("n_steps")
     steps = [
         _step(folder, i) for i in range(count + 1 if isinstance(count, int) else 0)
@@ -46,28 +46,29 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         parts = [{"text": text} for text in texts if isinstance(text, str)]
         if (folder / file).exists():
             parts.append({"image": file})
-        one.add({"content": parts}, "user")
+        transcript.add({"content": parts}, "user")
         action = step.get("action")
         if isinstance(action, str):
             after = steps[number + 1] if number + 1 < len(steps) else {}
             thought = {"thinking": info.get("think")}
-            turn = one.add({"content": [thought, {"text": action}]}, GENERATED)
+            turn = transcript.add({"content": [thought, {"text": action}]}, GENERATED)
             turn.action = action
             turn.columns = {
-                **one.plain(info, "think", of="agent_info"),
-                **one.plain(step.get("stats"), of="stats"),
+                **transcript.plain(info, "think", of="agent_info"),
+                **transcript.plain(step.get("stats"), of="stats"),
                 **outcome(step.get("stats"), **_OUTCOME),
                 **outcome(_fields(after.get("obs")), error="last_action_error"),
                 **plain_values({"reward": after.get("reward")}),
             }
-        one.left_out |= {f"steps.{name}" for name in one.plain(step, *_OF_STEPS)}
-        one.left_out |= {f"steps.obs.{name}" for name in one.plain(seen, *_OF_SEEN)}
-    one.columns = {
-        **one.plain(summary, "stack_trace"),
+        unread = [f"steps.{name}" for name in transcript.plain(step, *_OF_STEPS)]
+        unread += [f"steps.obs.{name}" for name in transcript.plain(seen, *_OF_SEEN)]
+        transcript.left_out.update(unread)
+    transcript.columns = {
+        **transcript.plain(summary, "stack_trace"),
         **outcome(summary, error="err_msg"),
         **plain_values({"rewards": summary.get("cum_reward")}),
     }
-    yield one
+    yield transcript
 
 
 _OUTCOME = {
@@ -88,11 +89,11 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
         with source.whole().open() as packed, gzip.GzipFile(fileobj=packed) as unpacked:
             data = unpacked.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        found = f"no whole gzip file: {error!s:.80}"
-        raise damage_error(found=found, file=source.path) from error
+        fault = f"no whole gzip file: {error!s:.80}"
+        raise damage_error(found=fault, file=source.path) from error
     if len(data) > _MOST_BYTES:
-        found = f"more than {_MOST_BYTES:,} bytes in a step"
-        raise damage_error(found=found, file=source.path)
+        fault = f"more than {_MOST_BYTES:,} bytes in a step"
+        raise damage_error(found=fault, file=source.path)
     span = source.of_bytes(data).whole()
     with load_errors(source), span.open() as stream:
         return _fields(PickleMachine(span, stream).run())
@@ -101,7 +102,7 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
 def _fields(value: object) -> dict[str, Any]:
     """Return the fields of a dictionary, or of an object of a pickle."""
     value = value.state if isinstance(value, Node) else value
-    return {str(key): scalar_value(one) for key, one in object_in(value).items()}
+    return {str(key): scalar_value(item) for key, item in object_in(value).items()}
 
 
 AGENTLAB = Format(

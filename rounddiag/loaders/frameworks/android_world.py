@@ -43,22 +43,23 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         episode = {name: scalar_value(value) for name, value in record.items()}
         task, number = episode.get("task_template"), episode.get("instance_id")
         name = f"{task}_{number}"
-        one = Transcript(file=source.path, names={name: 0})
+        transcript = Transcript(file=source.path, names={name: 0})
         data = object_in(episode.get(_DATA))
         rows = {key: _items(row) for key, row in data.items()}
         for index in range(max(map(len, rows.values()), default=0)):
             _add_step(
-                one, {key: row[index] for key, row in rows.items() if index < len(row)}
+                transcript,
+                {key: row[index] for key, row in rows.items() if index < len(row)},
             )
-        screen = one.plain(episode.get("screen_config"), of="screen_config")
-        one.columns = {
-            **one.plain(episode, _DATA, "is_successful", "screen_config"),
+        screen = transcript.plain(episode.get("screen_config"), of="screen_config")
+        transcript.columns = {
+            **transcript.plain(episode, _DATA, "is_successful", "screen_config"),
             **{f"screen_config.{key}": value for key, value in screen.items()},
             **outcome(episode, seconds="run_time", error="exception_info"),
             "rewards": episode.get("is_successful"),
             "uid": name,
         }
-        yield one
+        yield transcript
 
 
 def _items(values: object) -> list[Any]:
@@ -68,16 +69,18 @@ def _items(values: object) -> list[Any]:
     return [*map(scalar_value, values)] if isinstance(values, list) else []
 
 
-def _add_step(one: Transcript, step: Mapping[str, Any]) -> None:
+def _add_step(transcript: Transcript, step: Mapping[str, Any]) -> None:
     texts = [step[name] for name in _READ if isinstance(step.get(name), str)]
-    seen = one.add({"role": "user", "content": texts})
-    seen.images += one.pictures(*(step[n] for n in _SEEN if step.get(n) is not None))
+    seen = transcript.add({"role": "user", "content": texts})
+    seen.images += transcript.pictures(
+        *(step[n] for n in _SEEN if step.get(n) is not None)
+    )
     written = [step[name] for name in _WRITTEN if isinstance(step.get(name), str)]
-    columns = one.plain(step, *_READ, *_SEEN, *_WRITTEN, "action", of=_DATA)
+    columns = transcript.plain(step, *_READ, *_SEEN, *_WRITTEN, "action", of=_DATA)
     if not written:
-        one.left_out |= {f"{_DATA}.{name}" for name in columns}
+        transcript.left_out |= {f"{_DATA}.{name}" for name in columns}
         return
-    turn = one.add({"content": written}, GENERATED, columns=columns)
+    turn = transcript.add({"content": written}, GENERATED, columns=columns)
     chosen = _fields(step.get("action"))
     named = _ACTION.search(written[-1])
     if chosen:

@@ -38,9 +38,9 @@ def read_groups(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     for number, group in enumerate(lines):
         others = {f"group_{name}": group.get(name) for name in ("metadata", "metrics")}
         for record in objects_in(group.get("trajectories")):
-            for one in _trajectories({**record, **others}, source, number):
-                one.plain(group, *_OF_GROUPS, of="group")
-                yield one
+            for transcript in _trajectories({**record, **others}, source, number):
+                transcript.plain(group, *_OF_GROUPS, of="group")
+                yield transcript
 
 
 def read_rows(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
@@ -54,28 +54,28 @@ def _trajectories(
 ) -> Iterator[Transcript]:
     histories = [record, *objects_in(_parsed(record.get("additional_histories")))]
     for number, history in enumerate(histories):
-        one = Transcript(file=source.path)
+        transcript = Transcript(file=source.path)
         messages = history.get("messages_and_choices", history.get("messages"))
         for message in objects_in(messages):
-            _add_message(one, message)
-        one.columns = {
-            **one.plain(record, *_INNER, *_RECORDS, "reward", "tools"),
+            _add_message(transcript, message)
+        transcript.columns = {
+            **transcript.plain(record, *_INNER, *_RECORDS, "reward", "tools"),
             **({"history": number} if len(histories) > 1 else {}),
             "rewards": record.get("reward"),
             "uid": f"group {group}",
         }
         for name in _RECORDS:
-            values = one.plain(_parsed(record.get(name)), of=name)
+            values = transcript.plain(_parsed(record.get(name)), of=name)
             prefix = "group_" if name.startswith("group") else ""
-            one.columns |= {f"{prefix}{key}": v for key, v in values.items()}
-            one.columns |= outcome(values, seconds="duration")
+            transcript.columns |= {f"{prefix}{key}": v for key, v in values.items()}
+            transcript.columns |= outcome(values, seconds="duration")
         for theirs, ours in _VERSIONS.items():
-            if theirs in one.columns:
-                one.columns[ours] = one.columns.pop(theirs)
-        one.plain({"tools": _parsed(history.get("tools"))})
+            if theirs in transcript.columns:
+                transcript.columns[ours] = transcript.columns.pop(theirs)
+        transcript.plain({"tools": _parsed(history.get("tools"))})
         if source.path.stem.isdecimal():
-            one.columns.setdefault("step", int(source.path.stem))
-        yield one
+            transcript.columns.setdefault("step", int(source.path.stem))
+        yield transcript
 
 
 def _parsed(value: object) -> object:
@@ -86,14 +86,14 @@ def _parsed(value: object) -> object:
     return value
 
 
-def _add_message(one: Transcript, message: _Record) -> None:
+def _add_message(transcript: Transcript, message: _Record) -> None:
     """Add a message that the model read, or a choice, which it wrote."""
     said = {**message, **object_in(message.get("message"))}
     is_choice = said.pop("message", None) is not None
     if said.pop("trainable", is_choice):
-        one.add_written([said])
+        transcript.add_written([said])
     else:
-        one.add_prompt([said])
+        transcript.add_prompt([said])
 
 
 ART_GROUPS = Format(

@@ -50,9 +50,9 @@ def read_atif(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         yield from _trajectories(document, trial)
 
 
-def _error(source: Source, expected: str, found: str) -> LoadError:
+def _error(source: Source, expected: str, content: str) -> LoadError:
     advice = "Save the trajectory with the program that wrote it."
-    return source.error(expected=expected, found=f"{found:.40}", advice=advice)
+    return source.error(expected=expected, found=f"{content:.40}", advice=advice)
 
 
 def _trajectories(
@@ -62,29 +62,29 @@ def _trajectories(
     ids = [plain_values(document).get(key) for key in ("trajectory_id", "session_id")]
     others = [parent] if parent else [file.stem, file.parent.name]
     ranked = [*enumerate([*ids, *others])]
-    one = Transcript(
+    transcript = Transcript(
         file=file, names={str(name): rank for rank, name in reversed(ranked) if name}
     )
-    one.left_out |= trial.left_out
-    agent = one.plain(document.get("agent"), of="agent")
-    totals = one.plain(document.get("final_metrics"), of="final_metrics")
-    one.columns = {
+    transcript.left_out |= trial.left_out
+    agent = transcript.plain(document.get("agent"), of="agent")
+    totals = transcript.plain(document.get("final_metrics"), of="final_metrics")
+    transcript.columns = {
         **{_AGENT.get(name, f"agent.{name}"): value for name, value in agent.items()},
-        **one.plain(document, "schema_version", *_INNER),
+        **transcript.plain(document, "schema_version", *_INNER),
         **totals,
         **outcome(totals, num_generated="total_completion_tokens", cost=_TOTAL_COST),
         **({"parent": parent} if parent else trial.columns),
     }
     for step in objects_in(document.get("steps")):
-        _add_step(one, step)
-    yield one
-    name = min(one.names, key=one.names.__getitem__, default=file.stem)
+        _add_step(transcript, step)
+    yield transcript
+    name = min(transcript.names, key=transcript.names.__getitem__, default=file.stem)
     for part in objects_in(document.get("subagent_trajectories")):
-        one.parts.add(str(part.get("trajectory_id")))
+        transcript.parts.add(str(part.get("trajectory_id")))
         yield from _trajectories(part, trial, name)
 
 
-def _add_step(one: Transcript, step: dict[str, Any]) -> None:
+def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     is_agent = step.get("source") == "agent"
     is_round = is_agent and step.get("is_copied_context") is not True
     is_round &= str(step.get("llm_call_count")) != "0"
@@ -92,24 +92,24 @@ def _add_step(one: Transcript, step: dict[str, Any]) -> None:
     metrics = object_in(step.get("metrics"))
     role = GENERATED if is_round else _NOT_ROUNDS
     others = {
-        **one.plain(metrics, *_IDS, of="steps.metrics"),
-        **one.plain(step, *used, *_SAID, of="steps"),
+        **transcript.plain(metrics, *_IDS, of="steps.metrics"),
+        **transcript.plain(step, *used, *_SAID, of="steps"),
     }
     said = {name: step[name] for name in _SAID if name in step}
-    one.add(
+    transcript.add(
         {"content": step.get("message"), **said},
         role if is_agent else str(step.get("source")),
         call=call_of(metrics, *_IDS),
         columns={**others, **_outcome(others)},
     )
     observation = object_in(step.get("observation"))
-    one.plain(observation, "results", of="steps.observation")
+    transcript.plain(observation, "results", of="steps.observation")
     for result in objects_in(observation.get("results")):
         said = {name: value for name, value in result.items() if name != _PARTS}
-        one.add(said, "tool" if is_agent else "user")
+        transcript.add(said, "tool" if is_agent else "user")
         for part in objects_in(result.get(_PARTS)):
-            path = one.file.parent / str(part.get("trajectory_path"))
-            one.parts |= {str(path), str(part.get("trajectory_id"))}
+            path = transcript.file.parent / str(part.get("trajectory_path"))
+            transcript.parts |= {str(path), str(part.get("trajectory_id"))}
 
 
 _INNER = ("agent", "steps", "final_metrics", "subagent_trajectories")
@@ -126,22 +126,22 @@ def _outcome(record: object) -> dict[str, object]:
     return outcome(record, num_generated="completion_tokens", cost="cost_usd")
 
 
-def _add_trial(one: Transcript) -> None:
+def _add_trial(transcript: Transcript) -> None:
     """Add what Harbor recorded of the trial of a trajectory: reward, task, error."""
-    folder = one.file.parent
+    folder = transcript.file.parent
     if folder.name != "agent":
         return
     result = _read(folder.parent, "result.json") or {}
     verified = object_in(result.get("verifier_result"))
     rewards = verified.get("rewards")
-    columns = one.plain(result, *_OF_TRIALS, of="result.json")
+    columns = transcript.plain(result, *_OF_TRIALS, of="result.json")
     used = object_in(result.get("agent_result"))
     columns |= {
         **seconds_between(result.get("started_at"), result.get("finished_at")),
         **outcome(used, num_generated="n_output_tokens", cost="cost_usd"),
-        **one.plain(used, "n_output_tokens", "cost_usd", of="agent_result"),
+        **transcript.plain(used, "n_output_tokens", "cost_usd", of="agent_result"),
     }
-    one.plain(verified, "rewards", of="verifier_result")
+    transcript.plain(verified, "rewards", of="verifier_result")
     if isinstance(rewards, dict):
         named = plain_values(rewards)
         first = named.pop("reward", None) if "reward" in named else None
@@ -155,7 +155,7 @@ def _add_trial(one: Transcript) -> None:
         )
     if "task_name" in columns:
         columns["uid"] = columns["task_name"]
-    one.columns = columns
+    transcript.columns = columns
 
 
 _OF_TRIALS = (

@@ -32,43 +32,44 @@ def read_history(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     `judgement.verdict`: neither is a reward.
     """
     for document in lines:
-        one = Transcript(file=source.path, names={source.path.stem: 0})
+        transcript = Transcript(file=source.path, names={source.path.stem: 0})
         for step in objects_in(document.get("history")):
-            _add_step(one, step)
-        usage = one.plain(document.get("usage"), of="usage")
+            _add_step(transcript, step)
+        usage = transcript.plain(document.get("usage"), of="usage")
         totals = {"num_generated": "total_completion_tokens", "cost": "total_cost"}
-        one.columns |= {
-            **one.plain(document, "history", "usage"),
+        transcript.columns |= {
+            **transcript.plain(document, "history", "usage"),
             **{f"usage.{name}": value for name, value in usage.items()},
             **outcome(usage, **totals),
         }
-        yield one
+        yield transcript
 
 
-def _add_step(one: Transcript, step: dict[str, Any]) -> None:
+def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     state, metadata = object_in(step.get("state")), object_in(step.get("metadata"))
     columns = {
-        **one.plain(state, *_STATE, of="state"),
-        **one.plain(metadata, *_TIMES, of="metadata"),
+        **transcript.plain(state, *_STATE, of="state"),
+        **transcript.plain(metadata, *_TIMES, of="metadata"),
         **seconds_between(*(metadata.get(name) for name in _TIMES)),
     }
     shot = {"image": state.get("screenshot_path")}
     if isinstance(data := state.get("screenshot"), str):
         shot = {"image_base64": data}
-    one.add({"role": "user", "content": [step.get("state_message"), shot]})
+    transcript.add({"role": "user", "content": [step.get("state_message"), shot]})
     answer = object_in(step.get("model_output"))
     if answer:
-        _add_answer(one, answer, columns)
+        _add_answer(transcript, answer, columns)
     else:  # the model was not asked, or did not answer
-        one.left_out |= {f"step.{name}" for name in columns}
+        transcript.left_out |= {f"step.{name}" for name in columns}
     for result in objects_in(step.get("result")):
-        _add_result(one, result, is_answered=bool(answer))
+        _add_result(transcript, result, is_answered=bool(answer))
     used = ("state", "metadata", "state_message", "model_output", "result")
-    one.left_out |= {f"step.{name}" for name in one.plain(step, *used, of="step")}
+    unread = transcript.plain(step, *used, of="step")
+    transcript.left_out |= {f"step.{name}" for name in unread}
 
 
 def _add_answer(
-    one: Transcript, answer: dict[str, Any], columns: dict[str, object]
+    transcript: Transcript, answer: dict[str, Any], columns: dict[str, object]
 ) -> None:
     """Add the answer as the model wrote it: its thought, and one object of JSON."""
     # Older versions have the thought and the memory in an object of their own.
@@ -76,7 +77,7 @@ def _add_answer(
     others.pop("current_state", None)
     thought = others.pop("thinking", None)
     written = json.dumps(others, default=plain_json, ensure_ascii=False)
-    turn = one.add(
+    turn = transcript.add(
         {"reasoning_content": thought, "content": written}, GENERATED, columns=columns
     )
     turn.action = describe_calls(
@@ -87,7 +88,9 @@ def _add_answer(
     )
 
 
-def _add_result(one: Transcript, result: dict[str, Any], *, is_answered: bool) -> None:
+def _add_result(
+    transcript: Transcript, result: dict[str, Any], *, is_answered: bool
+) -> None:
     """Add what an action gave: its texts once, its pictures, what failed.
 
     What failed before there was an answer is no error of the round before.
@@ -97,14 +100,17 @@ def _add_result(one: Transcript, result: dict[str, Any], *, is_answered: bool) -
     shots = [{"image_base64": image.get("data")} for image in images]
     failed = {"error": result.get("error")}
     content = [*dict.fromkeys(texts), *([] if is_answered else [failed["error"]])]
-    one.add({"content": [*content, *shots], **(failed if is_answered else {})}, "tool")
-    judged = one.plain(result.get("judgement"), of="judgement")
-    one.columns |= {f"judgement.{name}": value for name, value in judged.items()}
-    for name, value in one.plain(result, *_RESULTS, "judgement", of="result").items():
+    transcript.add(
+        {"content": [*content, *shots], **(failed if is_answered else {})}, "tool"
+    )
+    judged = transcript.plain(result.get("judgement"), of="judgement")
+    transcript.columns |= {f"judgement.{name}": value for name, value in judged.items()}
+    columns = transcript.plain(result, *_RESULTS, "judgement", of="result")
+    for name, value in columns.items():
         if name in {"is_done", "success"}:
-            one.columns[name] = value
+            transcript.columns[name] = value
         else:
-            one.left_out.add(f"result.{name}")
+            transcript.left_out.add(f"result.{name}")
 
 
 BROWSER_USE = Format(

@@ -48,20 +48,20 @@ def read_completions(
     round column `is_rewritten`.
     """
     for record in records_in(root):
-        one = Transcript(file=source.path)
+        transcript = Transcript(file=source.path)
         steps = objects_in(record.get("trajectory"))
         if steps:
-            _add_calls(one, steps)
+            _add_calls(transcript, steps)
         else:
-            one.add_prompt(messages_in(record.get("prompt")))
+            transcript.add_prompt(messages_in(record.get("prompt")))
             completion = record.get("completion", _messages(record))
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
-            one.add_written(objects_in(completion))
-        one.columns = _columns(one, record)
+            transcript.add_written(objects_in(completion))
+        transcript.columns = _columns(transcript, record)
         if isinstance(name := record.get("trajectory_id"), str):
-            one.names = {name: 0}
-        yield one
+            transcript.names = {name: 0}
+        yield transcript
 
 
 def _messages(record: _Record) -> object:
@@ -77,31 +77,31 @@ def _messages(record: _Record) -> object:
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
-def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
+def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
     known: list[Any] = []
     for step in steps:
         prompt = messages_in(step.get("prompt"))
         new, is_rewritten = new_messages(known, prompt)
-        one.add_prompt(new)
+        transcript.add_prompt(new)
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
         columns = {
             "is_rewritten": is_rewritten and bool(known),
-            **one.plain(step, *_OF_CALLS, of="trajectory"),
-            **_usage(one, step.get("response")),
+            **transcript.plain(step, *_OF_CALLS, of="trajectory"),
+            **_usage(transcript, step.get("response")),
         }
-        one.plain(tokens, *_IDS, of="trajectory.tokens")
+        transcript.plain(tokens, *_IDS, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
             if role == GENERATED and first:
                 call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
-                turn = one.add(message, GENERATED, call=call, columns=columns)
+                turn = transcript.add(message, GENERATED, call=call, columns=columns)
                 if "action" in turn.columns:
                     turn.action = str(turn.columns.pop("action"))
                 first = False
             else:
-                one.add(message)
+                transcript.add(message)
         known = [*prompt, *written]
 
 
@@ -109,14 +109,15 @@ def _add_calls(one: Transcript, steps: Sequence[_Record]) -> None:
 _OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
 
 
-def _usage(one: Transcript, response: object) -> dict[str, object]:
+def _usage(transcript: Transcript, response: object) -> dict[str, object]:
     """Return finish reason and numbers of tokens of the response to a call."""
     response = object_in(response)
     message = object_in(response.get("message")) or response
     reason = message.get("finish_reason")
     named = {"finish_reason": reason} if isinstance(reason, str) else {}
-    usage = one.plain(response.get("usage"), of="response.usage")
-    one.left_out |= {"trajectory.response"} if response.keys() - {"usage"} else set()
+    usage = transcript.plain(response.get("usage"), of="response.usage")
+    if response.keys() - {"usage"}:
+        transcript.left_out.add("trajectory.response")
     return {**named, **usage, **outcome(usage, num_generated="completion_tokens")}
 
 
@@ -126,10 +127,10 @@ _OF_ROWS = (
 )
 
 
-def _columns(one: Transcript, record: _Record) -> dict[str, object]:
-    columns = one.plain(record, *_OF_ROWS)
-    columns = {**one.plain(record.get("metrics"), of="metrics"), **columns}
-    timing = one.plain(record.get("timing"), of="timing")
+def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
+    columns = transcript.plain(record, *_OF_ROWS)
+    columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
+    timing = transcript.plain(record.get("timing"), of="timing")
     columns |= {
         **{f"timing.{name}": value for name, value in timing.items()},
         **outcome(timing, seconds="total"),
@@ -156,20 +157,20 @@ def read_verl(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     left (`meta["mask_source"]` says so).
     """
     for record in lines:
-        one = Transcript(file=source.path)
-        one.turns.append(AgentTurn(role="prompt", text=str(record.get("input"))))
+        transcript = Transcript(file=source.path)
+        transcript.turns.append(AgentTurn(role="prompt", text=str(record.get("input"))))
         role = GENERATED
         for index, part in enumerate(_BORDER.split(f"{record.get('output')}")):
             if index % 2:
                 role = part
             elif part or role == GENERATED:
-                one.turns.append(AgentTurn(role=role, text=part))
-        one.columns = one.plain(record, "input", "output", "score")
-        one.columns["rewards"] = record["score"]
+                transcript.turns.append(AgentTurn(role=role, text=part))
+        transcript.columns = transcript.plain(record, "input", "output", "score")
+        transcript.columns["rewards"] = record["score"]
         if isinstance(record.get("uid"), str):
-            one.names = {record["uid"]: 0}
-            one.columns["uid"] = record["uid"].rsplit("_", 2)[0]
-        yield one
+            transcript.names = {record["uid"]: 0}
+            transcript.columns["uid"] = record["uid"].rsplit("_", 2)[0]
+        yield transcript
 
 
 def _read_verl_batch(lines: JsonLines, source: Source) -> Batch:

@@ -25,7 +25,9 @@ def read_log(_: object, source: Source) -> Iterator[Transcript]:
     """Read the samples of a log; the reward is the first score that is a number."""
     with open_zip(source.whole()) as archive:
         entries = [
-            one for one in archive.infolist() if one.filename.startswith("samples/")
+            entry
+            for entry in archive.infolist()
+            if entry.filename.startswith("samples/")
         ]
         for entry in entries:
             data = _unpacked(archive, entry, source)
@@ -58,33 +60,33 @@ def _unpacked(
 
 def _sample(document: dict[str, Any], source: Source) -> Transcript:
     name, epoch = str(document.get("id")), document.get("epoch")
-    one = Transcript(file=source.path, names={f"{name}_epoch_{epoch}": 0})
+    transcript = Transcript(file=source.path, names={f"{name}_epoch_{epoch}": 0})
     attached = object_in(document.get("attachments"))
     calls = _calls(document)
     messages = messages_in(document.get("messages"))
     for message in messages or messages_in(document.get("input")):
         said = {n: v for n, v in _resolved(message, attached).items() if n not in _USED}
         is_given = message.get("source") == "input"
-        add = one.add_prompt if is_given else one.add_written
+        add = transcript.add_prompt if is_given else transcript.add_written
         add([said])
-        turn = one.turns[-1]
+        turn = transcript.turns[-1]
         if turn.is_round and (call := calls.get(str(message.get("id")))):
             turn.columns |= call
-    one.columns = {**one.plain(document, *_OF_SAMPLES), "uid": name}
+    transcript.columns = {**transcript.plain(document, *_OF_SAMPLES), "uid": name}
     output = object_in(document.get("output"))
     choices = objects_in(output.get("choices"))
-    one.columns |= {
-        **one.plain(output, "completion", "choices", "usage", of="output"),
+    transcript.columns |= {
+        **transcript.plain(output, "completion", "choices", "usage", of="output"),
         **outcome(next(iter(choices), None), status="stop_reason"),
         **outcome(document, seconds="total_time"),
         **_usage(object_in(document.get("model_usage")).values()),
     }
     for field, inner in (("error", "message"), ("limit", "type")):
         if isinstance(part := document.get(field), dict):
-            one.columns[field] = str(part.get(inner))
-            one.left_out |= {f"{field}.{key}" for key in part.keys() - {inner}}
-    _add_scores(one, object_in(document.get("scores")))
-    return one
+            transcript.columns[field] = str(part.get(inner))
+            transcript.left_out |= {f"{field}.{key}" for key in part.keys() - {inner}}
+    _add_scores(transcript, object_in(document.get("scores")))
+    return transcript
 
 
 _USED = ("source", "function")  # of a message: who wrote it, and the tool of a result
@@ -120,19 +122,21 @@ def _usage(usages: Iterable[object]) -> dict[str, object]:
     return totals
 
 
-def _add_scores(one: Transcript, scores: dict[str, Any]) -> None:
+def _add_scores(transcript: Transcript, scores: dict[str, Any]) -> None:
     """Add the values of the scores, and their texts; the first number is the reward."""
     for scorer, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
-        texts = one.plain(score, "value", of=f"scores.{scorer}")
-        one.columns |= {f"score.{scorer}.{key}": text for key, text in texts.items()}
+        texts = transcript.plain(score, "value", of=f"scores.{scorer}")
+        transcript.columns |= {
+            f"score.{scorer}.{key}": text for key, text in texts.items()
+        }
         if isinstance(value, str | int | float):
-            one.columns[f"score.{scorer}"] = value
+            transcript.columns[f"score.{scorer}"] = value
             number = _GRADES.get(value, value) if isinstance(value, str) else value
             if isinstance(number, int | float):
-                one.columns.setdefault("rewards", number)
+                transcript.columns.setdefault("rewards", number)
         elif not is_empty(value):
-            one.left_out.add(f"scores.{scorer}.value")
+            transcript.left_out.add(f"scores.{scorer}.value")
 
 
 def _resolved(value: Any, attached: dict[str, Any]) -> Any:  # noqa: ANN401 any JSON
@@ -140,9 +144,9 @@ def _resolved(value: Any, attached: dict[str, Any]) -> Any:  # noqa: ANN401 any 
     if isinstance(value, str):
         return attached.get(value.removeprefix(_ATTACHED), value)
     if isinstance(value, dict):
-        return {key: _resolved(one, attached) for key, one in value.items()}
+        return {key: _resolved(item, attached) for key, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(one, attached) for one in value]
+        return [_resolved(item, attached) for item in value]
     return value
 
 

@@ -26,20 +26,22 @@ def _read_rollouts(lines: JsonLines, _: Source) -> Iterator[Transcript]:
     for record in lines:
         response = object_in(record["response"])
         request = object_in(record["responses_create_params"])
-        one = Transcript(file=record.source.path, names={str(response.get("id")): 0})
-        one.add_prompt(messages_in(request.get("input")))
+        transcript = Transcript(
+            file=record.source.path, names={str(response.get("id")): 0}
+        )
+        transcript.add_prompt(messages_in(request.get("input")))
         written: list[dict[str, Any]] = []
         for item in objects_in(response.get("output")):
             if not _is_written(item):
-                _add_round(one, written)
-                one.add(item)
+                _add_round(transcript, written)
+                transcript.add(item)
                 continue
             written.append(item)
             if call_of(item, *_IDS):
-                _add_round(one, written)
-        _add_round(one, written)
-        one.columns = _columns(one, record)
-        yield one
+                _add_round(transcript, written)
+        _add_round(transcript, written)
+        transcript.columns = _columns(transcript, record)
+        yield transcript
 
 
 def _is_written(item: dict[str, Any]) -> bool:
@@ -49,13 +51,14 @@ def _is_written(item: dict[str, Any]) -> bool:
     )
 
 
-def _add_round(one: Transcript, items: list[dict[str, Any]]) -> None:
+def _add_round(transcript: Transcript, items: list[dict[str, Any]]) -> None:
     """Add what the model wrote in one call, and forget its items."""
     if not items:
         return
-    call = next((found for item in items if (found := call_of(item, *_IDS))), None)
+    calls = (call_of(item, *_IDS) for item in items)
+    call = next(filter(None, calls), None)
     said = [{n: item[n] for n in item if n not in _IDS} for item in items]
-    one.add({"output": said}, GENERATED, call=call)
+    transcript.add({"output": said}, GENERATED, call=call)
     items.clear()
 
 
@@ -68,15 +71,15 @@ _OF_RESPONSES = (
 )
 
 
-def _columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]:
-    columns = one.plain(record, *_OF_RECORDS)
+def _columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
+    columns = transcript.plain(record, *_OF_RECORDS)
     response = object_in(record["response"])
     for name, used in (
         ("response", _OF_RESPONSES),
         ("responses_create_params", ("input",)),
     ):
-        others = one.plain(record[name], *used, of=name)
-        one.left_out |= {f"{name}.{key}" for key in others}
+        others = transcript.plain(record[name], *used, of=name)
+        transcript.left_out |= {f"{name}.{key}" for key in others}
     if isinstance(agent := record.get("agent_ref"), dict):
         columns["agent"] = agent.get("name")
     facts = {"model": response.get("model"), "rewards": record.get("reward")}
@@ -84,7 +87,7 @@ def _columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]:
         facts["status"] = cut.get("reason")
     if isinstance(error := response.get("error"), dict):
         facts["error"] = error.get("message")
-    usage = one.plain(response.get("usage"), of="response.usage")
+    usage = transcript.plain(response.get("usage"), of="response.usage")
     columns |= {**usage, **outcome(usage, num_generated="output_tokens")}
     if (task := record.get("_ng_task_index")) is not None:
         columns["uid"] = str(task)

@@ -31,27 +31,28 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     - The reward is the number in `result.txt`. `recording.mp4` is named, not opened.
     """
     folder = source.path.parent
-    one = Transcript(file=source.path, names={folder.name: 0})
-    one.turns.append(AgentTurn(role="user", text=_text(lines.first.get("instruction"))))
+    transcript = Transcript(file=source.path, names={folder.name: 0})
+    instruction = _text(lines.first.get("instruction"))
+    transcript.turns.append(AgentTurn(role="user", text=instruction))
     for name in sorted(_listed(folder), key=by_numbers):
         if _FIRST.fullmatch(name):
-            one.turns[0].images += one.pictures(name)
+            transcript.turns[0].images += transcript.pictures(name)
     last: tuple[object, object] | None = None
     for record in lines:
         if "Error" in record:
-            one.columns["error"] = str(record["Error"])
+            transcript.columns["error"] = str(record["Error"])
             continue
         answer = (record.get("step_num"), str(record.get("response")))
         if answer != last or record.get("response") is None:
-            _add_answer(one, record)
+            _add_answer(transcript, record)
         else:
-            turn = one.rounds[-1]
+            turn = transcript.rounds[-1]
             turn.action = f"{turn.action}\n{_text(record.get('action'))}"
-            turn.columns |= _round_columns(one, record)
+            turn.columns |= _round_columns(transcript, record)
         last = answer
-        _add_observation(one, record)
-    one.columns |= _sample_columns(folder)
-    yield one
+        _add_observation(transcript, record)
+    transcript.columns |= _sample_columns(folder)
+    yield transcript
 
 
 def _listed(folder: Path) -> list[str]:
@@ -60,15 +61,15 @@ def _listed(folder: Path) -> list[str]:
     return []
 
 
-def _add_answer(one: Transcript, record: dict[str, Any]) -> None:
+def _add_answer(transcript: Transcript, record: dict[str, Any]) -> None:
     action = _text(record.get("action"))
     text = _answer(record.get("response")) or action
-    one.turns.append(
+    transcript.turns.append(
         AgentTurn(
             role=GENERATED,
             text=text,
             action=action,
-            columns=_round_columns(one, record),
+            columns=_round_columns(transcript, record),
         )
     )
 
@@ -89,14 +90,14 @@ def _text(value: object) -> str:
     return "\n".join(map(str, items))
 
 
-def _round_columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]:
-    columns = one.plain(record, *_READ)
-    info = one.plain(record.get("info"), of="info")
+def _round_columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
+    columns = transcript.plain(record, *_READ)
+    info = transcript.plain(record.get("info"), of="info")
     response = record.get("response")
     if isinstance(response, dict):
         # A raw response repeats the parts of it.
         used = _WRITTEN if not response.get(_WRITTEN[0]) else ()
-        others = one.plain(response, *_WRITTEN[:1], *used, of="response")
+        others = transcript.plain(response, *_WRITTEN[:1], *used, of="response")
         columns |= {f"response.{name}": value for name, value in others.items()}
     return {
         **columns,
@@ -108,15 +109,15 @@ def _round_columns(one: Transcript, record: dict[str, Any]) -> dict[str, object]
 _READ = ("action", "response", "instruction", "screenshot_file", "info")
 
 
-def _add_observation(one: Transcript, record: dict[str, Any]) -> None:
+def _add_observation(transcript: Transcript, record: dict[str, Any]) -> None:
     turn = AgentTurn(role="user")
     name = record.get("screenshot_file")
     if isinstance(name, str):
-        turn.images += one.pictures(name)
-    if one.turns[-1].is_round:
-        one.turns.append(turn)
+        turn.images += transcript.pictures(name)
+    if transcript.turns[-1].is_round:
+        transcript.turns.append(turn)
     else:
-        one.turns[-1].images += turn.images
+        transcript.turns[-1].images += turn.images
 
 
 def _sample_columns(folder: Path) -> dict[str, object]:

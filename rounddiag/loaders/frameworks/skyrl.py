@@ -63,9 +63,9 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     lists = {k: v for k, v in stored.items() if isinstance(v, list)}
     for name in _NEEDED:
         if name not in tensors:
-            found = f"only {format_names(tensors)}"
+            content = f"only {format_names(tensors)}"
             raise source.error(
-                key=name, expected="a tensor", found=found, advice=_AGAIN
+                key=name, expected="a tensor", found=content, advice=_AGAIN
             )
     before = _check_shapes(tensors, source)
     size = tensors["sequences"].shape[0]

@@ -118,10 +118,12 @@ _OF_NODES = (
 )
 
 
-def _call_columns(one: Transcript, call: Mapping[str, Any]) -> dict[str, object]:
+def _call_columns(transcript: Transcript, call: Mapping[str, Any]) -> dict[str, object]:
     """Return finish reason, model, numbers of tokens and time of a model call."""
-    columns = one.plain(call, "node", "endpoint", "usage", "time", "error", of="calls")
-    usage = one.plain(call.get("usage"), of="calls.usage")
+    columns = transcript.plain(
+        call, "node", "endpoint", "usage", "time", "error", of="calls"
+    )
+    usage = transcript.plain(call.get("usage"), of="calls.usage")
     columns |= {**usage, **outcome(usage, num_generated="completion_tokens")}
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
@@ -319,12 +321,12 @@ def _numbers(
     """Return a list of numbers, of this length."""
     row = values.get(name)
     if not isinstance(row, np.ndarray) or size not in {None, len(row)}:
-        found = (
+        content = (
             f"{len(row)}" if isinstance(row, np.ndarray) else f"{type(row).__name__}"
         )
         raise source.error(
             expected=f"{'' if size is None else f'{size} '}numbers in `{name}`",
-            found=found,
+            found=content,
             advice="Only traces of a sampler that returns token ids can be compared.",
         )
     return row
@@ -353,18 +355,21 @@ _OF_TRACES = (
 
 
 def _columns(
-    one: Transcript, episode: Mapping[str, Any], trace: Mapping[str, Any], index: int
+    transcript: Transcript,
+    episode: Mapping[str, Any],
+    trace: Mapping[str, Any],
+    index: int,
 ) -> dict[str, object]:
     name = str(trace.get("id"))
     columns: dict[str, object] = {"trace_id": name, "branch": index}
-    columns |= one.plain(trace, *_OF_TRACES)
+    columns |= transcript.plain(trace, *_OF_TRACES)
     if episode is not trace:
-        others = one.plain(episode, *_OF_EPISODES, of="episode")
-        one.left_out |= {f"episode.{key}" for key in others}
+        others = transcript.plain(episode, *_OF_EPISODES, of="episode")
+        transcript.left_out |= {f"episode.{key}" for key in others}
     info = object_in(trace.get("info"))
-    one.plain(info, "prime_rl", of="info")
+    transcript.plain(info, "prime_rl", of="info")
     for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):
-        columns |= one.plain(part, of=key)
+        columns |= transcript.plain(part, of=key)
     match episode:
         case {"group": {"id": str(group)}}:
             columns["uid"] = group

@@ -115,10 +115,10 @@ def _is_footer(facts: dict[str, Any]) -> bool:
     )
 
 
-def _not_ours(found: object) -> LoadError:
+def _not_ours(content: object) -> LoadError:
     return LoadError.build(
         key="rounddiag",
         expected="JSON with `version`, `step`, `tokenizer` and `meta`",
-        found=str(found)[:200],
+        found=str(content)[:200],
         advice="Save the batch with `rounddiag.save` again.",
     )

@@ -452,8 +452,8 @@ def parquet_names(source: Source) -> dict[str, None]:
             schema = file.schema_arrow
     except BROKEN as error:
         said = str(error).partition(". ")[0]  # Arrow goes on to guess
-        found = f"{type(error).__name__}: {said:.80}"
-        raise damage_error(found=found) from error
+        fault = f"{type(error).__name__}: {said:.80}"
+        raise damage_error(found=fault) from error
     marks = [name.decode(errors="replace") for name in schema.metadata or {}]
     return dict.fromkeys([*schema.names, *marks])
 

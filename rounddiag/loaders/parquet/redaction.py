@@ -89,14 +89,14 @@ class Redacted:
 
 def redact(batch: Batch) -> Redacted:
     """Return the batch as `save(..., redact=True)` writes it; see `save`."""
-    kept: dict[str, Any] = {name: getattr(batch, name) for name in _KEPT}
+    unchanged: dict[str, Any] = {name: getattr(batch, name) for name in _KEPT}
     numbered: dict[str, Any] = {
         "sample_ids": _number_texts(batch.sample_ids),
         "group_ids": _number_texts(batch.group_ids),
         "round_ids": _number_rounds(batch.round_ids),
     }
     contents = {
-        "unchanged": [name for name, value in kept.items() if value is not None],
+        "unchanged": [name for name, value in unchanged.items() if value is not None],
         "numbered": [name for name, value in numbered.items() if value is not None],
     }
     tables: dict[str, Any] = {}
@@ -118,8 +118,8 @@ def redact(batch: Batch) -> Redacted:
         contents[table] = texts
     meta = {**_meta(batch.meta), **_pair(batch, [*tables["scores"]])}
     contents["meta"] = [*meta, *meta["sampling"]]
-    kept |= {"offsets": batch.offsets, "lengths": batch.lengths}
-    return Redacted(Batch(**kept, **numbered, **tables, meta=meta), contents)
+    unchanged |= {"offsets": batch.offsets, "lengths": batch.lengths}
+    return Redacted(Batch(**unchanged, **numbered, **tables, meta=meta), contents)
 
 
 def _number_texts(texts: Sequence[object] | None) -> tuple[str, ...] | None:

@@ -47,12 +47,12 @@ def _file_stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _change_error(file: Path, found: str) -> LoadError:
+def _change_error(file: Path, change: str) -> LoadError:
     return LoadError.build(
         file=file,
         key=COLUMN,
         expected="the file as it was when the batch was loaded",
-        found=found,
+        found=change,
         advice="Load the batch again.",
     )
 
@@ -113,12 +113,12 @@ def read_screenshots(
 
 def _require_types(part: pa.Table) -> pa.Table:
     for name, kind in ((COLUMN, _TYPE), (PICTURE_FACTS, _FACTS_TYPE)):
-        found = part.schema.field(name).type
-        if found != kind:
+        actual = part.schema.field(name).type
+        if actual != kind:
             raise LoadError.build(
                 key=name,
                 expected=str(kind),
-                found=str(found),
+                found=str(actual),
                 advice="Save the batch with `rounddiag.save`.",
             )
     return part

@@ -45,8 +45,8 @@ class TextBytes:
         try:
             return self.text.read().decode("utf-8").encode("latin1")
         except UnicodeError as error:
-            found = "text where bytes should be"
-            raise damage_error(found=found) from error
+            fault = "text where bytes should be"
+            raise damage_error(found=fault) from error
 
 
 # Calls that a stream may request. They are not executed: they become nodes.

@@ -89,8 +89,8 @@ class PickleMachine:
         except LoadError:
             raise
         except _DAMAGED as error:
-            found = f"a bad pickle: {str(error) or type(error).__name__}"
-            raise damage_error(found=found) from None
+            fault = f"a bad pickle: {str(error) or type(error).__name__}"
+            raise damage_error(found=fault) from None
 
     def _run(self) -> object:
         read = self.stream.read

@@ -160,9 +160,9 @@ def _failure(error: BaseException, folder: Path) -> tuple[int, str]:
     causes = [*_causes(error)]
     if any(map(_is_memory_error, causes)):
         return NO_MEMORY, ""
-    if any(_has_number(one, errno.EFBIG) for one in causes):
+    if any(_has_number(cause, errno.EFBIG) for cause in causes):
         return TOO_LARGE, ""
-    if any(_has_number(one, errno.ENOSPC) for one in causes):
+    if any(_has_number(cause, errno.ENOSPC) for cause in causes):
         return REFUSED, f"{folder.parent}: {os.strerror(errno.ENOSPC)}"
     return REFUSED, str(error).encode(errors="backslashreplace").decode()
 
@@ -225,11 +225,11 @@ def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
     )
 
 
-def save_answer(folder: Path, batch: Batch, most: int) -> None:
+def save_answer(folder: Path, batch: Batch, limit: int) -> None:
     """Save a batch that takes at most so many bytes."""
     from rounddiag.loaders.parquet import save
 
-    if batch_bytes(batch) > most:
+    if batch_bytes(batch) > limit:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     save(batch, folder / BATCH)
 
@@ -243,15 +243,17 @@ def batch_bytes(batch: Batch) -> int:
     """Return about how many bytes a batch takes, without objects that become JSON."""
     rows = [*(batch.position_ids or ()), *(batch.rollout_ids or ())]
     flat = [getattr(batch, entry.name) for entry in fields(batch)]
-    tensors = [one for one in flat if isinstance(one, torch.Tensor)]
+    tensors = [value for value in flat if isinstance(value, torch.Tensor)]
     tables = [*batch.scores.values(), *batch.token_columns.values()]
     arrays = [*batch.sample_columns.values(), *batch.round_columns.values()]
     texts = [*(batch.sample_ids or ()), *(batch.group_ids or ())]
-    texts += [v for one in arrays if one.dtype == object for v in one.ravel().tolist()]
+    texts += [
+        v for array in arrays if array.dtype == object for v in array.ravel().tolist()
+    ]
     shots = [shot for row in batch.images or () for shot in row]
     return (
         sum(values.nbytes for values in (*tensors, *tables, *rows))
-        + sum(one.nbytes for one in arrays)
+        + sum(array.nbytes for array in arrays)
         + sum(map(sys.getsizeof, texts))
         + sum(len(shot.data) for shot in shots if isinstance(shot, EncodedScreenshot))
         + _OBJECT * (len(rows) + len(shots))

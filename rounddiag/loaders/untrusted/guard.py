@@ -195,26 +195,26 @@ def end_error(code: int | None, output: str, name: str, limits: Limits) -> LoadE
     ended = signals.get(-(code or 0), f"exit code {code}")
     last = printable((output.strip().splitlines() or ["no message"])[-1])
     expected = "a file that can be read"
-    found = f"one that ended the process that read it: {ended}, {last:.200}"
+    fault = f"one that ended the process that read it: {ended}, {last:.200}"
     advice = "It is damaged, or made to make a library crash."
     if code is None or ended in {"SIGXCPU", "SIGALRM"}:
         expected = f"a file that can be read in {limits.time:g} s"
-        found = "one that takes longer"
+        fault = "one that takes longer"
         advice = "If you trust it, pass a larger `time_limit`."
     elif code == child.TOO_LARGE:
         expected = (
             f"a batch of at most {limits.memory / 4:g} GB, a quarter of `memory_limit`"
         )
-        found = "a larger one, or one that takes far more memory than its file to read"
+        fault = "a larger one, or one that takes far more memory than its file to read"
         advice = "If you trust it, pass a larger `memory_limit`, or load it without"
         advice += " `untrusted`."
     elif (
         code == child.NO_MEMORY or ended == "SIGKILL" or child.MEMORY_WORDS.search(last)
     ):
         expected = f"a file that can be read in {limits.memory:g} GB of memory"
-        found = "one that needs more"
+        fault = "one that needs more"
         advice = "If you trust it, pass a larger `memory_limit`."
-    return LoadError.build(file=name, expected=expected, found=found, advice=advice)
+    return LoadError.build(file=name, expected=expected, found=fault, advice=advice)
 
 
 _PER_JSON_BYTE = 40  # bytes of objects that a byte of JSON becomes, at most
@@ -225,11 +225,11 @@ def _read_answer(
 ) -> Batch:
     from rounddiag.loaders.parquet.columns import BROKEN, TooLargeError, open_parquet
 
-    most = limits.batch_bytes
+    limit = limits.batch_bytes
     try:
-        file = inside(folder, child.BATCH, most_bytes=most)
-        with open_parquet(file, most_bytes=most) as source:
-            return _read_batch(source, most, tokenizer)
+        file = inside(folder, child.BATCH, most_bytes=limit)
+        with open_parquet(file, most_bytes=limit) as source:
+            return _read_batch(source, limit, tokenizer)
     except TooLargeError as error:
         raise end_error(child.TOO_LARGE, "", name, limits) from error
     except (*BROKEN, RecursionError) as error:
@@ -242,7 +242,7 @@ def _read_answer(
         ) from error
 
 
-def _read_batch(source: Any, most: int, tokenizer: object | None) -> Batch:  # noqa: ANN401 pyarrow is imported late
+def _read_batch(source: Any, limit: int, tokenizer: object | None) -> Batch:  # noqa: ANN401 pyarrow is imported late
     from rounddiag.batch import Batch
     from rounddiag.loaders.parquet.columns import TooLargeError
     from rounddiag.loaders.parquet.metadata import KEY, Footer
@@ -252,7 +252,7 @@ def _read_batch(source: Any, most: int, tokenizer: object | None) -> Batch:  # n
     table, metadata = TableReader(source), source.schema_arrow.metadata
     if (
         _PER_JSON_BYTE * (len((metadata or {}).get(KEY, b"")) + _json_bytes(table))
-        > most
+        > limit
     ):
         raise TooLargeError
     footer = Footer.from_metadata(metadata)
@@ -283,7 +283,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
     checks, names = meta["checks"], ("name", "status", "detail")
     if not (
         isinstance(checks, list)
-        and all(isinstance(one[name], str) for one in checks for name in names)
+        and all(isinstance(check[name], str) for check in checks for name in names)
     ):
         msg = f"results of checks without {names}"
         raise ValueError(msg)
@@ -300,4 +300,6 @@ def _check_tokenizer(batch: Batch) -> None:
     """Check a tokenizer that only this process has; `meta` is not shared yet."""
     results: list[dict[str, str]] = batch.meta["checks"]
     (result,) = check_tokenizer(batch).as_plain()
-    results[:] = [result if one["name"] == result["name"] else one for one in results]
+    results[:] = [
+        result if check["name"] == result["name"] else check for check in results
+    ]

@@ -81,7 +81,7 @@ def whole_columns(root: Mapping[str, Any], source: Source) -> dict[str, Any]:
 
 def _ranks(root: Mapping[str, Any], source: Source) -> dict[int, Mapping[str, Any]]:
     """Return the columns of each context-parallel rank with the samples of this one."""
-    found: dict[int, Mapping[str, Any]] = {root["cp_rank"]: root["rollout_data"]}
+    by_rank: dict[int, Mapping[str, Any]] = {root["cp_rank"]: root["rollout_data"]}
     wanted = _indices(root)
     name = re.compile(re.escape(source.path.stem.rpartition("_")[0]) + r"_\d+\.pt")
     for file in sorted(source.path.parent.iterdir()):
@@ -90,8 +90,8 @@ def _ranks(root: Mapping[str, Any], source: Source) -> dict[int, Mapping[str, An
             with load_errors(other):
                 read = object_in(read_torch(other.whole()))
                 if {*read} >= _RANK and _indices(read) == wanted:
-                    found.setdefault(read["cp_rank"], read["rollout_data"])
-    return found
+                    by_rank.setdefault(read["cp_rank"], read["rollout_data"])
+    return by_rank
 
 
 def _indices(root: Mapping[str, Any]) -> list[int | None]:

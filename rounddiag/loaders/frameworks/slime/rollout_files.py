@@ -99,10 +99,10 @@ def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, 
     return dictionaries(root["samples"])
 
 
-def _mismatch(source: Source, found: str) -> LoadError:
+def _mismatch(source: Source, content: str) -> LoadError:
     return source.error(
         expected="the rollouts that the train file was made of",
-        found=found,
+        found=content,
         advice="Keep `train_data` and `rollout_data` of one run together.",
     )
 
