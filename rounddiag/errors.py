@@ -58,7 +58,7 @@ class RounddiagError(ValueError):
         return cls(": ".join([*where, sentence]), *code)
 
 
-def nearest(found: object, known: Iterable[str], otherwise: str) -> str:
+def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
     """Suggest the known name that is most similar, or return `otherwise`.
 
     Examples
@@ -68,7 +68,7 @@ def nearest(found: object, known: Iterable[str], otherwise: str) -> str:
     >>> nearest("reward", ["abs_diff", "k3"], "Name one of these.")
     'Name one of these.'
     """
-    close = get_close_matches(str(found).lower(), known, n=1, cutoff=0.5)
+    close = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else otherwise
 
 

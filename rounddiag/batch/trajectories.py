@@ -107,13 +107,13 @@ def find_trajectories(
 def _check_steps(batch: Batch, order: StepOrder, named: Iterable[_Named]) -> None:
     """Raise a LoadError for the first two rows with the same step of a trajectory."""
     for name, rows in named:
-        for one, other in pairwise(rows):
-            if order.keys[one] == order.keys[other]:
-                step = named_column(batch, order.column, "order_by")[one]
+        for row, other in pairwise(rows):
+            if order.keys[row] == order.keys[other]:
+                step = named_column(batch, order.column, "order_by")[row]
                 raise LoadError.build(
                     key=order.column,
                     expected="one row per step of each trajectory",
-                    found=f"rows {one} and {other}, both step {step!s:.40} of"
+                    found=f"rows {row} and {other}, both step {step!s:.40} of"
                     f" trajectory {name!r:.80}",
                     advice="Remove one of them, or pass the columns that distinguish"
                     " the trajectories as `sample_by`.",

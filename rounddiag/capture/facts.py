@@ -170,11 +170,11 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def installed_versions() -> dict[str, str]:
     """Return the versions of engines that are installed beside the trainer."""
-    found = {}
+    versions = {}
     for name in ("torch", "transformers", "vllm", "sglang", "verl", "megatron-core"):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def sampling_settings(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,14 +255,14 @@ def round_record(
     (3, 2, 'stop')
     """
     hashes = [_hash(_image_bytes(image)) for image in images]
-    kept = {SAMPLER_PROMPTS: [int(one) for one in prompt_ids]} if keep_prompt else {}
+    prompt = {SAMPLER_PROMPTS: [*map(int, prompt_ids)]} if keep_prompt else {}
     return {
         "num_tokens": len(token_ids),
         "prompt_length": len(prompt_ids),
         "prompt_hash": _hash(np.asarray(prompt_ids, dtype=np.int64).tobytes()),
         "num_images": len(hashes),
         "image_hashes": hashes,
-        **kept,
+        **prompt,
         **facts,
     }
 

@@ -188,7 +188,7 @@ def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, 
     if prompts is None:
         return columns
     starts = _round_starts(batch)
-    kept = np.full(len(prompts), None, dtype=object)
+    reduced = np.full(len(prompts), None, dtype=object)
     keys = zip(columns["sample"].tolist(), columns["round"].tolist(), strict=True)
     for row, key in enumerate(keys):
         if key[0] in samples and key in starts and prompts[row] is not None:
@@ -196,8 +196,8 @@ def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, 
             num_prompt, whole = known_sequence(batch, key[0])
             start = num_prompt + starts[key] - int(batch.offsets[key[0]])
             if not np.array_equal(ids, whole[:start]):
-                kept[row] = ids.tolist()
-    return {**columns, SAMPLER_PROMPTS: kept} if any(kept) else columns
+                reduced[row] = ids.tolist()
+    return {**columns, SAMPLER_PROMPTS: reduced} if any(reduced) else columns
 
 
 def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
@@ -267,8 +267,10 @@ def _long_texts(
     texts = {}
     for name, values in columns.items():
         if any(isinstance(v, str) and len(v) > _LONG_TEXT for v in values):
-            kept = (v if sample in samples else None for sample, v in enumerate(values))
-            texts[name] = np.fromiter(kept, dtype=object, count=len(values))
+            reduced = (
+                v if sample in samples else None for sample, v in enumerate(values)
+            )
+            texts[name] = np.fromiter(reduced, dtype=object, count=len(values))
     return texts
 
 

@@ -63,17 +63,17 @@ def judge_file(
     batch = load_parquet(Path(file))
     diagnosis = diagnose(batch)
     verdict = hold(before, diagnosis.verdict, diagnosis.at_limits(0.5))
-    found = severity_of(verdict)
-    if diagnosis_file is not None and found != severity_of(before or "healthy"):
+    severity = severity_of(verdict)
+    if diagnosis_file is not None and severity != severity_of(before or "healthy"):
         Path(diagnosis_file).write_bytes(pickle.dumps(diagnosis))
     metrics = _mismatch(batch)
     if verdict != "not_measurable":
-        metrics["rounddiag/severity"] = float(found)
+        metrics["rounddiag/severity"] = float(severity)
     if diagnosis.onset is not None:
         metrics["rounddiag/onset_round"] = float(diagnosis.onset.round)
     return {
         "verdict": verdict,
-        "severity": found,
+        "severity": severity,
         "text": diagnosis.text,
         "metrics": metrics,
         "cost": time.process_time(),

@@ -123,54 +123,54 @@ class VerdictWorker:
 
     def _give_up(self) -> None:
         self._is_given_up = True
-        for one in self._writer.drop_pending():
-            if isinstance(one, _Step):
-                one.remove_copy()
+        for job in self._writer.drop_pending():
+            if isinstance(job, _Step):
+                job.remove_copy()
         if self._child is not None:
             self._child.kill()
 
     def _is_on(self) -> bool:
         return self._options.diagnose is not False and self._options.rank in (None, 0)
 
-    def _judge(self, one: _Step) -> None:
+    def _judge(self, job: _Step) -> None:
         with tempfile.TemporaryDirectory() as folder:
             pickled = Path(folder) / "diagnosis"
             begin = time.monotonic()
             request = {
-                "file": one.copy or one.file,
+                "file": job.copy or job.file,
                 "before": self._verdict,
                 "diagnosis_file": str(pickled) if self._options.on_verdict else None,
             }
             try:
-                found = _run_child(request, self._started)
+                answer = _run_child(request, self._started)
             except Exception:
                 if self._is_given_up:
                     return
-                if self._newest == one.step:  # the error is logged
+                if self._newest == job.step:  # the error is logged
                     self._newest = self._last
                 raise
             finally:
-                one.remove_copy()
-            self._cost = found["cost"]
+                job.remove_copy()
+            self._cost = answer["cost"]
             seconds = {"rounddiag/seconds": time.monotonic() - begin}
-            self.add_metrics(one.step, {**found["metrics"], **seconds})
-            is_other = found["severity"] != self._severity
+            self.add_metrics(job.step, {**answer["metrics"], **seconds})
+            is_other = answer["severity"] != self._severity
             if is_other:
-                self._tell(one.step, one.file, found)
-            self._verdict, self._severity = found["verdict"], found["severity"]
-            self._last = one.step
+                self._tell(job.step, job.file, answer)
+            self._verdict, self._severity = answer["verdict"], answer["severity"]
+            self._last = job.step
             if is_other and self._options.on_verdict is not None:
                 diagnosis = pickle.loads(pickled.read_bytes())  # noqa: S301 our child
-                with self._writer.guard("on_verdict of step", one.step, done="run"):
-                    self._options.on_verdict(diagnosis, one.file)
+                with self._writer.guard("on_verdict of step", job.step, done="run"):
+                    self._options.on_verdict(diagnosis, job.file)
 
     def _started(self, child: subprocess.Popen[str]) -> None:
         self._child = child
 
-    def _tell(self, step: int, file: str, found: dict[str, Any]) -> None:
+    def _tell(self, step: int, file: str, answer: dict[str, Any]) -> None:
         """Log the new verdict, in one line."""
-        text = printable(" ".join(found["text"].split()))
-        verdict, before = found["verdict"], self._verdict or "healthy"
+        text = printable(" ".join(answer["text"].split()))
+        verdict, before = answer["verdict"], self._verdict or "healthy"
         logger.warning(
             "step %s: %s, was %s. %s (%s)", step, verdict, before, text, file
         )

@@ -33,13 +33,13 @@ def _events(meta: Mapping[str, Any], kind: str) -> list[_Event]:
     return events
 
 
-def _compare(one: _Event, other: _Event) -> tuple[int, list[str]]:
+def _compare(event: _Event, other: _Event) -> tuple[int, list[str]]:
     """Return how many tensors two events share in dtype and shape, and which differ.
 
     The first dtype is the tensor's own; float32 is also digested as what it is cast to.
     """
     num, differing = 0, []
-    for name, tensor in one["tensors"].items():
+    for name, tensor in event["tensors"].items():
         theirs = other["tensors"].get(name, {"digests": {}})["digests"]
         kind = next((kind for kind in tensor["digests"] if kind in theirs), None)
         num += kind is not None
@@ -48,8 +48,8 @@ def _compare(one: _Event, other: _Event) -> tuple[int, list[str]]:
     return num, differing
 
 
-def _is_equal(one: _Event, other: _Event) -> bool:
-    num, differing = _compare(one, other)
+def _is_equal(event: _Event, other: _Event) -> bool:
+    num, differing = _compare(event, other)
     return num > 0 and not differing
 
 

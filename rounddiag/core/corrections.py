@@ -220,11 +220,11 @@ class _Step:
         np.maximum.at(of_samples, self.pair, weight)
         largest = np.full(len(self.num), np.nan)
         np.fmax.at(largest, self.value, of_samples)
-        kept, num = (
+        num_above, num = (
             np.bincount(values, minlength=len(self.num))
             for values in (self.value[of_samples > 0], self.value)
         )
-        return largest, means_of_sums(kept.astype(np.float64), num)
+        return largest, means_of_sums(num_above.astype(np.float64), num)
 
     @np.errstate(invalid="ignore", divide="ignore")
     def measure(self, correction: Correction) -> dict[str, Array]:

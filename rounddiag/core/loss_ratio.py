@@ -90,8 +90,8 @@ def correction_settings(batch: Batch) -> Mapping[str, Any]:
     """Return the settings of verl's `rollout_correction` that a run recorded."""
     facts = batch.meta.get("facts")
     recorded = facts if isinstance(facts, Mapping) else {}
-    found = batch.meta.get("rollout_correction", recorded.get("rollout_correction"))
-    return found if isinstance(found, Mapping) else {}
+    settings = batch.meta.get("rollout_correction", recorded.get("rollout_correction"))
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def trainers_rule(batch: Batch) -> Correction | None:

@@ -364,11 +364,11 @@ def number_values(name: str, values: Array) -> tuple[Array, Array]:
         raise unfit_column(name, "numbers or texts", f"values as {kind}") from None
 
 
-def unfit_column(name: str, expected: str, found: str) -> FrameError:
+def unfit_column(name: str, expected: str, content: str) -> FrameError:
     """Build the error of a column by which nothing can be grouped."""
     return FrameError.build(
         key=name,
         expected=f"a column that has {expected}",
-        found=found,
+        found=content,
         advice="Put values into bins in a column of your own, and name that one.",
     )

@@ -141,12 +141,12 @@ def _find_wrong_engine(inputs: Measured) -> str:
     """Return the first fact or reversal that says that an engine is wrong."""
     if inputs.batch is None or not inputs.pair.is_standard:
         return ""
-    found = (
+    names = (
         finding.name
         for finding in diagnose(inputs.batch)
         if finding.is_bug and finding.kind in ("fact", "reversal")
     )
-    return next(found, "")
+    return next(names, "")
 
 
 def _describe(rows: pd.DataFrame, own: str, wrong: str) -> list[str]:

@@ -90,7 +90,7 @@ def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
         for column in columns
         if column.name not in names
         or explains(column.name)
-        or not any(same_partition(column.codes, one.codes) for one in versions)
+        or not any(same_partition(column.codes, version.codes) for version in versions)
     ]
 
 

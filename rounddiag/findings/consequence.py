@@ -103,16 +103,16 @@ def _describe_collapse(view: View, size: Array) -> str:
     left = float(np.nansum(weights * size) / size.sum())
     grown = float(size[weights >= _LARGEST].sum() / size.sum())
     if left < _COLLAPSED:
-        what = f"leave {left:.2g} of"
+        effect = f"leave {left:.2g} of"
     elif 2 * grown > 1:  # most
-        what = f"be at their limit of {_LARGEST:g} for {percent(grown)} of"
+        effect = f"be at their limit of {_LARGEST:g} for {percent(grown)} of"
     else:
         return ""
     num_samples = int((view.num_per_sample > 0).sum())
     num_rounds = len(np.unique(view.segment)) / num_samples
     tokens, mean = len(view) / num_samples, float(view.diff.mean())
     return (
-        f"Weights per sequence would {what} the step's gradient weight, although tokens"
-        f" differ by {mean:.2g} nat on average: the ratios of {num_rounds:.0f} rounds,"
-        f" {tokens:,.0f} tokens a sample, multiply."
+        f"Weights per sequence would {effect} the step's gradient weight, although"
+        f" tokens differ by {mean:.2g} nat on average: the ratios of {num_rounds:.0f}"
+        f" rounds, {tokens:,.0f} tokens a sample, multiply."
     )

@@ -368,11 +368,11 @@ def _check_size(file: RunFile, size: int | None) -> None:
         )
 
 
-def _replacement_error(file: RunFile, found: str) -> LoadError:
+def _replacement_error(file: RunFile, content: str) -> LoadError:
     return LoadError.build(
         file=file.path,
         expected="the file as it was when the run looked for it",
-        found=found,
+        found=content,
         advice="`run.refresh()` looks for the files again.",
     )
 

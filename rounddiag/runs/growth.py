@@ -73,9 +73,9 @@ def _partial_correlations(values: Array) -> tuple[float, float]:
         known = np.nan_to_num(np.corrcoef(ranks))
     first, second, both = float(known[0, 2]), float(known[1, 2]), float(known[0, 1])
 
-    def without(one: float, other: float) -> float:
+    def without(own: float, other: float) -> float:
         rest = (1 - other**2) * (1 - both**2)
-        return (one - other * both) / float(np.sqrt(rest)) if rest > _TINY else 0.0
+        return (own - other * both) / float(np.sqrt(rest)) if rest > _TINY else 0.0
 
     return without(first, second), without(second, first)
 

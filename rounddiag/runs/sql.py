@@ -183,21 +183,21 @@ def _check_statement(duckdb: Any, sql: object) -> None:  # noqa: ANN401 DuckDB n
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
-        found = str(error).strip().splitlines()[0]
+        fault = str(error).strip().splitlines()[0]
         statements = []
     else:
         kinds = [str(statement.type).rpartition(".")[2] for statement in statements]
         if kinds in (["SELECT"], ["EXPLAIN"], ["SELECT_STATEMENT"]):
             return
-        found = f"{pluralize(len(kinds), 'statement')} of kind {', '.join(kinds)}"
-    raise _statement_error(found)
+        fault = f"{pluralize(len(kinds), 'statement')} of kind {', '.join(kinds)}"
+    raise _statement_error(fault)
 
 
-def _statement_error(found: str) -> RounddiagError:
+def _statement_error(content: str) -> RounddiagError:
     return RounddiagError.build(
         key="sql",
         expected="one SELECT statement",
-        found=found,
+        found=content,
         advice="Nothing can be changed here; select, and save the frame elsewhere.",
     )
 

@@ -137,9 +137,9 @@ class Mask:
         name = {**names, "binary_kl": "binary KL"}.get(self.quantity, self.quantity)
         of = {"sum": "product of" if self.is_ratio else "sum of", "all": "any"}
         level = {"token": "the", "mean": "the mean"}.get(self.level, of.get(self.level))
-        what = "tokens" if self.level == "token" else "samples"
+        unit = "tokens" if self.level == "token" else "samples"
         where = f"{_outside(self.bounds)}{_SIGN[self.sign]}"
-        return f"{what} dropped where {level} {name} is {where}"
+        return f"{unit} dropped where {level} {name} is {where}"
 
 
 _Part = TypeVar("_Part", Weight, Mask)

@@ -207,4 +207,4 @@ def object_in(value: object) -> dict[Any, Any]:
 def objects_in(value: object) -> list[dict[str, Any]]:
     """Return the objects in a list; none in any other value."""
     items = value if isinstance(value, list) else []
-    return [one for one in items if isinstance(one, dict)]
+    return [item for item in items if isinstance(item, dict)]

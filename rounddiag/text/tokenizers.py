@@ -113,9 +113,9 @@ def _is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def _unreadable(file: object, found: str) -> LoadError:
+def _unreadable(file: object, content: str) -> LoadError:
     return LoadError.build(
-        file=file, expected="a `tokenizer.json`", found=found, advice=_ADVICE
+        file=file, expected="a `tokenizer.json`", found=content, advice=_ADVICE
     )
 
 
@@ -148,9 +148,12 @@ def _require_text(decode: Callable[[list[int]], object]) -> Decode:
     return decode_checked
 
 
-def _no_text_error(found: str) -> BatchError:
+def _no_text_error(content: str) -> BatchError:
     return BatchError.build(
-        key="tokenizer", expected="text for a list of ids", found=found, advice=_ADVICE
+        key="tokenizer",
+        expected="text for a list of ids",
+        found=content,
+        advice=_ADVICE,
     )
 
 

@@ -455,10 +455,10 @@ def _unknown_value(name: str, unknown: list[Any], values: Array) -> FrameError:
     return _invalid(name, expected, f"{unknown!r:.80}")
 
 
-def _invalid(name: str, expected: str, found: str) -> FrameError:
+def _invalid(name: str, expected: str, content: str) -> FrameError:
     return FrameError.build(
         key=name,
         expected=expected,
-        found=found,
+        found=content,
         advice="Remove it from the filter, or choose another value.",
     )
