@@ -1,9 +1,10 @@
 """Execute the notebooks and add a PNG to every figure, for viewers without a kernel.
 
-    python notebooks/execute.py
+    python notebooks/execute.py [NOTEBOOK ...]
 
 Plotly figures keep their interactive form and get a PNG; coloured text, whose styles
-GitHub removes, is replaced by a PNG. Needs Chromium or Chrome.
+GitHub removes, is replaced by a PNG. An explorer gets a PNG of its report, above its
+table; the cell tag `press-c` presses `c` in it first. Needs Chromium or Chrome.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import base64
 import io
 import json
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +31,69 @@ WIDTH = 800
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def execute(notebook: Path) -> nbformat.NotebookNode:
-    """Execute a notebook in its folder."""
+# The media type of the address of a report, until its picture takes its place.
+REPORT = "text/x-report"
+# Opens the explorer of a cell at its evidence, as a page would; prints its table.
+WRITE_REPORT = """
+_explorer = Out[{count}]
+if len(_explorer.diagnosis):
+    _explorer.state = {{"finding": 0}}
+rd.report(_explorer.batch, {path!r}, worst=1, samples=_explorer.batch.num_samples)
+print(_explorer._repr_mimebundle_()[0]["text/html"])
+"""
+# Of an explorer's picture, in pixels.
+EXPLORER = {"width": 1400, "height": 800}
+
+
+def execute(notebook: Path, folder: Path) -> nbformat.NotebookNode:
+    """Execute a notebook in its folder, and write the reports of its explorers."""
     nb = nbformat.read(notebook, as_version=4)
-    nbclient.NotebookClient(
+    client = nbclient.NotebookClient(
         nb, resources={"metadata": {"path": notebook.parent}}
-    ).execute()
+    )
+    with client.setup_kernel():
+        for index, cell in enumerate(nb.cells):
+            client.execute_cell(cell, index)
+            if any(WIDGET in one.get("data", {}) for one in cell.get("outputs", [])):
+                path = folder / f"{notebook.stem}-{index}.html"
+                cell.outputs = explorer_outputs(client, cell, path)
     nb.metadata.pop("widgets", None)
     for cell in nb.cells:
         cell.metadata.pop("execution", None)
         outputs = cell.get("outputs", [])
         outputs[:] = [one for one in outputs if not is_of_a_session(one)]
     return nb
+
+
+def explorer_outputs(
+    client: nbclient.NotebookClient, cell: nbformat.NotebookNode, path: Path
+) -> list[nbformat.NotebookNode]:
+    """Return what stands for an explorer without a kernel: its report, and a table."""
+    tags = cell.metadata.get("tags", [])
+    keys = [tag.removeprefix("press-") for tag in tags if tag.startswith("press-")]
+    code = WRITE_REPORT.format(count=cell.execution_count, path=str(path))
+    helper = nbformat.v4.new_code_cell(code)
+    client.nb.cells.append(helper)  # where the client looks for it
+    client.execute_cell(helper, len(client.nb.cells) - 1, store_history=False)
+    client.nb.cells.pop()
+    html = "".join(one.text for one in helper.outputs if one.get("name") == "stdout")
+    data = [{REPORT: path.as_uri(), "keys": keys}, {"text/html": html}]
+    return [
+        nbformat.v4.new_output("display_data", {**one, "text/plain": "explorer"})
+        for one in data
+    ]
+
+
+def report_png(address: str, keys: list[str], page: Page) -> bytes:
+    """Take a screenshot of a report where it opens, after some keys were pressed."""
+    page.goto(address)
+    page.locator(".rdx:not([data-waiting]) .rdx-plot svg.main-svg").first.wait_for()
+    page.wait_for_timeout(2000)  # figures are drawn in turn
+    for key in keys:
+        page.keyboard.press(key)
+        page.wait_for_timeout(1000)
+    picture: bytes = page.screenshot()
+    return picture
 
 
 def is_of_a_session(output: nbformat.NotebookNode) -> bool:
@@ -63,10 +117,12 @@ def text_png(html: str, page: Page) -> bytes:
     return page.locator("body > *").first.screenshot()
 
 
-def quantize(png: bytes) -> bytes:
-    """Reduce a PNG to 48 colours, those of small marks among them."""
+def quantize(png: bytes, num_colors: int) -> bytes:
+    """Reduce the colours of a PNG; those of small marks stay."""
     buffer, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    reduced = picture.quantize(48, Image.Quantize.MAXCOVERAGE)
+    reduced = picture.quantize(
+        num_colors, Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE
+    )
     reduced.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
@@ -90,33 +146,39 @@ def write(nb: nbformat.NotebookNode, path: Path) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
-    """Add a PNG to every figure and coloured text of a notebook."""
+def add_pictures(nb: nbformat.NotebookNode, page: Page, wide: Page) -> None:
+    """Add a PNG to every figure, coloured text and explorer of a notebook."""
     for output in (o for cell in nb.cells for o in cell.get("outputs", [])):
-        data = output.get("data", {})
+        data, num_colors = output.get("data", {}), 48
         if PLOTLY in data:
             png = figure_png(data[PLOTLY])
             del data["text/html"]  # words in place of a picture, which is there now
+        elif REPORT in data:
+            png = report_png(data.pop(REPORT), data.pop("keys"), wide)
+            num_colors = 256  # a colour scale, and screenshots
         elif "rd-text" in data.get("text/html", ""):
             png = text_png(data.pop("text/html"), page)
         else:
             continue
-        data["image/png"] = base64.b64encode(quantize(png)).decode()
+        data["image/png"] = base64.b64encode(quantize(png, num_colors)).decode()
 
 
 def main() -> None:
-    """Execute all notebooks of this folder."""
+    """Execute the notebooks that were named, or all notebooks of this folder."""
     browser_path = next(filter(None, map(shutil.which, BROWSERS)))
-    notebooks = {path: execute(path) for path in sorted(FOLDER.glob("*.ipynb"))}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": WIDTH, "height": 600})
-        for path, nb in notebooks.items():
-            add_pictures(nb, page)
-            write(nb, path)
-        browser.close()
+    paths = [*map(Path, sys.argv[1:])] or sorted(FOLDER.glob("*.ipynb"))
+    with tempfile.TemporaryDirectory() as folder:
+        notebooks = {path: execute(path, Path(folder)) for path in paths}
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
+            )
+            page = browser.new_page(viewport={"width": WIDTH, "height": 600})
+            wide = browser.new_page(viewport=EXPLORER)
+            for path, nb in notebooks.items():
+                add_pictures(nb, page, wide)
+                write(nb, path)
+            browser.close()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,14 @@ from typing import Any
 
 import anywidget
 
+from rounddiag.batch import Batch
 from rounddiag.batch.html import table
+from rounddiag.core import round_frame
+from rounddiag.core.columns import span_texts
+from rounddiag.core.scores import has_pair
 from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.episode import recorded_actions
+from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.requests import batch_name
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
@@ -239,13 +245,45 @@ class Preview:
         return {"text/plain": f"explorer of {name}", "image/jpeg": data}
 
     def _table(self) -> str:
-        worst = self.session.whole_batch.worst_rounds.head(5)
-        columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
-        rows = [[f"{value:.4g}" for value in row] for row in worst[columns].to_numpy()]
-        name = escape(batch_name(self.session.batch))
-        caption = f"<p>The worst rounds of {name}. {_NOT_LIVE}</p>"
-        body = caption + table([tuple(columns), *map(tuple, rows)])
-        return f'<div class="mathjax_ignore">{body}</div>'
+        batch, place = self.session.batch, self.session.state.current
+        name, rows = opening_rounds(batch, place.sample, place.round)
+        title = f"{batch_name(batch)}, {name}, by round. Opens at round {place.round}."
+        caption = f"<p>{escape(title)} {_NOT_LIVE}</p>"
+        return f'<div class="mathjax_ignore">{caption}{table(rows)}</div>'
+
+
+# Rounds of a sample in the static table.
+_NUM_SHOWN = 12
+
+
+def opening_rounds(
+    batch: Batch, sample: int, round_: int
+) -> tuple[str, list[tuple[str, ...]]]:
+    """Return the name of a sample, and its rounds near one as rows under a heading.
+
+    A row has the round, its action, its tokens and, with a pair of log-probs, the mean
+    |diff|.
+    """
+    own = batch[sample]
+    frame = round_frame(own)
+    first = max(0, min(round_ - _NUM_SHOWN // 2, len(frame) - _NUM_SHOWN))
+    shown = slice(first, first + _NUM_SHOWN)
+    rounds, texts = frame.iloc[shown], [""] * len(frame.iloc[shown])
+    if own.lacks("text", "tokenizer") is None:
+        spans = (rounds[name].to_numpy() for name in ("start", "num_tokens"))
+        texts = ["".join(pieces) for pieces in span_texts(own, *spans)]
+    recorded = recorded_actions(own, len(frame))[shown]
+    actions = describe_actions(texts, [None] * len(texts), recorded)
+    columns = {
+        "round": rounds["round"].map(str),
+        "action": [action["line"] for action in actions],
+        "tokens": rounds["num_tokens"].map(str),
+    }
+    if has_pair(own):
+        columns["mean |diff| [nat]"] = rounds["mean_abs_diff"].map("{:.3g}".format)
+    rows = [tuple(columns), *zip(*columns.values(), strict=True)]
+    known = f" ({own.sample_ids[0]})" if own.sample_ids else ""
+    return f"sample {sample}{known}", rows
 
 
 def _display(

@@ -61,7 +61,7 @@ def _settled(figure: Locator) -> Drawn:
 
 def _scrolled_to(lab: LabNotebook) -> Iterator[Locator]:
     """Give every figure while it is on the screen: JupyterLab draws it only then."""
-    figures = lab.outputs.locator(".js-plotly-plot")
+    figures = lab.outputs.locator(".js-plotly-plot:not(.rdx *)")  # not an explorer's
     for index in range(lab.num_figures):
         figure = figures.nth(index)
         figure.scroll_into_view_if_needed()

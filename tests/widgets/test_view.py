@@ -19,12 +19,12 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from ipywidgets.widgets.widget import _instances
 
-from rounddiag import explore
+from rounddiag import Batch, demo, explore
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from rounddiag.widgets import assets
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
-from rounddiag.widgets.view import PageWidget
+from rounddiag.widgets.view import PageWidget, opening_rounds
 from tests.batches import hand_batch
 
 
@@ -302,15 +302,31 @@ def test_before_a_page_was_seen_it_is_a_table(shown: list[Any]) -> None:
     (preview, display_id, _), (widget, _, _) = shown
     assert display_id is True
     html = preview["text/html"]
-    assert html.startswith(
-        '<div class="mathjax_ignore"><p>The worst rounds of script&gt;. The explorer'
-    )
+    assert html.startswith('<div class="mathjax_ignore"><p>script&gt;, sample')
     assert ADVICE in html
-    assert "mean_abs_diff" in html
     assert "<script" not in html
     assert widget["application/vnd.jupyter.widget-view+json"]["model_id"]
     assert widget["text/plain"] == ""
     explorer.close()
+
+
+def test_the_table_has_the_rounds_around_the_one_where_it_opens() -> None:
+    actions = [f"click({index}, 1)" for index in range(20)]
+    turns = [("assistant", action) for action in actions]
+    batch = Batch.from_turns([turns], sample_ids=["a"])
+    name, (head, *rows) = opening_rounds(batch, 0, 9)
+    assert name == "sample 0 (a)"
+    assert head == ("round", "action", "tokens")  # no pair of log-probs
+    shown = [(str(index), f"click ({index}, 1)") for index in range(3, 15)]
+    assert [row[:2] for row in rows] == shown
+    _, (_, *rows) = opening_rounds(batch, 0, 19)
+    assert [row[0] for row in rows] == [str(i) for i in range(8, 20)]
+
+
+def test_with_a_pair_it_has_the_mean_of_each_round() -> None:
+    _, rows = opening_rounds(demo(), 18, 3)
+    assert rows[0][-1] == "mean |diff| [nat]"
+    assert rows[4] == ("3", "click (400, 167)", "18", "0.926")
 
 
 def test_the_picture_of_a_page_takes_its_place(shown: list[Any]) -> None:
