@@ -72,7 +72,8 @@ class Context:
         wrote then, with the same pictures; else `rewritten`.
     entered: What is new, as ranges of this context; of the first context all of it.
     left: What is gone, as ranges of the context before followed by what the model
-        wrote then.
+        wrote then. Fewer than 4 tokens that stay between what changes count as left
+        and entered.
     """
 
     sample: int

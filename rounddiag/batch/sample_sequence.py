@@ -215,6 +215,19 @@ class SampleSequence:
         places = np.flatnonzero(numbers >= 0)
         return [*zip(places.tolist(), numbers[places].tolist(), strict=True)]
 
+    @cached_property
+    def fragment_starts(self) -> frozenset[int]:
+        """Where what entered a context goes on behind text that was there before.
+
+        What is stored one after the other does not read as one text there.
+        """
+        return frozenset(
+            start
+            for context in self.rewritten.values()
+            for start in context.ranges[:, 0].tolist()
+            if start > context.start
+        )
+
     def entered_at(self, round_: int) -> int:
         """Return the first position, in the sequence, of what entered a context."""
         if round_ in self.rewritten:

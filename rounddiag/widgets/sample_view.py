@@ -13,7 +13,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.sample_sequence import known_sequence
+from rounddiag.batch.sample_sequence import SampleSequence, known_sequence
 from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
@@ -118,6 +118,7 @@ class TokenSequence:
     texts: The pieces of both, of a batch of texts alone.
     num_prompt, num_response: How many tokens each has.
     is_image: Which of them are image tokens.
+    fragments: Where an observation goes on behind text that it does not have.
     """
 
     ids: Array | None
@@ -125,6 +126,7 @@ class TokenSequence:
     num_prompt: int
     num_response: int
     is_image: Array
+    fragments: frozenset[int]
     batch: Batch
 
     @classmethod
@@ -147,6 +149,7 @@ class TokenSequence:
             num_prompt=num_prompt,
             num_response=num_response,
             is_image=is_image,
+            fragments=SampleSequence(batch, sample).fragment_starts,
             batch=batch,
         )
 
@@ -213,7 +216,15 @@ class TokenSequence:
     ) -> list[dict[str, Any]]:
         if self.batch.lacks("text", "tokenizer"):
             return []
-        return read_turns(texts, self.is_image[places].tolist(), special)
+        words: list[str] = []
+        is_image: list[bool] = []
+        for place, text in zip(places.tolist(), texts, strict=True):
+            if place in self.fragments:
+                words.append(" … ")
+                is_image.append(False)
+            words.append(text)
+            is_image.append(bool(self.is_image[place]))
+        return read_turns(words, is_image, special)
 
 
 _MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")

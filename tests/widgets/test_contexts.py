@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 import rounddiag as rd
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.contexts import context_labels, context_payload, context_pictures
+from rounddiag.widgets.sample_view import sample_payload
 from tests.loaders.assembly.test_contexts import rows_of
 
 # 9 stands for a picture. The second context drops the first picture and the thought.
@@ -67,6 +69,18 @@ def test_what_entered_and_what_left_is_marked_in_order() -> None:
     assert [part.get("text", part.get("index")) for part in engine["left"]] == [
         *(0, "60 "),
     ]
+
+
+def test_what_entered_beside_what_stayed_does_not_read_as_one_text() -> None:
+    # 31 and 32 replace 30 and the reply; the task stays between them.
+    contexts = [[30, *TASK], [31, *TASK, 32, 7]]
+    rows = rows_of(contexts, WRITTEN)
+    columns = {**rows.sample_columns, "step": np.arange(2)}
+    batch = join_rows(replace(rows, sample_columns=columns), "name", "step")
+    assert SampleSequence(batch, 0).fragment_starts == {len(contexts[0]) + 12}
+    batch = replace(batch, tokenizer=lambda ids: "".join(f"{each}," for each in ids))
+    (gap,) = (gap for gap in sample_payload(batch, 0)["gaps"] if gap["before"] == 1)
+    assert [turn["text"] for turn in gap["turns"]] == ["31, … 32,7,"]
 
 
 def test_both_engines_are_there_where_they_read_other_ids() -> None:
