@@ -125,12 +125,7 @@ def batch_from_fields(
     records = take_round_records(others)
     plain = select_plain_columns(others, len(reader.tokens.lengths))
     groups = plain.pop("uid", None)
-    rewards = reader.row_sums("token_level_scores")
-    rewards = _plain_rewards(plain) if rewards is None else rewards
-    note: dict[str, str] = {}
-    if rewards is None:
-        total, note = sum_rewards(plain)
-        rewards = None if total is None else torch.from_numpy(total)
+    rewards, note = _rewards(reader, plain)
     mask, mask_source = reader.mask()
     scores, token_columns, unfit = _open_columns(reader)
     tokens = {name: reader.per_token(name) for name in _PER_TOKEN}
@@ -252,14 +247,22 @@ def _same_experts(batch: Batch, reader: FieldReader) -> list[float] | None:
     return shares
 
 
-def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
-    """Take numeric rewards out of the columns; None becomes NaN."""
+def _rewards(
+    reader: FieldReader, columns: dict[str, np.ndarray[Any, Any]]
+) -> tuple[Tensor | None, dict[str, str]]:
+    """Return rewards and a note on them: of tokens, else of columns, else a sum.
+
+    Numeric rewards are taken out of the columns; None becomes NaN.
+    """
+    of_tokens = reader.row_sums("token_level_scores")
+    if of_tokens is not None:
+        return of_tokens, {}
     rewards = columns.get("rewards")
-    if rewards is None or rewards.dtype.kind not in "biufO":
-        return None
-    if any(isinstance(value, str) for value in rewards):
-        return None
-    return torch.from_numpy(columns.pop("rewards").astype(np.float64))
+    is_plain = rewards is not None and rewards.dtype.kind in "biufO"
+    if is_plain and not any(isinstance(value, str) for value in columns["rewards"]):
+        return torch.from_numpy(columns.pop("rewards").astype(np.float64)), {}
+    total, note = sum_rewards(columns)
+    return None if total is None else torch.from_numpy(total), note
 
 
 def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:

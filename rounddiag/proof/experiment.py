@@ -69,6 +69,21 @@ class Experiment:
     def __post_init__(self) -> None:
         self.scorer, self.order = self.search.scorer, self.screening.order
 
+    def conclude(self) -> tuple[list[EngineResult], Gate]:
+        """Return what reproduces each engine, and the gate with what is proved.
+
+        Where unchanged inputs reproduce no engine, hypotheses are about the only one.
+        """
+        if self.gate.passes and not self.is_sound():
+            return self.run(), self.gate
+        plain = self.search.judge_base(self.order[:SECOND])
+        if self.gate.passes or len(self.scorer.engines) != 1:
+            return plain, self.gate
+        searched, gate = self.run(), self.gate
+        with suppress(StoppedError):
+            gate = self.gate_with(searched[0]) or gate
+        return searched if gate.passes else plain, gate
+
     def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
 
@@ -293,40 +308,20 @@ def prove_with(  # noqa: PLR0913 keywords only
     With the base of an earlier proof, what the scorer knows is not scored again.
     """
     scorer.deadline, scorer.is_stopped = begin + budget_s, False
-    order: Sequence[int] = choose_samples(scorer, samples)
-    try:
-        base = base or find_base(scorer, order, other)
-    except StoppedError as error:
-        raise BatchError.build(
-            key="budget_s",
-            expected="time to score unchanged inputs",
-            found=f"{budget_s:g} s",
-            advice="Pass more seconds, or shorter samples.",
-        ) from error
-    scorer, others, order = base.scorer, base.others, base.order
+    order = choose_samples(scorer, samples)
+    base = base or _require_base(scorer, order, other, budget_s)
+    scorer, others = base.scorer, base.others
     scorer.deadline, scorer.is_stopped, scorer.limits = begin + budget_s, False, {}
     if not scorer.has_pictures:
-        known = [
-            hypothesis for hypothesis in known if "pictures" not in hypothesis.needs
-        ]
-    likely = _rank_causes(scorer)
+        known = [each for each in known if "pictures" not in each.needs]
     tried = [*known, *others]
-    older = tuple(
-        hypothesis for hypothesis in others if hypothesis.cause == "stale_weights"
-    )
+    older = tuple(each for each in others if each.cause == "stale_weights")
+    likely = _rank_causes(scorer)
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
-        screening = Screening(search, tried, order, bar, numbered, likely)
-        experiment, gate = Experiment(search, screening, base.gate), base.gate
-        if gate.passes and not experiment.is_sound():
-            results = experiment.run()
-        else:
-            results = search.judge_base(order[:SECOND])
-        if not gate.passes and len(scorer.engines) == 1:
-            searched = experiment.run()
-            with suppress(StoppedError):
-                gate = experiment.gate_with(searched[0]) or gate
-            results = searched if gate.passes else results
+        screening = Screening(search, tried, base.order, bar, numbered, likely)
+        experiment = Experiment(search, screening, base.gate)
+        results, gate = experiment.conclude()
     if base.checkpoint is not None and len(results) == 2:  # noqa: PLR2004 two engines
         results = _blame_older(
             results, base.checkpoint, base.others[0], search.table(results[0].samples)
@@ -351,6 +346,21 @@ def prove_with(  # noqa: PLR0913 keywords only
         base=base,
     )
     return replace(proof, go_on=go_on)
+
+
+def _require_base(
+    scorer: Scorer, order: Sequence[int], others: Sequence[Hypothesis], budget_s: float
+) -> Base:
+    """Return the base; an error if no time is left to score unchanged inputs."""
+    try:
+        return find_base(scorer, order, others)
+    except StoppedError as error:
+        raise BatchError.build(
+            key="budget_s",
+            expected="time to score unchanged inputs",
+            found=f"{budget_s:g} s",
+            advice="Pass more seconds, or shorter samples.",
+        ) from error
 
 
 def _blame_older(
