@@ -14,9 +14,11 @@ search is therefore over :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), w
 larger to be found in correlated means.
 
 Fewer than 16 steps have too few orders: of 6, 1 in 10 has its largest means at one end.
-There the largest difference of neighbours is compared with the others by Student's t,
-times the number of places where it could be. Differences of noise are normal where the
-noise is, whatever its correlation, and so are those of a random walk.
+There the largest difference of neighbours is compared with the others. A level that
+wanders has large differences too, so the others are taken as draws of Student's t with
+3 degrees of freedom, the fewest whose variance is finite. The mean of all rounds is
+tested first, since rounds often change together; where it jumps, each round is tested
+at that step alone.
 
 Changes of several rounds at neighbouring steps are a break of the run.
 """
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +46,9 @@ ALPHA = 0.01
 MIN_STEPS = 3
 # Fewer steps have too few orders for a p value below `ALPHA` in one of some rounds.
 _FEW_STEPS = 16
+# Degrees of freedom of the differences in so few steps; and draws: a p value of 0.001
+# then has a standard error of a tenth.
+_FREEDOM, _NUM_DRAWS = 3, 2000
 # A smaller factor between two levels is no finding, however sure it is.
 MIN_FACTOR = 1.5
 # |diff| below this is as good as none, in nats.
@@ -92,14 +98,21 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
         known.to_numpy() if is_signed else np.log(np.maximum(known.to_numpy(), _FLOOR))
         for _, known in means
     ]
-    rho, alpha = serial_correlation(scaled), ALPHA / max(len(means), 1)
+    is_short = table.shape[0] < _FEW_STEPS
+    if is_short:
+        found = _find_jumps(scaled, len(table))
+    else:
+        rho, alpha = serial_correlation(scaled), ALPHA / max(len(means), 1)
+        found = [
+            segment(searched, alpha, rho)
+            if len(searched) >= _FEW_STEPS
+            else find_jump(searched, alpha)
+            for searched in scaled
+        ]
     rows = []
-    for (round_, known), searched in zip(means, scaled, strict=True):
+    for (round_, known), changes in zip(means, found, strict=True):
         values = known.to_numpy()
-        is_short = len(searched) < _FEW_STEPS
-        for change in (
-            find_jump(searched, alpha) if is_short else segment(searched, alpha, rho)
-        ):
+        for change in changes:
             before, after = _levels(values, change)
             small = max(before, after) < MIN_FACTOR * max(min(before, after), _FLOOR)
             if small and not is_signed:
@@ -130,8 +143,28 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
     return float(np.median(before)), float(np.median(after))
 
 
-def find_jump(values: Array, alpha: float) -> list[Change]:
+def _find_jumps(series: Sequence[Array], num_steps: int) -> list[list[Change]]:
+    """Find a jump of each series, alone or with the mean of those that have all steps.
+
+    Both ways together raise a false alarm in `ALPHA` of all runs.
+    """
+    whole = [values for values in series if len(values) == num_steps]
+    if len(whole) <= 1:  # the mean is the series itself
+        return [find_jump(values, ALPHA / len(series)) for values in series]
+    shared = find_jump(np.mean(whole, axis=0), ALPHA / 2)
+    found = []
+    for values in series:
+        jump = find_jump(values, ALPHA / 2 / len(series))
+        if shared and not jump and len(values) == num_steps:
+            jump = find_jump(values, ALPHA, at=shared[0].index)
+        found.append(jump)
+    return found
+
+
+def find_jump(values: Array, alpha: float, at: int | None = None) -> list[Change]:
     """Find a difference of neighbours that is larger than all others, if there is one.
+
+    With `at`, only the one before that value can be it.
 
     Examples
     --------
@@ -139,18 +172,29 @@ def find_jump(values: Array, alpha: float) -> list[Change]:
     3
     """
     places = np.arange(MIN_STEPS, len(values) - MIN_STEPS + 1)
+    if at is not None:
+        places = places[places == at]
     if len(places) == 0:
         return []
     rises = np.square(np.diff(values))
     index = int(places[rises[places - 1].argmax()])
     largest, num_others = rises[index - 1], len(rises) - 1
     others = max((rises.sum() - largest) / num_others, _FLOOR**2)
-    tail = float(stdtr(num_others, -np.sqrt(largest / others)))
+    sizes = np.sqrt(largest / others) * _simulate_sizes(num_others)
+    tail = float(stdtr(_FREEDOM, -sizes).mean())
     p_value = min(2 * tail * len(places), 1.0)
     change = Change(
         kind="step", index=index, start=0, stop=len(values), p_value=p_value
     )
     return [change] if p_value <= alpha else []
+
+
+@lru_cache(maxsize=_FEW_STEPS)
+def _simulate_sizes(num: int) -> Array:
+    """Return root mean squares of so many draws of Student's t."""
+    draws = np.random.default_rng(0).standard_t(_FREEDOM, size=(_NUM_DRAWS, num))
+    sizes: Array = np.sqrt(np.square(draws).mean(axis=1))
+    return sizes
 
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:

@@ -33,6 +33,11 @@ def heavy(generator: np.random.Generator, num: int) -> Array:
     return noise
 
 
+def wandering(generator: np.random.Generator, num: int) -> Array:
+    """A random walk whose differences are heavy noise of variance 1."""
+    return heavy(generator, num).cumsum(axis=0)
+
+
 def following(generator: np.random.Generator, num: int, rho: float = 0.5) -> Array:
     """Noise with a lag-1 correlation, of variance 1."""
     noise = generator.normal(size=(num + 50, NUM_ROUNDS))

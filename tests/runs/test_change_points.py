@@ -67,7 +67,9 @@ def test_a_level_of_its_own_in_the_middle_is_found() -> None:
     assert result["found"] >= 0.9
 
 
-@pytest.mark.parametrize("noise", [cases.independent, cases.heavy, cases.following])
+@pytest.mark.parametrize(
+    "noise", [cases.independent, cases.heavy, cases.following, cases.wandering]
+)
 @pytest.mark.parametrize("num", [6, 12])
 def test_a_jump_of_few_steps_is_found_and_noise_has_none(
     num: int, noise: Callable[[np.random.Generator, int], Array]
