@@ -7,6 +7,7 @@
 `sample_sequence`      prompt and response of a sample, its pictures and chains
 `chains`               a batch with one sample per chain, as an engine scores it
 `steps`                a table with one row per step -> a batch
+`step_table`           the columns of such a table: ids, texts, messages, pictures
 `messages`             what a message says, in the layouts of all APIs
 `trajectories`         `join_rows`: join rows that are steps into samples
 `context_joining`      what is new in the context of each row, and what it shares

@@ -257,12 +257,16 @@ class Batch:
             ==========================  ================================================
             `trajectory`, `step`        the trajectory's name; the step's number
             `prompt_ids`, or            token ids of the context,
-            `messages`, or              a list of `{"role": ..., "content": ...}`,
+            `messages`, or              messages as OpenAI, Anthropic, Gemini or MCP
+                                        write them, with calls and pictures,
             `prompt`                    or a text
-            `response`                  token ids with `prompt_ids`, else a text
-            `screenshots`               the pictures of the context, one or a list: PNG,
-                                        JPEG or WebP as bytes, pictures of PIL, or
-                                        `Screenshot`; also `screenshot`
+            `response`                  token ids with `prompt_ids`, else a text,
+                                        content or a message; what it calls is the
+                                        column `action`, if there is none
+            `screenshots`               pictures of the context that are in no message,
+                                        one or a list: bytes, a data URL, a picture of
+                                        PIL, an array of pixels, or `Screenshot`; also
+                                        `screenshot`
             `reward`                    a sample has that of its last step
             `rollout_log_probs`,        of each token of the response, in nats; with
             `old_log_probs`             `prompt_ids` alone
@@ -280,7 +284,9 @@ class Batch:
             it is that of `load(sample_by="trajectory")`: `context` returns each
             context. With texts alone it is that of `from_turns`: a sample has what
             entered each context, and `meta["contexts"]` says what is lost where a
-            context does not append to the one before.
+            context does not append to the one before (`is_rewritten`). What is in a
+            message and not read is counted and named in `meta`; addresses of pictures
+            are not followed.
 
         Raises
         ------

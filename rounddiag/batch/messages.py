@@ -6,6 +6,7 @@
 `messages_in`          a conversation as messages
 `write_text`           the pieces as one text
 `describe_calls`       the tools that are called, as text
+`new_in`               which messages of a call's prompt are new
 =====================  ==============================================================
 
 Content is a text, a block, or a list of them:
@@ -26,7 +27,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -34,6 +42,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.batch.sequence_difference import appends
 from rounddiag.batch.turns import GENERATED
 from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
 
@@ -468,6 +477,31 @@ def describe_calls(calls: Iterable[Piece]) -> str | None:
 
 def _listed(value: object) -> object:
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def new_in(
+    known: Sequence[Hashable], prompt: Sequence[Hashable]
+) -> tuple[list[int], bool]:
+    """Return which messages of a call's prompt are new, and if it was rewritten.
+
+    A prompt continues what was known if it starts with it. In one that does not,
+    because older turns were dropped or summarised, what stands after the last known
+    message is new, and what was never said before.
+
+    Examples
+    --------
+    >>> new_in("ab", "abc"), new_in("abc", "asc!")
+    (([2], False), ([1, 3], True))
+    """
+    if appends(known, prompt):
+        return [*range(len(known), len(prompt))], False
+    last = {message: index for index, message in enumerate(prompt)}
+    at = last.get(known[-1], -1)
+    if at < 0:
+        at = max(last.get(message, -1) for message in known)
+    before = {*known}
+    new = [i for i, message in enumerate(prompt) if i > at or message not in before]
+    return new, True
 
 
 def plain_json(value: object) -> object:

@@ -319,6 +319,7 @@ def test_the_error_of_a_tool_is_that_of_the_round_before(tmp_path: Path) -> None
     assert batch.round_columns["error"].tolist() == ["outside", None]
     assert batch.round_columns["finish_reason"].tolist() == [None, "stop"]
     assert batch.round_columns["action"].tolist() == ["click(coordinate=[3, 4])", None]
+    assert batch.turns is not None
     assert [turn.role for turn in batch.turns[0]] == [
         *("user", "assistant", "tool", "assistant")
     ]
@@ -347,6 +348,7 @@ def test_a_row_without_an_answer_does_not_end_a_file(tmp_path: Path) -> None:
     ]
     batch = load_rows(tmp_path / "m.jsonl", *rows)
     assert np.bincount(batch.rounds.sample, minlength=3).tolist() == [1, 0, 0]
+    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.5]
     assert batch.meta["answers"] == "2 of 3 samples have none"
 
@@ -379,5 +381,6 @@ def test_pictures_that_moved_with_their_file_are_found(tmp_path: Path) -> None:
     ]
     messages = [{"role": "user", "content": parts}, {"role": "assistant"}]
     batch = load_rows(tmp_path / "m.jsonl", {"messages": messages})
+    assert batch.images is not None
     assert [shot.size for shot in batch.images[0]] == [(2, 2)]
     assert batch.meta["screenshots"] == ["1 picture missing or outside the folder"]

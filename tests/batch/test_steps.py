@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from base64 import b64encode
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -158,17 +160,93 @@ def test_a_rewritten_text_has_what_entered_and_says_what_is_lost() -> None:
 
 
 def test_a_picture_of_a_text_context_enters_once() -> None:
-    data = []
-    for color in ("red", "blue"):
-        buffer = io.BytesIO()
-        Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
-        data.append(buffer.getvalue())
+    data = [png("red"), png("blue")]
     rows = text_rows([GO], [GO, reply("wait()0"), DONE])
     batch = Batch.from_steps(
         [{**rows[0], "screenshot": data[0]}, {**rows[1], "screenshot": data}]
     )
     assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [0, 1]
+
+
+def png(color: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def anthropic_image(color: str) -> dict[str, Any]:
+    data = b64encode(png(color)).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    return {"type": "image", "source": source}
+
+
+def seen(color: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": color}, anthropic_image(color)]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
+    return {"role": "user", "content": [result]}
+
+
+def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
+    click = {"type": "tool_use", "id": "t", "name": "click", "input": {"x": 1}}
+    first = {"role": "user", "content": ["Go.", anthropic_image("red")]}
+    then = [first, {"role": "assistant", "content": [click]}, seen("blue")]
+    rows: list[dict[str, Any]] = [
+        {"messages": [first], "response": [click]},
+        {"messages": then, "response": {"role": "assistant", "content": "Done."}},
+    ]
+    batch = Batch.from_steps(
+        pd.DataFrame(
+            [{**row, "trajectory": 0, "step": i} for i, row in enumerate(rows)]
+        )
+    )
+    assert batch.turns is not None
+    written = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
+    assert [*batch.turns[0]] == [
+        ("user", "Go.", 1),
+        ("assistant", written, 0),
+        ("tool", "blue", 1),
+        ("assistant", "Done.", 0),
+    ]
+    assert batch.meta["contexts"] == "1 appended, 0 rewritten"
+    assert batch.round_columns["action"].tolist() == ["click(x=1)", None]
+    assert batch.images is not None
+    assert [shot.image().getpixel((0, 0)) for shot in batch.images[0]] == [
+        *((255, 0, 0), (0, 0, 255)),
+    ]
+
+
+def test_a_picture_that_leaves_rewrites_a_context_of_texts() -> None:
+    gone = {"role": "tool", "content": "red"}
+    contexts = [[seen("red")], [gone, reply("wait()0"), seen("blue")]]
+    batch = Batch.from_steps(text_rows(*contexts))
+    assert batch.turns is not None
+    assert [(turn.text, turn.num_images) for turn in batch.turns[0]] == [
+        *(("red", 1), ("wait()0", 0), ("blue", 1), ("wait()1", 0)),
+    ]
+    assert batch.round_columns["is_rewritten"].tolist() == [False, True]
+
+
+def test_what_is_not_read_of_messages_is_named() -> None:
+    content = ["Look.", {"type": "image_url", "image_url": {"url": "http://a/b.png"}}]
+    content += [{"type": "input_audio", "input_audio": {"data": "x"}}]
+    rows = text_rows([{"role": "user", "content": content}])
+    batch = Batch.from_steps(rows)
+    assert batch.meta["left_out"] == ["content.image", "content.input_audio"]
+    assert batch.meta["num_unread_blocks"] == 2
+    batch = Batch.from_steps([{**rows[0], "screenshot": png("red")}])
+    assert batch.meta["left_out"] == ["content.input_audio"]
+
+
+def test_pixels_and_pictures_of_messages_stand_at_image_tokens() -> None:
+    pixels = np.full((3, 4, 3), 7, dtype=np.uint8)
+    row = {"trajectory": 0, "step": 0, "prompt_ids": [1, 9, 9], "response": [5]}
+    for more in ({"screenshot": pixels}, {"messages": [seen("red")]}):
+        batch = Batch.from_steps([{**row, **more}])
+        assert batch.images is not None
+        assert [(shot.position, shot.size) for shot in batch.images[0]] == [
+            (-2, (4, 3))
+        ]
 
 
 def test_one_row_is_one_round() -> None:

@@ -24,11 +24,11 @@ from rounddiag.batch.messages import (
     Fields,
     describe_calls,
     is_empty,
+    new_in,
     plain_json,
     read_message,
     write_text,
 )
-from rounddiag.batch.sequence_difference import appends
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import read_picture
@@ -208,28 +208,17 @@ def plain_values(record: object, *used: str) -> dict[str, object]:
 
 def new_messages(
     known: Sequence[Fields], prompt: Sequence[Fields]
-) -> tuple[Sequence[Fields], bool]:
+) -> tuple[list[Fields], bool]:
     """Return the messages of a call's prompt that are new, and if it was rewritten.
-
-    A prompt continues those before if it starts with them. One that does not, because
-    older turns were dropped or summarised, is new after the last known message in it.
 
     Examples
     --------
     >>> a, b, c = ({"content": name} for name in "abc")
-    >>> new_messages([a, b], [a, b, c])
-    ([{'content': 'c'}], False)
     >>> new_messages([a, b], [b, c])
     ([{'content': 'c'}], True)
     """
-    start, keys = [*map(_key, known)], [*map(_key, prompt)]
-    if appends(start, keys):
-        return prompt[len(start) :], False
-    last = {key: index for index, key in enumerate(keys)}
-    at = last.get(start[-1], -1) if start else -1
-    if at < 0:
-        at = max((last.get(key, -1) for key in start), default=-1)
-    return prompt[at + 1 :], True
+    new, is_rewritten = new_in([*map(_key, known)], [*map(_key, prompt)])
+    return [prompt[index] for index in new], is_rewritten
 
 
 def _key(message: Fields) -> str:
