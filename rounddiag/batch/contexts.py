@@ -220,9 +220,9 @@ def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
 
 def _kept_sequence(batch: Batch, sample: int) -> SampleSequence:
     """Return the sequence of a sample, kept on the batch for its other rounds."""
-    kept = batch.__dict__.get("_sequence")
-    if isinstance(kept, SampleSequence) and kept.sample == sample:
-        return kept
+    known = batch.__dict__.get("_sequence")
+    if isinstance(known, SampleSequence) and known.sample == sample:
+        return known
     sequence = SampleSequence(batch, sample)
     batch.__dict__["_sequence"] = sequence
     return sequence

@@ -85,26 +85,26 @@ def _rewrite_contexts(
     of a batch without rewritten contexts, for which `history` and `pictures` are.
     """
 
-    def edit(one: Trajectory, samples: Samples) -> list[Request] | None:
+    def edit(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
         if samples.chains.joined.contexts is None:
             return None
-        chain = samples.chains.chains[one.sample]
+        chain = samples.chains.chains[trajectory.sample]
         steps = Steps(samples, chain.sample)
-        base = Request.of_sample(one)
+        base = Request.of_sample(trajectory)
         requests, is_changed = [], False
-        for (start, stop), round_ in zip(one.rounds, chain.rounds, strict=True):
+        for (start, stop), round_ in zip(trajectory.rounds, chain.rounds, strict=True):
             other = rewrite(steps, round_)
             if other is None:
-                requests.append(base.before(one, stop).score_only(start, stop))
+                requests.append(base.before(trajectory, stop).score_only(start, stop))
                 continue
             ids, pictures = other
-            is_changed |= not torch.equal(ids, one.ids[:start])
-            is_changed |= pictures != base.before(one, start).pictures
+            is_changed |= not torch.equal(ids, trajectory.ids[:start])
+            is_changed |= pictures != base.before(trajectory, start).pictures
             nowhere = torch.full((len(ids),), -1)
             requests.append(
                 replace(
                     base,
-                    ids=torch.cat([ids, one.ids[start:stop]]),
+                    ids=torch.cat([ids, trajectory.ids[start:stop]]),
                     source=torch.cat([nowhere, torch.arange(start, stop)]),
                     is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
                     pictures=pictures,

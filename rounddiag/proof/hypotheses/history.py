@@ -23,31 +23,35 @@ Rewrite = Callable[[Trajectory, Samples, int], "list[int] | None"]
 def _rewrite_history(rewrite: Rewrite) -> Edit:
     """Score each round with the earlier ones rewritten: a pass for each round."""
 
-    def edit(one: Trajectory, samples: Samples) -> list[Request] | None:
-        written = [one.ids[start:stop].tolist() for start, stop in one.rounds]
-        history = [rewrite(one, samples, number) for number in range(len(written) - 1)]
+    def edit(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
+        numbers = range(len(trajectory.rounds))
+        written = [_written(trajectory, number) for number in numbers]
+        history = [rewrite(trajectory, samples, number) for number in numbers[:-1]]
         if None in history or history == written[:-1]:
             return None
-        base = Request.of_sample(one)
-        requests = [base.score_only(*one.rounds[0])]
-        for number, (start, stop) in enumerate(one.rounds):
+        base = Request.of_sample(trajectory)
+        requests = [base.score_only(*trajectory.rounds[0])]
+        for number, (start, stop) in enumerate(trajectory.rounds):
             if number:
                 known = [ids for ids in history[:number] if ids is not None]
-                requests.append(_replace(base, one, known).score_only(start, stop))
+                request = _replace(base, trajectory, known)
+                requests.append(request.score_only(start, stop))
         return requests
 
     return edit
 
 
-def _replace(base: Request, one: Trajectory, history: list[list[int]]) -> Request:
+def _replace(
+    base: Request, trajectory: Trajectory, history: list[list[int]]
+) -> Request:
     """Put other ids in place of the first rounds, and leave out all after the next."""
     ids, source, end = [], [], 0
-    for (start, stop), new in zip(one.rounds, history, strict=False):
-        ids += [one.ids[end:start], torch.tensor(new, dtype=torch.int64)]
+    for (start, stop), new in zip(trajectory.rounds, history, strict=False):
+        ids += [trajectory.ids[end:start], torch.tensor(new, dtype=torch.int64)]
         source += [torch.arange(end, start), torch.full((len(new),), -1)]
         end = stop
-    stop = one.rounds[len(history)][1]
-    ids.append(one.ids[end:stop])
+    stop = trajectory.rounds[len(history)][1]
+    ids.append(trajectory.ids[end:stop])
     source.append(torch.arange(end, stop))
     at = torch.cat(source)
     return replace(
@@ -55,13 +59,13 @@ def _replace(base: Request, one: Trajectory, history: list[list[int]]) -> Reques
         ids=torch.cat(ids),
         source=at,
         is_scored=(at >= 0) & base.is_scored[at.clamp(min=0)],
-        pictures=base.before(one, stop).pictures,
+        pictures=base.before(trajectory, stop).pictures,
     )
 
 
-def _written(one: Trajectory, number: int) -> list[int]:
-    start, stop = one.rounds[number]
-    return one.ids[start:stop].tolist()
+def _written(trajectory: Trajectory, number: int) -> list[int]:
+    start, stop = trajectory.rounds[number]
+    return trajectory.ids[start:stop].tolist()
 
 
 _again = partial(register_hypothesis, cause="retokenised")
@@ -73,18 +77,20 @@ _again = partial(register_hypothesis, cause="retokenised")
     needs=("chat",),
 )
 @_rewrite_history
-def _render(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
+def _render(trajectory: Trajectory, samples: Samples, number: int) -> list[int] | None:
     chat = samples.chat
-    return None if chat is None else chat.render(_written(one, number))
+    return None if chat is None else chat.render(_written(trajectory, number))
 
 
 @_again(
     "history_retokenised", "earlier rounds as the ids of their text", needs=("chat",)
 )
 @_rewrite_history
-def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
+def _retokenise(
+    trajectory: Trajectory, samples: Samples, number: int
+) -> list[int] | None:
     chat = samples.chat
-    return None if chat is None else chat.retokenise(_written(one, number))
+    return None if chat is None else chat.retokenise(_written(trajectory, number))
 
 
 @_again(
@@ -92,9 +98,11 @@ def _retokenise(one: Trajectory, samples: Samples, number: int) -> list[int] | N
     "no thoughts of earlier rounds, as a template that renders again leaves them",
 )
 @_rewrite_history
-def _drop_thoughts(one: Trajectory, samples: Samples, number: int) -> list[int] | None:
+def _drop_thoughts(
+    trajectory: Trajectory, samples: Samples, number: int
+) -> list[int] | None:
     tokenizer = samples.batch.tokenizer
-    ids = _written(one, number)
+    ids = _written(trajectory, number)
     return None if tokenizer is None else [*without_thoughts(ids, tokenizer)]
 
 
@@ -119,10 +127,10 @@ def without_thoughts(ids: Sequence[int], tokenizer: object) -> Sequence[int]:
     "newline_after_rounds_removed",
     "no first token after each round, such as a newline",
 )
-def _drop_newlines(one: Trajectory, samples: Samples) -> Request | None:
-    gone = torch.zeros(len(one.ids), dtype=torch.bool)
-    gone[[end for _, end in one.rounds[:-1]]] = True
-    return drop_tokens(one, gone, compact=True)
+def _drop_newlines(trajectory: Trajectory, samples: Samples) -> Request | None:
+    gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
+    gone[[end for _, end in trajectory.rounds[:-1]]] = True
+    return drop_tokens(trajectory, gone, compact=True)
 
 
 @register_hypothesis(
@@ -130,17 +138,17 @@ def _drop_newlines(one: Trajectory, samples: Samples) -> Request | None:
     "the prompts that the sampler recorded",
     cause="prompt_mismatch",
 )
-def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
+def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round after the ids that the batch has of its call."""
-    prompts = sampler_prompts(samples.batch, one.sample)
+    prompts = sampler_prompts(samples.batch, trajectory.sample)
     if not prompts:
         return None
-    base = Request.of_sample(one)
+    base = Request.of_sample(trajectory)
     requests = []
-    for number, (start, stop) in enumerate(one.rounds):
-        request: Request | None = base.before(one, stop).score_only(start, stop)
+    for number, (start, stop) in enumerate(trajectory.rounds):
+        request: Request | None = base.before(trajectory, stop).score_only(start, stop)
         if number in prompts:
-            request = _after(prompts[number], one, base, (start, stop))
+            request = _after(prompts[number], trajectory, base, (start, stop))
         if request is None:
             return None
         requests.append(request)
@@ -148,7 +156,7 @@ def _read_recorded(one: Trajectory, samples: Samples) -> list[Request] | None:
 
 
 def _after(
-    prompt: Array, one: Trajectory, base: Request, round_: tuple[int, int]
+    prompt: Array, trajectory: Trajectory, base: Request, round_: tuple[int, int]
 ) -> Request | None:
     """Return the pass of a round after a prompt; its pictures are the newest ones.
 
@@ -157,15 +165,15 @@ def _after(
     start, stop = round_
     ids = torch.tensor(prompt)
     shown: tuple[Picture, ...] = ()
-    if one.spans:
-        token = int(one.ids[one.spans[0][0]])
+    if trajectory.spans:
+        token = int(trajectory.ids[trajectory.spans[0][0]])
         runs = TokenRuns.of_ids(ids.numpy(), token)
-        seen = sum(last <= start for _, last in one.spans)
+        seen = sum(last <= start for _, last in trajectory.spans)
         first = seen - len(runs.start)
         if first < 0:
             return None
         shown = base.pictures[first:seen]
-        sizes = [end - begin for begin, end in one.spans[first:seen]]
+        sizes = [end - begin for begin, end in trajectory.spans[first:seen]]
         repeats = torch.ones(len(ids), dtype=torch.int64)
         for at, length, size in zip(
             runs.start.tolist(), runs.length.tolist(), sizes, strict=True
@@ -178,7 +186,7 @@ def _after(
     nowhere = torch.full((len(ids),), -1)
     return replace(
         base,
-        ids=torch.cat([ids, one.ids[start:stop]]),
+        ids=torch.cat([ids, trajectory.ids[start:stop]]),
         source=torch.cat([nowhere, written]),
         is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
         pictures=shown,

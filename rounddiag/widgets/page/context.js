@@ -7,10 +7,10 @@ function contextView({ store, trajectory, round }) {
   let [live, isClosed] = [[], false];
 
   async function draw() {
-    const found = await store.context(trajectory, round).catch((error) => ({ why: error.message }));
+    const reply = await store.context(trajectory, round).catch((error) => ({ why: error.message }));
     if (isClosed) return;
-    if (found.why) return void fill(node, sentence(found.why));
-    fill(node, found.engines.map(engineContext));
+    if (reply.why) return void fill(node, sentence(reply.why));
+    fill(node, reply.engines.map(engineContext));
     await fillPictures();
   }
 

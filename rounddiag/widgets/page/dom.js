@@ -209,7 +209,7 @@ function joinsPicture(text, at) {
 function signOf(unseen) {
   if (unseen[0] === " ") return { sign: "·".repeat(unseen.length), text: unseen };
   if (unseen in SIGNS) return { sign: SIGNS[unseen], text: unseen };
-  const codes = [...unseen].map((one) => one.codePointAt(0).toString(16).toUpperCase());
+  const codes = [...unseen].map((letter) => letter.codePointAt(0).toString(16).toUpperCase());
   const sign = codes.map((code) => `⟨U+${code.padStart(4, "0")}⟩`).join("");
   return { sign, isCode: true, text: unseen };
 }

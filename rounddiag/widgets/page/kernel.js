@@ -23,7 +23,7 @@ function deserialize(value, buffers) {
     return new ARRAYS[value.dtype](bytes);
   }
   const entries = Object.entries(value);
-  return Object.fromEntries(entries.map(([key, one]) => [key, deserialize(one, buffers)]));
+  return Object.fromEntries(entries.map(([key, part]) => [key, deserialize(part, buffers)]));
 }
 
 /** A figure from its JSON; every call returns a new one. */

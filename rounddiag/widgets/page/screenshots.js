@@ -257,12 +257,12 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     const { width, height } = views?.current?.shot ?? {};
     const ratio = width ? width / height : 1.5;
     const free = room.height - room.panel - CAPTION;
-    const one = Math.min(free, room.width / ratio);
+    const alone = Math.min(free, room.width / ratio);
     const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
-    const two = Math.max(beside, below);
-    const hasTwo = Boolean(views?.after?.shot) && 2 * two ** 2 > one ** 2; // of areas
+    const paired = Math.max(beside, below);
+    const hasTwo = Boolean(views?.after?.shot) && 2 * paired ** 2 > alone ** 2; // of areas
     seen.dataset.arranged = hasTwo ? "two" : "one";
-    seen.style.setProperty("--tall", `${Math.floor(hasTwo ? two : one)}px`);
+    seen.style.setProperty("--tall", `${Math.floor(hasTwo ? paired : alone)}px`);
     seen.style.setProperty("--across", hasTwo && beside >= below ? "calc(50% - 8px)" : "100%");
   }
 
