@@ -311,11 +311,11 @@ KNOWN_ESTIMATOR = _UPDATE(
     "advantages are those of a known estimator",
     "advantages",
     _slipped,
-    effect="advantages are off",
+    effect="advantages differ from their estimator's formula",
     cause="slipped_advantages",
-    advice="Take the statistics once, and over trajectories: rows of one trajectory are"
-    " no samples of their own. If it is meant, as with `adv_norm` of AReaL or"
-    " `--normalize-advantages` of slime, nothing is wrong.",
+    advice="If the trainer was set to do it, as by `adv_norm` of AReaL or"
+    " `--normalize-advantages` of slime, nothing is wrong. Otherwise take the"
+    " statistics once, and over trajectories: their rows are no samples of their own.",
 )
 
 

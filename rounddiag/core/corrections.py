@@ -62,8 +62,7 @@ def corrections(
         `gradient_kept`, its :math:`\sum |A w|` over that without correction; `cosine`
         of :math:`A w` and :math:`A`; `moved`, :math:`\|A (w - 1)\| / \|A\|`, how far
         the step moves; `bias_left`, :math:`\|A (w - r)\| / \|A r\|` with the whole
-        ratio r, up to 20 nats; `is_unbeaten`, where no other row of this value has both
-        less bias and a larger sample size.
+        ratio r, up to 20 nats.
 
         The name of `columns`, in the corner of a printed frame, is the ratio, or the
         two that are possible. `attrs` has `ratio`, `why` it is this one,
@@ -120,7 +119,6 @@ def corrections(
     if by is not None:
         rows[by] = values * len(chosen)
     keys = ["correction", *([by] if by is not None else [])]
-    rows["is_unbeaten"] = _find_unbeaten(rows, len(values))
     rows = rows[[*keys, *(name for name in rows if name not in keys)]]
     rows.columns.name = ratios.chosen.name
     rows.attrs = {
@@ -133,14 +131,12 @@ def corrections(
     return tag_as(rows, pair)
 
 
-def _find_unbeaten(rows: pd.DataFrame, num_values: int) -> Array:
-    """Return which rows no other of their value beats on both bias and sample size."""
-    shape = (-1, num_values)
-    bias = rows["bias_left"].to_numpy().reshape(shape)
-    size = rows["effective_sample_size"].to_numpy().reshape(shape)
+def find_unbeaten(rows: pd.DataFrame) -> set[str]:
+    """Return the corrections that no other beats on both bias and sample size."""
+    bias, size = rows["bias_left"], rows["effective_sample_size"].to_numpy()
+    known, bias = rows["correction"], bias.to_numpy()
     is_beaten = (bias[None] < bias[:, None]) & (size[None] > size[:, None])
-    unbeaten: Array = ~is_beaten.any(axis=1) & np.isfinite(bias + size)
-    return unbeaten.reshape(-1)
+    return {*known[~is_beaten.any(axis=1) & np.isfinite(bias + size)]}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

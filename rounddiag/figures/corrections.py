@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from rounddiag.core.corrections import corrections
+from rounddiag.core.corrections import corrections, find_unbeaten
 from rounddiag.core.measured import Measured
 from rounddiag.figures._parts.canvas import (
     TOP,
@@ -74,8 +74,8 @@ def plot_corrections(
     are apart; and how far the step moves. A dotted line is no change. A rule that keeps
     all and has most tokens at the limit only multiplies the step. A diamond marks a
     preset that no other beats on both the bias that is left and the effective sample
-    size. There is none while a fact or a reversal says that an engine is wrong: what it
-    gives is no noise to be corrected.
+    size. There is none while a fact or a reversal says that an engine is wrong, whose
+    numbers are no noise to be corrected; nor of a frame, which does not say it.
 
     Examples
     --------
@@ -92,8 +92,9 @@ def plot_corrections(
     colors = theme_of(theme)
     if rows["num_tokens"].eq(0).all():
         return empty_figure(_TITLE, NO_TOKENS, colors)
-    rows = _choose(rows) if names is None else rows
     own, wrong = rows.attrs.get("own_rule", ""), _find_wrong_engine(inputs)
+    unbeaten = find_unbeaten(rows) if wrong == "" else set()
+    rows = _choose(rows) if names is None else rows
     lines = [*note_unknown_rounds(inputs), *_describe(rows, own, wrong)]
     height = TOP + _ROW * len(rows) + _BOTTOM
     figure = new_figure(
@@ -103,7 +104,14 @@ def plot_corrections(
         height=height,
         bottom=_BOTTOM,
     )
-    labels = [_label(row, own, wrong) for row in rows.to_dict("records")]
+    labels = [
+        " ".join(
+            [_OWN] * (name == own)
+            + [hover_text(name)]
+            + [_UNBEATEN] * (name in unbeaten)
+        )
+        for name in map(str, rows["correction"])
+    ]
     hover = [_hover(row) for row in rows.to_dict("records")]
     width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
     for index, (name, unchanged) in enumerate(_PANELS.items()):
@@ -137,10 +145,10 @@ def _choose(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.iloc[sorted([*chosen, *others][:_NUM_ROWS])]
 
 
-def _find_wrong_engine(inputs: Measured) -> str:
-    """Return the first fact or reversal that says that an engine is wrong."""
+def _find_wrong_engine(inputs: Measured) -> str | None:
+    """Return the first fact or reversal that an engine is wrong; None where unknown."""
     if inputs.batch is None or not inputs.pair.is_standard:
-        return ""
+        return None
     names = (
         finding.name
         for finding in diagnose(inputs.batch)
@@ -149,7 +157,7 @@ def _find_wrong_engine(inputs: Measured) -> str:
     return next(names, "")
 
 
-def _describe(rows: pd.DataFrame, own: str, wrong: str) -> list[str]:
+def _describe(rows: pd.DataFrame, own: str, wrong: str | None) -> list[str]:
     """Say what the rows are of, what the marks mean, and what is missing."""
     facts, left_out = rows.attrs, int(rows.get("num_left_out", pd.Series([0])).max())
     lines = []
@@ -161,15 +169,9 @@ def _describe(rows: pd.DataFrame, own: str, wrong: str) -> list[str]:
         lines.append(f"{_OWN} the rule of this run")
     if wrong:
         lines.append(f"mend the engine first: {shorten_name(wrong)}")
-    elif "is_unbeaten" in rows:
+    elif wrong is not None:
         lines.append(f"{_UNBEATEN} none has less bias left and a larger sample size")
     return lines
-
-
-def _label(row: Mapping[Any, Any], own: str, wrong: str) -> str:
-    name = str(row["correction"])
-    marks = [_OWN] * (name == own), [_UNBEATEN] * (row.get("is_unbeaten") is True)
-    return " ".join([*marks[0], hover_text(name), *([] if wrong else marks[1])])
 
 
 def _add_panel(

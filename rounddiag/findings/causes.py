@@ -101,8 +101,8 @@ CAUSES: dict[str, Cause] = {
         test="Compare the groups that the estimator of advantages was given.",
     ),
     "slipped_advantages": Cause(
-        meaning="advantages after a step too many, or over rows",
-        test="Compute them again from the rewards, once, over trajectories.",
+        meaning="advantages normalised again, or over rows",
+        test="Read in the trainer's settings whether they were to be normalised so.",
     ),
     "frozen_weights": Cause(
         meaning="an update that leaves the weights as they are",

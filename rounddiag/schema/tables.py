@@ -341,6 +341,5 @@ CORRECTION_ROWS = TableSchema(
         ColumnSchema("cosine", "cosine with the step without correction"),
         ColumnSchema("moved", "how far the step moves"),
         ColumnSchema("bias_left", "bias that is left"),
-        ColumnSchema("is_unbeaten", "none has less bias and a larger size", "bool"),
     ),
 )

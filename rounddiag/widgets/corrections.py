@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.corrections import corrections
+from rounddiag.core.loss_ratio import trainers_rule
 from rounddiag.core.weights import Ratios
 from rounddiag.figures._parts.canvas import Theme
 from rounddiag.figures._parts.labels import format_number
@@ -24,18 +25,23 @@ _STROKE = (6, 14)
 
 
 def offered(batch: Batch) -> list[dict[str, object]]:
-    """Return the corrections that a batch allows, for a menu."""
+    """Return the corrections that a batch allows, for a menu, the run's own first."""
     if batch.old_log_probs is None or batch.rollout_log_probs is None:
         return []
+    own = trainers_rule(batch)
+    name = "" if own is None else own.name
     return [
         {
             "name": correction.name,
+            "is_own": correction.name == name,
             "meaning": correction.meaning,
             "low": correction.bounds[0],
             "limit": correction.limit,
             "is_ratio": correction.is_ratio,
         }
-        for correction in CORRECTIONS.values()
+        for correction in sorted(
+            CORRECTIONS.values(), key=lambda correction: correction.name != name
+        )
         if correction.limit is not None
         and ("update" not in correction.ratios or "current" in batch.scores)
     ]

@@ -53,6 +53,8 @@ def test_what_none_beats_is_marked_unless_an_engine_is_wrong() -> None:
     figure = rd.plot_corrections(broken, ["none", "tis"])
     assert labels(figure) == ["none", "tis"]
     assert "mend the engine first: shifted log probs" in captions(figure)
+    figure = rd.plot_corrections(rd.corrections(broken, ["none", "tis"]))
+    assert labels(figure) == ["none", "tis"]
 
 
 def test_tokens_without_a_weight_and_without_advantages_are_said() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rounddiag import explore
 from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.widgets.corrections import offered
 from rounddiag.widgets.state import (
     OFFERED_METRICS,
     CellBox,
@@ -173,6 +174,13 @@ def test_a_value_of_any_type_is_valid_or_a_clear_error(key: str) -> None:
             assert json.loads(json.dumps(explorer.state, allow_nan=False))
             explorer.to_code()
     explorer.close()
+
+
+def test_the_rule_of_the_run_is_first_in_the_menu_of_corrections() -> None:
+    settings = {"rollout_is": "sequence", "rollout_is_threshold": 2.0}
+    own, *others = offered(hand_batch(meta={"rollout_correction": settings}))
+    assert (own["name"], own["is_own"]) == ("sequence_tis", True)
+    assert not any(option["is_own"] for option in [*others, *offered(hand_batch())])
 
 
 _INNER: dict[str, dict[str, Any]] = {

@@ -38,7 +38,7 @@ function correctionLine(onSet) {
   slider.addEventListener("change", () => onSet({ limit: chosen() }));
 
   function show(options, state, applied) {
-    menu.set([[null, "none"], ...options.map((correction) => [correction.name, `${correction.name}: ${correction.meaning}`])], state.correction);
+    menu.set([[null, "none"], ...options.map(({ name, meaning, is_own: isOwn }) => [name, `${name}${isOwn ? ", the rule of this run" : ""}: ${meaning}`])], state.correction);
     node.hidden = !applied;
     if (!applied) return;
     own = options.find((correction) => correction.name === state.correction);
