@@ -10,7 +10,7 @@ Five floors, from the top:
   the overview, `sample_view` has the tokens of a sample, `episode` its task, end and
   observations, `outcomes` how it ended in a word, `contexts` what the model saw,
   `images` its screenshots and actions.
-- `lists`: the rows of the drawer.
+- `lists`: the rows of the drawer; `trajectory_columns` has what those of samples say.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
   columns, `filters` decides which tokens are kept, `pair` compares two batches,
   `corrections` says what one drops; `value_means` has the mean |diff| of each value

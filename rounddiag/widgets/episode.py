@@ -46,11 +46,7 @@ _MAX_TEXT = 4000  # characters of a text that are sent
 
 def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
-    said = {
-        name: text
-        for name, column in sample.columns.samples.items()
-        if _ENDS.fullmatch(name) and (text := _text_of(column, 0, _MAX_TEXT))
-    }
+    said = texts_of_end(sample, 0)
     facts = [
         {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
         for name, text in said.items()
@@ -60,6 +56,15 @@ def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, An
         "facts": facts,
         "last": last["label"] if last and is_known else "",
         "outcome": describe_outcome(sample, said.items(), last),
+    }
+
+
+def texts_of_end(batch: Batch, sample: int) -> dict[str, str]:
+    """Return what columns say of the end of a sample, by their names."""
+    return {
+        name: text
+        for name, column in batch.columns.samples.items()
+        if _ENDS.fullmatch(name) and (text := _text_of(column, sample, _MAX_TEXT))
     }
 
 

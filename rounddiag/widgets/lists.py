@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,18 @@ import pandas as pd
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
+from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES, Finding, View
 from rounddiag.findings.causes import describe_families
 from rounddiag.findings.place import FACTOR_2, clusters, find_places
-from rounddiag.schema import METRICS
+from rounddiag.schema import METRICS, SECONDS, STATUS
 from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
 from rounddiag.widgets.session import Session, evidence_place, worst_of
+from rounddiag.widgets.trajectory_columns import trajectory_columns
 from rounddiag.wording import capitalize, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
@@ -156,20 +158,29 @@ def _token_columns(
     ]
 
 
-def _rounds(session: Session, start: int) -> dict[str, Any]:
-    return _means(session, "rounds", start)
+def _rounds(
+    session: Session, start: int, sort: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return _means(session, "rounds", start, sort)
 
 
-def _samples(session: Session, start: int) -> dict[str, Any]:
-    return _means(session, "samples", start)
+def _samples(
+    session: Session, start: int, sort: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return _means(session, "samples", start, sort)
 
 
-def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
+def _means(
+    session: Session, kind: str, start: int, sort: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """List rounds or samples by their means, or by their difference."""
     filtered, pair = session.filtered_batch, session.difference
     if not has_pair(session.batch):
-        return _without_pair(session, kind, start)
+        return _without_pair(session, kind, start, sort)
     ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
+    caption = "by a lower confidence bound, shrunk for cells of few tokens"
+    if sort:
+        ranked, caption = _sorted(session, ranked, sort)
     rows = ranked.iloc[start : start + PAGE]
     columns = _of_rows(session, kind, rows)
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
@@ -186,14 +197,17 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     return _payload(
         len(ranked),
         columns,
-        caption="by a lower confidence bound, shrunk for cells of few tokens",
+        caption=caption,
         empty=empty_reason(filtered)
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),
+        sorts=_sortable(session, columns),
     )
 
 
-def _without_pair(session: Session, kind: str, start: int) -> dict[str, Any]:
+def _without_pair(
+    session: Session, kind: str, start: int, sort: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """List rounds by length, or samples by reward and length: nothing is compared."""
     filtered, metric = session.filtered_batch, METRICS[session.state.metric]
     name = metric.mean_column.name
@@ -207,6 +221,8 @@ def _without_pair(session: Session, kind: str, start: int) -> dict[str, Any]:
             keys = ["reward", *keys]
             caption = "the highest reward first, then the longest"
     ranked = ranked.sort_values(keys, ascending=False, kind="stable")
+    if sort:
+        ranked, caption = _sorted(session, ranked, sort)
     rows = ranked.iloc[start : start + PAGE]
     columns = _of_rows(session, kind, rows)
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
@@ -219,7 +235,57 @@ def _without_pair(session: Session, kind: str, start: int) -> dict[str, Any]:
         caption=caption,
         empty=empty_reason(filtered),
         places=rows[places].to_dict("records"),
+        sorts=_sortable(session, columns),
     )
+
+
+# Of a column: its head in a list.
+_HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
+# Columns of a ranking by their heads, where no column of samples has the name.
+_RANKED = {
+    "tokens": "num_tokens",
+    "mean |diff| [nat]": "mean_abs_diff",
+    "difference [nat]": "difference",
+    "at least": "low",
+}
+
+
+def _name_of(session: Session, head: str) -> str | None:
+    """Return the column that a head of a list stands for; None for what is made."""
+    names = {shown: name for name, shown in _HEADS.items()}
+    name = names.get(head, head)
+    return name if name in session.own_columns.names else None
+
+
+def _sortable(session: Session, columns: Sequence[tuple[str, str, Any]]) -> list[str]:
+    heads = [head for head, _, _ in columns]
+    return [head for head in heads if head in _RANKED or _name_of(session, head)]
+
+
+def _sorted(
+    session: Session, ranked: pd.DataFrame, sort: Mapping[str, Any]
+) -> tuple[pd.DataFrame, str]:
+    """Sort rows by the column of a head, unknown values last; and say so."""
+    head, is_ascending = str(sort["head"]), bool(sort.get("is_ascending"))
+    name = _name_of(session, head)
+    if _RANKED.get(head) in ranked:
+        values = ranked[_RANKED[head]].to_list()
+    elif name is not None:
+        first = ranked.assign(token=0, round=ranked.get("round", 0))
+        values = session.own_columns.values_at(name, first)
+    else:
+        raise FrameError.build(
+            key="sort",
+            expected="the head of a column that can be sorted",
+            found=repr(head),
+            advice="Choose another column.",
+        )
+    column = pd.Series(values)
+    if column.dtype.kind == "O":
+        column = column.astype(str)
+    order = column.sort_values(ascending=is_ascending, kind="stable").index
+    side = "lowest" if is_ascending else "highest"
+    return ranked.iloc[order], f"by {head}, the {side} first"
 
 
 def _of_rows(
@@ -236,15 +302,25 @@ def _of_rows(
     names = [*own.first_names, "sample_id"] if kind == "samples" else []
     if by is not None and own.scope(by) in (kind[:-1], "sample"):
         names.append(by)
+    if kind == "samples":
+        has_ids = session.batch.sample_ids is not None
+        names += [*([] if has_ids else ["group_id"]), "num_rounds", SECONDS.name]
     columns += [
         (
-            "id" if name == "sample_id" else name,
+            _HEADS.get(name, name),
             "part" if name in own.first_names else "text",
             [*map(_text, own.values_at(name, first))],
         )
         for name in dict.fromkeys(names)
         if name in own.names and name not in ("sample", "round")
     ]
+    if kind == "samples":
+        at = 1 + len(own.first_names)
+        columns[at:at] = trajectory_columns(
+            session.batch,
+            rows["sample"].tolist(),
+            has_status=STATUS.name in own.first_names,
+        )
     return columns
 
 

@@ -39,7 +39,7 @@ from rounddiag.wording import pluralize
 
 _NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
-_SLOW_LISTS = ("findings", "common", "hits")
+_SLOW_LISTS = ("findings", "common", "hits", "samples")
 
 
 class RequestHandler:

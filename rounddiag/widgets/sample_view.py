@@ -358,6 +358,16 @@ def _gaps(
     return gaps
 
 
+def prompt_turns(batch: Batch, sample: int, cache: BatchCache) -> list[dict[str, Any]]:
+    """Return the messages before the first round of a sample."""
+    rounds = Measured.of(batch).rounds
+    own = rounds[rounds["sample"].to_numpy() == sample]
+    if batch.turns is None:
+        own = own[:1]  # what follows is not asked for
+    gaps = _gaps(batch, sample, own, cache)
+    return [turn for gap in gaps if gap["before"] == 0 for turn in gap["turns"]]
+
+
 def _only_engine(batch: Batch) -> str | None:
     """Return which log-probs a batch without a pair of them has."""
     return next(

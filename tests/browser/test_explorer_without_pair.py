@@ -79,11 +79,6 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     assert sentence is not None
     assert sentence in opened.text(".rdx-verdict > summary")
     assert opened.text(".rdx-task") == f"task {TASK}"
-    assert opened.text(".rdx-outcome") == "✗ failed"  # its reward is 0
-    # The observation after each round is an error.
-    assert opened.texts(".rdx-errors > b") == ["3 errors"]
-    assert opened.find(".rdx-error-mark").count() == 3
-    assert opened.text(".rdx-errors > button") == "round 0: Error: no such action"
     metrics = opened.texts(".rdx-choices [aria-label='Metric'] label")
     assert metrics == [*(["surprise"] if has_engine else []), "length", "time"]
     assert not opened.find(".rdx-threshold").is_visible()
@@ -126,6 +121,39 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     expect(rows).to_have_count(3)
     cells = rows.first.locator(".rdx-cell").all_text_contents()
     assert cells[:3] == ["3", "1", "done"]
+
+
+def test_a_trajectory_says_how_it_ended_and_what_failed(
+    page: tuple[DirectPage, bool],
+) -> None:
+    opened, _ = page
+    assert opened.text(".rdx-outcome") == "✗ failed"  # its reward is 0
+    # The observation after each round is an error.
+    assert opened.texts(".rdx-errors > b") == ["3 errors"]
+    assert opened.find(".rdx-error-mark").count() == 3
+    assert opened.text(".rdx-errors > button") == "round 0: Error: no such action"
+    opened.find(".rdx-errors > button").last.click()
+    expect(opened.find(".rdx-card[aria-current='true'] b")).to_have_text("2")
+
+
+def test_trajectories_are_the_first_list_and_are_sorted(
+    page: tuple[DirectPage, bool],
+) -> None:
+    opened, _ = page
+    lists = "[aria-label='Lists'] [role=tab]:visible"
+    assert opened.texts(lists) == ["Samples", "Rounds", "Notes"]
+    opened.find("[role=tab][data-name='samples']").click()
+    head = opened.find(".rdx-list-head").get_by_role("button", name="sample")
+    head.click()
+    expect(head).to_have_text("sample ▼")
+    first = opened.find(".rdx-list-rows .rdx-cell").first
+    expect(first).to_have_text("3")
+    head.click()
+    expect(head).to_have_text("sample ▲")
+    expect(first).to_have_text("0")
+    opened.explorer.state = {"filter": {"status": ["done"]}}
+    opened.settle()
+    assert opened.texts(lists) == ["Samples", "Rounds", "Selection", "Notes"]
 
 
 def test_few_trajectories_have_the_whole_width(chromium: Browser) -> None:

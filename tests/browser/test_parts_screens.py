@@ -148,8 +148,9 @@ def test_what_an_action_led_to_takes_its_place(page: PartsPage) -> None:
     ("width", "arranged", "tall"),
     [
         # 300 pixels less a panel of 50 and a caption of 24 leave 226.
-        (400, "two", "226px"),  # side by side
-        (60, "one", "150px"),  # 60 pixels over a ratio of 0.4; two are 101 high
+        (600, "two", "226px"),  # side by side
+        (400, "one", "226px"),  # of two, each had less room than a caption needs
+        (225, "one", "150px"),  # 225 pixels over a ratio of 1.5; two are 101 high
     ],
 )
 def test_pictures_fill_the_pane(
@@ -164,7 +165,8 @@ def test_pictures_fill_the_pane(
       document.querySelector('.rdx').replaceChildren(pane);
       screens.fitInto(pane, panel);""")
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
-    show(page, sample, 0, shot(0), shot(1, "blue"))
+    size = {"width": 240, "height": 240 if width > 300 else 160}
+    show(page, sample, 0, shot(0, **size), shot(1, "blue", **size))
     screens = page.find(".rdx-screens")
     expect(screens).to_have_attribute("data-arranged", arranged)
     get = "node => node.style.getPropertyValue('--tall')"

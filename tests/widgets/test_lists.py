@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
@@ -140,7 +141,7 @@ def heads(found: dict[str, Any]) -> list[str]:
 
 def test_rows_of_samples_begin_with_what_is_asked_first(window: rd.Batch) -> None:
     ends = ["tokens", "mean |diff| [nat]", "at least"]
-    first = ["sample", "reward", "status"]
+    first = ["sample", "reward", "status", "of group", "task"]
     for by, more in (
         ("role", []),  # of tokens: no sample has one
         ("entropy", []),
@@ -150,7 +151,7 @@ def test_rows_of_samples_begin_with_what_is_asked_first(window: rd.Batch) -> Non
     ):
         batch = replace(window, entropy=-window.log_probs("rollout"))
         found = drawer_list(session(batch, by=by), "samples")
-        assert heads(found) == [*first, "id", *more, *ends]
+        assert heads(found) == [*first, "id", *more, "rounds", *ends]
     kinds = drawer_list(session(window, by="role"), "rounds")
     assert heads(kinds) == ["sample", "round", *ends]
     reward = column(drawer_list(session(window), "samples"), "reward")
@@ -268,6 +269,42 @@ def test_text_of_a_redacted_batch_is_not_shown(tmp_path: Any) -> None:
     rd.save(hand_batch(), file, redact=True)
     found = drawer_list(session(rd.load(file)), "tokens")
     assert column(found, "text")[0] == ["", NO_TEXT, ""]
+
+
+def test_trajectories_are_sorted_by_a_column_unknown_values_last() -> None:
+    columns = {"seconds": np.array([3.0, np.nan, 12.0])}
+    batch = hand_batch(sample_columns=columns, rewards=torch.tensor([0.0, 1.0, 10.0]))
+    looked_at = session(batch)
+
+    def by(head: str, *, is_ascending: bool) -> list[int]:
+        sort = {"head": head, "is_ascending": is_ascending}
+        return column(drawer_list(looked_at, "samples", sort=sort), "sample")
+
+    assert by("seconds", is_ascending=False) == [2, 0, 1]
+    assert by("seconds", is_ascending=True) == [0, 2, 1]
+    assert by("reward", is_ascending=False) == [2, 1, 0]  # numbers, not texts
+    assert by("tokens", is_ascending=True) == [2, 0, 1]
+    rows = drawer_list(looked_at, "samples")
+    assert {"reward", "seconds", "at least"} <= {*rows["sorts"]} <= {*heads(rows)}
+    with pytest.raises(FrameError, match="`sort`: expected the head of a column"):
+        drawer_list(looked_at, "samples", sort={"head": "task"})
+
+
+def test_a_trajectory_says_its_outcome_its_group_s_rewards_and_its_task() -> None:
+    turns = [[("user", f"Do {task}."), ("assistant", "ok")] for task in "aab"]
+    ends = np.array(["", "max_steps", ""])
+    batch = rd.Batch.from_turns(
+        turns,
+        rewards=[0.0, 1.0, 0.5],
+        group_ids=["a", "a", "b"],
+        sample_columns={"exit_status": ends},
+    )
+    rows = drawer_list(session(batch), "samples")
+    assert column(rows, "sample") == [1, 2, 0]
+    assert column(rows, "outcome") == ["truncated", "solved", "failed"]
+    assert column(rows, "of group") == ["▁█", "", "▁█"]  # b is alone
+    assert column(rows, "task") == ["Do a.", "Do b.", "Do a."]
+    assert column(rows, "group") == ["a", "b", "a"]
 
 
 def test_without_a_pair_rows_are_by_reward_and_length() -> None:

@@ -28,9 +28,9 @@ const CELL_TEXTS = {
 };
 
 /** Closed it is its tabs, and `inBar` beside them. */
-function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
+function listDrawer({ request, onRow, onToggle = (_list) => {}, canSort = false, inBar = [] }) {
   const caption = element("p", { class: "rdx-list-what" });
-  const head = element("div", { class: "rdx-list-head", "aria-hidden": "true" });
+  const head = element("div", { class: "rdx-list-head" });
   const body = element("ol", { class: "rdx-list-rows" });
   const scroller = element("div", { class: "rdx-list" }, head, body);
   const note = element("p", { class: "rdx-list-note" });
@@ -44,7 +44,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   const bar = element("div", { class: "rdx-drawer-bar" }, tabs.node, ...inBar);
   const node = element("section", { class: "rdx-drawer", "aria-label": "Drawer" }, bar, panel);
   const isOpen = () => "open" in node.dataset;
-  const reached = {};
+  const [reached, sorts] = [{}, {}]; // of each list: the row, and the column that orders it
   let [open, pages, known] = ["findings", new Map(), null];
 
   // Show a list anew that is about something else now.
@@ -65,7 +65,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   function pageOf(start) {
     const [of, name] = [pages, open];
     if (!of.has(start)) {
-      const reply = request(name, start);
+      const reply = request(name, start, sorts[name]);
       of.set(start, reply);
       reply.catch(() => of.delete(start));
     }
@@ -85,9 +85,21 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     scroller.style.setProperty("--columns", widths.map(([width], at) => `minmax(${width}px, ${whole[at]})`).join(" "));
     const width = widths.reduce((sum, [size]) => sum + size + CELL_GAP, 0);
     scroller.style.setProperty("--least-width", `${width}px`);
-    fill(head, ...first.columns.map(({ head: text, kind }) => listCell(visible(text), kind)));
+    fill(head, ...first.columns.map(({ head: text, kind }) => headCell(visible(text), kind, canSort && first.sorts?.includes(text))));
     body.style.height = `${LINE_HEIGHT * first.num_rows}px`;
     await draw();
+  }
+
+  // A column that can be sorted by is a button: texts from A on, numbers from the highest.
+  function headCell(text, kind, isSortable) {
+    if (!isSortable) return listCell(text, kind);
+    const now = sorts[open]?.head === text ? sorts[open] : null;
+    const sortBy = () => {
+      sorts[open] = { head: text, is_ascending: now ? !now.is_ascending : ["text", "wide"].includes(kind) };
+      scroller.scrollTop = 0;
+      refresh();
+    };
+    return pushButton({ class: `rdx-cell rdx-cell-${kind}`, title: `Sort by ${text}`, "aria-pressed": Boolean(now) }, sortBy, text, now && (now.is_ascending ? " ▲" : " ▼"));
   }
 
   // The rows in sight, and a few more.
@@ -171,6 +183,13 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     if (num) await jump(((reached[open] ?? -1) + 1) % num);
   };
 
+  // The lists that there are, in order; a closed drawer opens at the first one.
+  function offer(names) {
+    if (!isOpen() && (!known || !names.includes(open))) open = names[0];
+    tabs.offer(names);
+    tabs.mark(open);
+  }
+
   tabs.mark(open);
   body.addEventListener("click", ({ target }) => {
     const button = target.closest("button");
@@ -194,6 +213,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     next,
     show,
     toggle,
+    offer,
     isOpen,
     open: () => (isOpen() ? open : null),
     reach: (name, at) => {

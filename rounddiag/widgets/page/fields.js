@@ -53,10 +53,18 @@ function tabRow(label, names, onChoose, onReach = onChoose) {
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", tab.dataset.name === name);
       tab.tabIndex = tab.dataset.name === name ? 0 : -1;
+      if (tab.dataset.name === name) tab.hidden = false;
     }
   }
 
-  return { node, mark };
+  // Only these, in this order, and the one that is marked.
+  function offer(shown) {
+    for (const tab of tabs) tab.hidden = !shown.includes(tab.dataset.name);
+    tabs.sort((a, b) => shown.indexOf(a.dataset.name) - shown.indexOf(b.dataset.name));
+    node.append(...tabs);
+  }
+
+  return { node, mark, offer };
 }
 
 /** A drop-down list; the empty value is null. */

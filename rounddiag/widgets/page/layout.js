@@ -92,11 +92,11 @@ function paneLayout(nodes, onChange, onResize) {
       layout = newLayout;
       apply();
     },
-    // Which list is open: where there is room the findings, unless it was closed.
-    list: (hasFindings) => {
+    // Which list is open: where there is room the first one, unless it was closed.
+    list: (first) => {
       if (layout.list) return layout.list === "closed" ? null : layout.list;
       const { width: wide, height: high } = nodes.root.getBoundingClientRect();
-      return hasFindings && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? "findings" : null;
+      return first && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? first : null;
     },
     set: (changes) => (layout = { ...layout, ...changes }),
     close: () => {

@@ -71,7 +71,8 @@ class ExplorerPage {
     });
     this.selectionLine = element("output", { class: "rdx-chosen" });
     this.drawer = listDrawer({
-      request: (list, start) => this.listRows(list, start),
+      request: (list, start, sort) => this.listRows(list, start, sort),
+      canSort: !this.kernel.isStored,
       onRow: (row) => this.goToRow(row),
       onToggle: (list) => this.setLayout({ list: list ?? "closed" }),
       inBar: [this.selectionLine],
@@ -203,8 +204,16 @@ class ExplorerPage {
   }
 
   showDrawer() {
-    const list = this.panes.list(this.numFindings > 0);
+    const list = this.panes.list(this.shown?.head.lacks ? this.numSamples > FEW_TRAJECTORIES && "samples" : this.numFindings > 0 && "findings");
     if (list !== this.drawer.open()) this.drawer.show(list);
+  }
+
+  // Lists that have something; without two engines trajectories come first.
+  offerLists() {
+    const { cells, filter } = this.state;
+    const names = this.shown.head.lacks ? ["samples", "rounds"] : ["findings", "tokens", "rounds", "samples", "common"];
+    const hasHits = this.sample.find.query().text;
+    this.drawer.offer([...names, (cells || !keepsAll(filter)) && "selection", hasHits && "hits", "notes"].filter(Boolean));
   }
 
   /** Change conditions of the filter; null removes one. */
@@ -235,12 +244,13 @@ class ExplorerPage {
     [this.shown, this.state] = [result, result.state];
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
-    this.showDrawer();
     this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits, result.corrected);
     this.inFile = result.limits?.samples;
     [this.ids, this.numSamples, this.step] = [result.options.samples, result.head.num_samples, result.head.step];
-    this.drawer.refresh();
     this.selection = result;
+    this.offerLists();
+    this.showDrawer();
+    this.drawer.refresh();
     this.names = result.pair?.names ?? [];
     this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
@@ -289,9 +299,9 @@ class ExplorerPage {
   }
 
   // Notes are in the state; all other lists are Python's.
-  async listRows(list, start) {
+  async listRows(list, start, sort = undefined) {
     if (list === "notes") return noteRows(this.state.notes, this.known());
-    return this.kernel.request("list", { list, start, ...(list === "hits" ? this.sample.find.query() : {}) });
+    return this.kernel.request("list", { list, start, ...(sort && { sort }), ...(list === "hits" ? this.sample.find.query() : {}) });
   }
 
   /** Go to what a row of a list is about.
@@ -339,6 +349,7 @@ class ExplorerPage {
     if (this.state.finding !== null) this.controls.offer(null);
     this.sample.setState(this.state);
     this.selectionLine.textContent = selectionText(this.selection);
+    this.offerLists();
     this.overview.mark(this.state);
   }
 

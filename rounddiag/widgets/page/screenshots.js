@@ -260,7 +260,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     const alone = Math.min(free, room.width / ratio);
     const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
     const paired = Math.max(beside, below);
-    const hasTwo = Boolean(views?.after?.shot) && 2 * paired ** 2 > alone ** 2; // of areas
+    const hasTwo = Boolean(views?.after?.shot) && paired * ratio > SIDE_ROOM[0] && 2 * paired ** 2 > alone ** 2; // of areas
     seen.dataset.arranged = hasTwo ? "two" : "one";
     seen.style.setProperty("--tall", `${Math.floor(hasTwo ? paired : alone)}px`);
     seen.style.setProperty("--across", hasTwo && beside >= below ? "calc(50% - 8px)" : "100%");
