@@ -22,7 +22,7 @@ from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
 from rounddiag.widgets.session import Session, evidence_place, worst_of
-from rounddiag.widgets.trajectory_columns import trajectory_columns
+from rounddiag.widgets.trajectory_columns import columns_of_trajectories
 from rounddiag.wording import capitalize, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
@@ -316,7 +316,7 @@ def _of_rows(
     ]
     if kind == "samples":
         at = 1 + len(own.first_names)
-        columns[at:at] = trajectory_columns(
+        columns[at:at] = columns_of_trajectories(
             session.batch,
             rows["sample"].tolist(),
             has_status=STATUS.name in own.first_names,

@@ -16,7 +16,7 @@ from rounddiag.widgets.sample_view import BatchCache, prompt_turns
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
 
 
-def trajectory_columns(
+def columns_of_trajectories(
     batch: Batch, samples: Sequence[int], *, has_status: bool
 ) -> list[tuple[str, str, list[Any]]]:
     """Return the columns, head, kind and values, of those that a batch has.
