@@ -13,7 +13,7 @@ from rounddiag.findings.bins import bins, distinct, group_by_bin, quantile_edges
 VALUES = arrays.arrays(
     np.float64,
     st.integers(1, 60),
-    elements=st.integers(-20, 0).map(lambda one: one / 4),
+    elements=st.integers(-20, 0).map(lambda number: number / 4),
 )
 
 

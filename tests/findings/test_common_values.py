@@ -29,14 +29,14 @@ def common_values(
     """What samples have in common, by the condition."""
     view = View.from_batch(made(arrays(num), sample_columns=columns, **others))
     tokens = np.isin(view.sample, rows)
-    found = find_common_values(
+    values = find_common_values(
         view,
         columns_of_tokens(view),
         tokens=tokens,
         over=tokens,
         candidates=np.arange(num) if candidates is None else np.array(candidates),
     )
-    return {str(value.condition): value for value in found}
+    return {str(value.condition): value for value in values}
 
 
 RANK = np.arange(16) % 4
@@ -45,15 +45,15 @@ RANK = np.arange(16) % 4
 def test_the_p_value_counts_each_value_that_could_have_been_as_unlikely() -> None:
     # 4 of 16 on one of four ranks: 4 of 1,820. Half of the samples cannot be as rare.
     half = np.where(np.arange(16) < 8, "done", "failed")
-    found = common_values([1, 5, 9, 13], {"rank": RANK, "status": half})
-    assert [*found] == ["rank = 1"]
-    value = found["rank = 1"]
+    values = common_values([1, 5, 9, 13], {"rank": RANK, "status": half})
+    assert [*values] == ["rank = 1"]
+    value = values["rank = 1"]
     assert value.p == pytest.approx(4 / 1820)
     assert value.is_whole
     # Columns of four values more: the third is above the level, and none is named.
     others = {"host": np.arange(16) // 4, "engine": np.arange(16)[::-1] // 4}
-    found = common_values([1, 5, 9, 13], {"rank": RANK, "host": others["host"]})
-    assert found["rank = 1"].p == pytest.approx(8 / 1820)
+    values = common_values([1, 5, 9, 13], {"rank": RANK, "host": others["host"]})
+    assert values["rank = 1"].p == pytest.approx(8 / 1820)
     assert not common_values([1, 5, 9, 13], {"rank": RANK, **others})
 
 
@@ -112,8 +112,8 @@ def test_the_rank_of_a_few_bad_samples_of_a_step_is_named() -> None:
         "round": (">=", 6),
     }
     planted, affected, _ = plant(step, place, "all", 0, columns=place_columns(step))
-    found = rd.diagnose(planted)
-    (finding,) = found
+    diagnosis = rd.diagnose(planted)
+    (finding,) = diagnosis
     (first,) = find_places(finding.view)
     (value,) = first.common_values
     listed = ", ".join(map(str, bad))
@@ -122,6 +122,6 @@ def test_the_rank_of_a_few_bad_samples_of_a_step_is_named() -> None:
     )
     assert value.text.startswith(f"all on rank 3 (4 of its {len(rows)}, p 0.00")
     assert "bad_worker" in {name.cause for name in finding.candidates}
-    assert value.text in found.headline
+    assert value.text in diagnosis.headline
     assert str(finding.where["common_values"][0].condition) == "rank = 3"
     assert finding.where["place"].num_large == affected.sum()

@@ -58,10 +58,10 @@ def test_sequence_weights_collapse_although_tokens_agree() -> None:
     assert rows.loc["sequence_tis", "gradient_kept"] == pytest.approx(by_hand)
     assert rows.loc["tis", "gradient_kept"] == pytest.approx(1, abs=1e-3)
     assert by_hand == pytest.approx(0.06, abs=0.03)
-    found = rd.diagnose(batch)
-    assert not any(one.is_bug for one in found)
+    diagnosis = rd.diagnose(batch)
+    assert not any(finding.is_bug for finding in diagnosis)
     rounds, tokens = batch.num_rounds / 32, batch.num_tokens / 32
-    assert found.text.endswith(
+    assert diagnosis.text.endswith(
         f"Weights per sequence would leave {by_hand:.2g} of the step's gradient weight,"
         f" although tokens differ by {log_ratio.mean():.2g} nat on average: the"
         f" ratios of {rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."

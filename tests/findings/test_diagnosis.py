@@ -39,7 +39,7 @@ def test_the_sample_data_is_named_right(
 ) -> None:
     diagnosis = rd.diagnose(rd.load(f"sample_data/{name}.parquet"))
     assert diagnosis.verdict == verdict
-    assert [one.cause for one in diagnosis][: len(causes) or None] == causes
+    assert [finding.cause for finding in diagnosis][: len(causes) or None] == causes
 
 
 def test_the_level_is_that_of_a_plain_loop() -> None:
@@ -118,7 +118,7 @@ def test_noise_above_the_range_is_no_bug() -> None:
     batch = made(arrays(noise=0.095))
     diagnosis = rd.diagnose(batch)
     assert diagnosis.verdict == "noisy"
-    assert [(one.kind, one.cause, one.is_bug) for one in diagnosis] == [
+    assert [(finding.kind, finding.cause, finding.is_bug) for finding in diagnosis] == [
         ("level", "unknown", False)
     ]
     assert rd.diagnose(batch, kind="moe").verdict == "healthy"
@@ -138,12 +138,12 @@ def test_two_causes_are_found_one_after_the_other() -> None:
     parts["rollout"][:6, -1] = 0.0
     parts["old"][:6, -1] = [-1.0, -1.5, -2.0, -2.5, -3.0, -3.5]
     diagnosis = rd.diagnose(made(parts))
-    assert [(one.kind, one.cause) for one in diagnosis] == [
+    assert [(finding.kind, finding.cause) for finding in diagnosis] == [
         ("place", "unknown"),
         ("fact", "filled_log_probs"),
     ]
-    assert [one.num_tokens for one in diagnosis] == [32 * 40 - 6, 6]
-    shares = [one.share for one in diagnosis]
+    assert [finding.num_tokens for finding in diagnosis] == [32 * 40 - 6, 6]
+    shares = [finding.share for finding in diagnosis]
     total = sum(shares) + diagnosis.rest.mean_abs_diff * diagnosis.rest.num_tokens / (
         diagnosis.level.mean_abs_diff * diagnosis.level.num_tokens
     )
@@ -179,7 +179,7 @@ def test_errors_name_what_was_expected() -> None:
 
 def test_every_detector_names_a_known_cause() -> None:
     assert set(DETECTORS) <= set(CAUSES)
-    assert {one.kind for one in DETECTORS.values()} == {"fact", "reversal"}
+    assert {detector.kind for detector in DETECTORS.values()} == {"fact", "reversal"}
     assert detectors.__doc__
 
 
@@ -249,9 +249,9 @@ def test_the_kind_is_guessed_from_meta(
 
 
 def test_ranges_are_in_order_and_have_sources() -> None:
-    for one in REFERENCE.values():
-        assert 0 < one.usual < one.limit
-        assert one.source
+    for reference in REFERENCE.values():
+        assert 0 < reference.usual < reference.limit
+        assert reference.source
 
 
 def test_a_long_batch_is_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

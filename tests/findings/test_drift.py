@@ -22,20 +22,20 @@ def drifted(size: float) -> Batch:
 
 
 def test_drift_has_its_own_range_and_words() -> None:
-    found = diagnose(drifted(0.03), a="current", b="old")
+    diagnosis = diagnose(drifted(0.03), a="current", b="old")
 
-    assert (found.kind, found.kind_is_assumed) == ("update", False)
-    assert found.reference is REFERENCE["update"]
-    assert found.verdict == "healthy"
-    assert found.headline.startswith("Drift within the step: mean |diff| is 0.02")
+    assert (diagnosis.kind, diagnosis.kind_is_assumed) == ("update", False)
+    assert diagnosis.reference is REFERENCE["update"]
+    assert diagnosis.verdict == "healthy"
+    assert diagnosis.headline.startswith("Drift within the step: mean |diff| is 0.02")
 
 
 def test_a_large_drift_is_above_the_range_and_no_older_weights() -> None:
-    found = diagnose(drifted(0.15), a="current", b="old")
+    diagnosis = diagnose(drifted(0.15), a="current", b="old")
 
-    assert found.verdict in ("noisy", "suspicious")
-    assert "weights" not in found.text
-    assert "clip_share" in found.advice
+    assert diagnosis.verdict in ("noisy", "suspicious")
+    assert "weights" not in diagnosis.text
+    assert "clip_share" in diagnosis.advice
     assert diagnose(drifted(0.15)).kind == "dense"
 
 
@@ -43,10 +43,10 @@ def test_no_update_yet() -> None:
     batch = made(arrays())
     batch = replace(batch, scores={"current": batch.log_probs("old").clone()})
 
-    found = diagnose(batch, a="current", b="old")
+    diagnosis = diagnose(batch, a="current", b="old")
 
-    assert found.verdict == "identical"
-    assert "no update yet, or a copy." in found.headline
+    assert diagnosis.verdict == "identical"
+    assert "no update yet, or a copy." in diagnosis.headline
 
 
 def test_the_clip_share_of_a_round() -> None:

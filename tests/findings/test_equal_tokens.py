@@ -64,6 +64,6 @@ def test_equal_and_noisy_batches_have_no_such_sentence() -> None:
 def test_the_headline_says_it() -> None:
     parts = arrays(noise=0)
     parts["old"][2, LENGTH // 2 :] -= 0.2 * parts["mask"][2, LENGTH // 2 :]
-    found = diagnose(made(parts))
-    assert found.headline.endswith(" of sample 2, and not once from there on.")
-    assert found.headline in repr(found)
+    diagnosis = diagnose(made(parts))
+    assert diagnosis.headline.endswith(" of sample 2, and not once from there on.")
+    assert diagnosis.headline in repr(diagnosis)

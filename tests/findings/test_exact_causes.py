@@ -34,12 +34,12 @@ def test_zeros_are_fills_if_the_next_surest_tokens_are_near() -> None:
     # In each row the sampler is sure of four tokens: two zeros, and two just below.
     rollout = [[-2.0, 0.0, -0.01, 0.0, -0.02, -1.0]] * 8
     far, near = [-2.1, -1.5, -0.01, -2.5, -0.02, -1.1], [-2.1, 0, -0.01, 0, -0.02, -1.1]
-    rows = [[one - row / 64 for one in far] for row in range(8)]
+    rows = [[value - row / 64 for value in far] for row in range(8)]
     assert filled(rows, rollout) == sorted([*range(1, 48, 6), *range(3, 48, 6)])
     assert filled([near] * 8, rollout) == []
     # An engine that lacks context is as far from the one as from the other.
     lost = [[-2.1, -1.5, -3.0, -2.5, -2.8, -1.1]] * 8
-    rows = [[one - row / 64 for one in each] for row, each in enumerate(lost)]
+    rows = [[value - row / 64 for value in each] for row, each in enumerate(lost)]
     assert filled(rows, rollout) == []
 
 
@@ -71,10 +71,10 @@ def test_a_lag_of_one_in_a_row() -> None:
     row = [-0.1, -2.0, -0.3, -3.0, -0.5, -1.5, -0.2, -4.0, -0.6]
     late = [-9.0, *row[:-1]]
     view = View.from_batch(literal([row, row], [late, row]))
-    (found,) = shifted_log_probs(view)
-    assert found.cause == "shifted_log_probs"
-    assert found.measures[0].value == 1  # o_i fits r_(i + 1)
-    assert set(view.sample[found.tokens]) == {0}
+    (finding,) = shifted_log_probs(view)
+    assert finding.cause == "shifted_log_probs"
+    assert finding.measures[0].value == 1  # o_i fits r_(i + 1)
+    assert set(view.sample[finding.tokens]) == {0}
 
 
 def test_a_lag_of_the_first_tokens_of_each_round() -> None:
@@ -113,9 +113,9 @@ def test_a_lag_that_goes_on_to_the_end_of_the_row_is_a_shift() -> None:
 def test_rows_that_have_the_log_probs_of_each_other() -> None:
     parts = arrays(12)
     parts["rollout"][[3, 8]] = parts["rollout"][[8, 3]]
-    found = swapped_rows(View.from_batch(made(parts)))
-    assert found is not None
-    assert found.where["partners"] == {3: 8, 8: 3}
+    finding = swapped_rows(View.from_batch(made(parts)))
+    assert finding is not None
+    assert finding.where["partners"] == {3: 8, 8: 3}
     assert rd.diagnose(made(parts))[0].cause == "swapped_rows"
 
 
@@ -135,8 +135,8 @@ def test_copies_are_found_and_weigh_nothing() -> None:
 
 def test_sure_answers_that_come_twice_are_no_copies() -> None:
     row = [-0.01, -0.02, -0.01]
-    found = rd.diagnose(literal([row] * 4, [row] * 4))
-    assert "padding_rows" not in [one.cause for one in found]
+    diagnosis = rd.diagnose(literal([row] * 4, [row] * 4))
+    assert "padding_rows" not in [finding.cause for finding in diagnosis]
 
 
 def test_rows_without_a_generated_token_are_padding() -> None:
@@ -192,8 +192,8 @@ def test_equal_rows_of_two_passes_of_one_engine_are_no_finding() -> None:
     current = parts["old"].copy()
     current[4:8] += 0.002 * np.sin(np.arange(LENGTH)) * parts["mask"][4:8]
     scores = {"current": torch.from_numpy(current).float()}
-    found = rd.diagnose(made(parts, scores=scores), a="current", b="old")
-    assert "identical_log_probs" not in [one.cause for one in found]
+    diagnosis = rd.diagnose(made(parts, scores=scores), a="current", b="old")
+    assert "identical_log_probs" not in [finding.cause for finding in diagnosis]
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, None), (2, 7)])
@@ -203,17 +203,17 @@ def test_position_ids_that_repeat(step: int, expected: int | None) -> None:
     batch = literal(
         [[-1.0] * 16], [[-1.0] * 16], position_ids=[places], prompt_ids=torch.ones(1, 4)
     )
-    found = POSSIBLE.check(batch)
+    result = POSSIBLE.check(batch)
     if expected is None:
-        assert found.status == "passed"
+        assert result.status == "passed"
     else:
         # Positions 12, 12, 14, 14, ...: four repeat, from response position 9 on.
-        assert found.detail.startswith(
+        assert result.detail.startswith(
             "4 tokens have the position id of the token before"
         )
-        assert found.tokens is not None
-        assert found.tokens.tolist() == list(range(9, 16))
-        assert len(found.tokens) == expected
+        assert result.tokens is not None
+        assert result.tokens.tolist() == list(range(9, 16))
+        assert len(result.tokens) == expected
 
 
 def test_padding_under_the_mask() -> None:
@@ -221,21 +221,21 @@ def test_padding_under_the_mask() -> None:
     parts["ids"][:3, -5:] = 0
     for name in ("old", "rollout"):
         parts[name][:3, -5:] = 0.0
-    found = rd.diagnose(made(parts))[0]
-    assert found.cause == "mask_too_wide"
-    assert found.num_tokens == 3 * 5
-    assert found.samples.tolist() == [0, 1, 2]
+    finding = rd.diagnose(made(parts))[0]
+    assert finding.cause == "mask_too_wide"
+    assert finding.num_tokens == 3 * 5
+    assert finding.samples.tolist() == [0, 1, 2]
 
 
 def test_two_zeros_do_not_recur() -> None:
     parts = arrays()
     parts["rollout"][3, 5:7] = 0
     parts["old"][3, 5:7] = -9
-    causes = [one.cause for one in rd.diagnose(made(parts))]
+    causes = [finding.cause for finding in rd.diagnose(made(parts))]
     assert "filled_log_probs" not in causes
     parts["rollout"][3, 5:11] = 0
     parts["old"][3, 5:11] = -9
-    causes = [one.cause for one in rd.diagnose(made(parts))]
+    causes = [finding.cause for finding in rd.diagnose(made(parts))]
     assert "filled_log_probs" in causes
 
 

@@ -29,26 +29,26 @@ def test_values_that_are_not_finite_fail(value: float, name: str, noise: float) 
     parts = arrays(noise=noise)
     hit = np.random.default_rng(2).random(parts["mask"].shape) < 0.4
     parts[name][hit] = value
-    found = rd.diagnose(made(parts))
-    assert found.verdict == "broken"
-    assert "log-probs are finite" in found.headline
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.verdict == "broken"
+    assert "log-probs are finite" in diagnosis.headline
 
 
 def test_one_value_that_is_not_finite_is_not_identical() -> None:
     parts = equal()
     assert rd.diagnose(made(parts)).verdict == "identical"
     parts["old"][3, 5] = np.nan
-    found = rd.diagnose(made(parts))
-    assert found.verdict == "suspicious"
-    assert "1 token whose old log-prob is NaN, in 1 sample" in found.headline
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.verdict == "suspicious"
+    assert "1 token whose old log-prob is NaN, in 1 sample" in diagnosis.headline
 
 
 def test_rounds_without_log_probs_beside_equal_ones_are_not_identical() -> None:
     parts = equal()
     parts["rollout"][:8][rounds_of(parts)[:8] == 3] = np.nan
-    found = rd.diagnose(made(parts))
-    assert found.verdict == "suspicious"
-    assert found.caveat == "160 of 2,560 generated tokens have no finite log-prob. "
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.verdict == "suspicious"
+    assert diagnosis.caveat == "160 of 2,560 generated tokens have no finite log-prob. "
 
 
 @pytest.mark.parametrize("sample", range(0, 64, 7))
@@ -58,16 +58,16 @@ def test_an_unread_sample_that_differs_is_found(
     parts = equal(64)
     parts["old"][sample] -= 2.0
     monkeypatch.setattr(view_module, "MAX_TOKENS", 600)
-    found = rd.diagnose(made(parts))
-    assert found.is_thinned
-    assert found.verdict in ("suspicious", "broken")
-    if not found.level.mean_abs_diff:
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.is_thinned
+    assert diagnosis.verdict in ("suspicious", "broken")
+    if not diagnosis.level.mean_abs_diff:
         assert (
             "80 of 5,120 tokens differ, by 2 nat on average, in 1 sample"
-            in found.headline
+            in diagnosis.headline
         )
-        assert f"(the first is {sample})" in found.headline
-        assert "equal log-probs from both" not in str(found)
+        assert f"(the first is {sample})" in diagnosis.headline
+        assert "equal log-probs from both" not in str(diagnosis)
 
 
 def test_a_part_of_an_identical_batch_is_identical(
@@ -98,11 +98,13 @@ def lost(parts: dict[str, Any]) -> rd.Batch:
 @pytest.mark.parametrize("parts", [arrays(), equal()])
 def test_a_wrong_update_is_not_healthy(parts: dict[str, Any]) -> None:
     assert rd.diagnose(made(parts)).verdict in ("healthy", "identical")
-    found = rd.diagnose(lost(parts))
-    assert found.verdict == "suspicious"
-    assert found.headline.startswith("The earlier rounds are not trained: 32 samples ")
-    assert "More than noise" not in found.text
-    assert "healthy=" not in found.text
+    diagnosis = rd.diagnose(lost(parts))
+    assert diagnosis.verdict == "suspicious"
+    assert diagnosis.headline.startswith(
+        "The earlier rounds are not trained: 32 samples "
+    )
+    assert "More than noise" not in diagnosis.text
+    assert "healthy=" not in diagnosis.text
 
 
 def copied() -> rd.Batch:
@@ -120,18 +122,20 @@ def rewritten() -> rd.Batch:
 
 @pytest.mark.parametrize("build", [copied, rewritten, lambda: lost(equal())])
 def test_the_headline_names_every_failed_check(build: Any) -> None:
-    found = rd.diagnose(build())
+    diagnosis = rd.diagnose(build())
     failed = [
-        one for one in found.checks.failed if one.name != "the mismatch can be measured"
+        check
+        for check in diagnosis.checks.failed
+        if check.name != "the mismatch can be measured"
     ]
     assert failed
-    assert all(f"failed check: {one.name})" in found.headline for one in failed)
-    assert all(one.effect[1:] in found.headline for one in failed)
-    assert not any(f"{num} failed" in found.text for num in range(1, 9))
+    assert all(f"failed check: {check.name})" in diagnosis.headline for check in failed)
+    assert all(check.effect[1:] in diagnosis.headline for check in failed)
+    assert not any(f"{num} failed" in diagnosis.text for num in range(1, 9))
 
 
 def test_every_check_says_what_its_failure_does() -> None:
-    assert all(one.effect for one in (*_FAST, *_OTHERS))
+    assert all(check.effect for check in (*_FAST, *_OTHERS))
 
 
 def test_a_failed_check_is_said_once() -> None:

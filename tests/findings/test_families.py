@@ -40,40 +40,40 @@ def everywhere(parts: Any) -> Any:
 
 
 def test_later_rounds_read_other_ids_another_context_or_other_positions() -> None:
-    found = first_of(later, round_columns=images(1))
-    assert [*found.families] == ["ids", "context", "positions"]
-    assert found.families["context"] == "images come before it"
-    assert "image_window" in map(str, found.candidates)
+    finding = first_of(later, round_columns=images(1))
+    assert [*finding.families] == ["ids", "context", "positions"]
+    assert finding.families["context"] == "images come before it"
+    assert "image_window" in map(str, finding.candidates)
 
 
 def test_without_an_image_no_cause_and_no_name_is_about_images() -> None:
-    found = first_of(later, round_columns=images(0))
-    assert [*found.families] == ["ids", "context", "positions"]
-    assert [c.cause for c in found.candidates if c.family == "context"] == [
+    finding = first_of(later, round_columns=images(0))
+    assert [*finding.families] == ["ids", "context", "positions"]
+    assert [c.cause for c in finding.candidates if c.family == "context"] == [
         "context_masked"
     ]
-    assert not any("image" in text for text in describe_families(found.candidates))
+    assert not any("image" in text for text in describe_families(finding.candidates))
 
 
 def test_what_later_rounds_spare_is_not_of_weights_settings_or_a_worker() -> None:
-    found = first_of(later, meta={"facts": {"lora_rank": 8}})
-    assert not {"weights", "sampling", "worker"} & {*found.families}
+    finding = first_of(later, meta={"facts": {"lora_rank": 8}})
+    assert not {"weights", "sampling", "worker"} & {*finding.families}
 
 
 def test_first_rounds_follow_an_update_or_the_prompt() -> None:
-    found = first_of(lambda parts: rounds_of(parts) <= 1)
-    assert [*found.families] == ["ids", "positions", "weights"]
-    causes = {c.cause for c in found.candidates if c.family == "weights"}
+    finding = first_of(lambda parts: rounds_of(parts) <= 1)
+    assert [*finding.families] == ["ids", "positions", "weights"]
+    causes = {c.cause for c in finding.candidates if c.family == "weights"}
     assert causes == {"stale_cache", "mixed_weights"}
 
 
 def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
     rank = np.arange(32) % 4
-    found = first_of(
+    finding = first_of(
         lambda parts: (rank == 3)[:, None] & (parts["mask"] > 0),
         sample_columns={"rank": rank},
     )
-    assert found.families == {
+    assert finding.families == {
         "weights": "it follows `rank`",
         "worker": "it follows `rank`",
     }
@@ -81,11 +81,13 @@ def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
 
 def test_a_mismatch_of_all_tokens_is_of_weights_and_what_facts_name() -> None:
     parts = arrays(noise=0.15)
-    found = rd.diagnose(made(parts, meta={"facts": {"lora_rank": 8}}), kind="dense")[0]
-    assert found.kind == "level"
-    assert found.families["weights"] == "the facts name a LoRA"
-    assert "numerics" in found.families
-    assert "image_window" not in map(str, found.candidates)
+    finding = rd.diagnose(made(parts, meta={"facts": {"lora_rank": 8}}), kind="dense")[
+        0
+    ]
+    assert finding.kind == "level"
+    assert finding.families["weights"] == "the facts name a LoRA"
+    assert "numerics" in finding.families
+    assert "image_window" not in map(str, finding.candidates)
 
 
 @pytest.mark.parametrize("value", ["fp8_e4m3", "auto"])
@@ -107,11 +109,11 @@ def test_a_cache_of_few_bits_is_named_where_all_before_is_equal(value: str) -> N
         old_log_probs=[torch.tensor(old) for _, old in rows],
         meta={"facts": {"rollout_kv_cache_dtype": value}},
     )
-    found = rd.diagnose(batch)[0]
+    finding = rd.diagnose(batch)[0]
     equal = "all tokens before it are equal"
     named = f"the facts name an FP8 KV cache; {equal}" if "fp8" in value else equal
-    assert found.families["numerics"] == named
-    assert not {"ids", "context", "weights", "worker"} & {*found.families}
+    assert finding.families["numerics"] == named
+    assert not {"ids", "context", "weights", "worker"} & {*finding.families}
 
 
 def test_ids_that_a_check_found_equal_are_struck() -> None:
@@ -137,14 +139,14 @@ def test_ids_that_a_check_found_equal_are_struck() -> None:
     ],
 )
 def test_at_most_three_families_each_with_a_clue_and_causes(where: Any) -> None:
-    found = first_of(where, scale=0.5)
-    assert 1 <= len(found.families) <= 3
-    assert all(found.families.values())
+    finding = first_of(where, scale=0.5)
+    assert 1 <= len(finding.families) <= 3
+    assert all(finding.families.values())
     order = [*FAMILIES]
-    places = [order.index(family) for family in found.families]
+    places = [order.index(family) for family in finding.families]
     assert all(a < b for a, b in pairwise(places))
-    assert {c.family for c in found.candidates} == {*found.families}
-    assert len({c.cause for c in found.candidates}) == len(found.candidates)
+    assert {c.family for c in finding.candidates} == {*finding.families}
+    assert len({c.cause for c in finding.candidates}) == len(finding.candidates)
 
 
 def test_causes_have_known_families() -> None:

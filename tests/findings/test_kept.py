@@ -103,4 +103,4 @@ def test_twenty_batches_leave_no_memory() -> None:
         gone += [weakref.ref(batch), weakref.ref(diagnosis)]
     del batch, diagnosis
     gc.collect()
-    assert [one() for one in gone] == [None] * 40
+    assert [reference() for reference in gone] == [None] * 40

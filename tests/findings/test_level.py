@@ -58,12 +58,14 @@ def test_a_batch_of_certain_tokens_has_lower_limits() -> None:
 
 
 def test_a_published_mean_is_that_of_the_assumed_mix() -> None:
-    for name, one in REFERENCE.items():
-        if one.by_probability is None:
+    for name, reference in REFERENCE.items():
+        if reference.by_probability is None:
             assert name == "update"
             continue
-        assert np.dot(MIX, one.by_probability) == pytest.approx(1)
-        assert one.by_probability[0] / one.by_probability[2] == pytest.approx(21.5)
+        assert np.dot(MIX, reference.by_probability) == pytest.approx(1)
+        assert reference.by_probability[0] / reference.by_probability[
+            2
+        ] == pytest.approx(21.5)
     log_probs = np.log([0.2, 0.5, 0.6, 0.95])
     assert share_by_probability(log_probs).tolist() == [0.5, 0.25, 0.25]
 

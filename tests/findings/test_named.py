@@ -35,16 +35,16 @@ from tests.findings.small import (
 
 def names(diagnosis: rd.findings.Diagnosis) -> list[tuple[str, str]]:
     """The kind and the cause of each finding."""
-    return [(one.kind, one.cause) for one in diagnosis]
+    return [(finding.kind, finding.cause) for finding in diagnosis]
 
 
 def test_a_value_that_is_missing_changes_no_finding() -> None:
     # Without ids "the same ids move alike" was "no", which spoke against older weights.
     parts = arrays(noise=0.12)
     batch = made(parts)
-    found, without = (rd.diagnose(one) for one in (batch, redacted(batch)))
-    assert found.verdict == without.verdict
-    assert names(found) == names(without) == [("level", "unknown")]
+    diagnosis, without = (rd.diagnose(part) for part in (batch, redacted(batch)))
+    assert diagnosis.verdict == without.verdict
+    assert names(diagnosis) == names(without) == [("level", "unknown")]
     assert "stale_weights" in map(str, without[0].candidates)
 
 
@@ -79,8 +79,8 @@ def test_a_version_that_is_missing_is_no_change_of_versions() -> None:
         "round": np.tile(np.arange(4), 32),
         "weight_version": version,
     }
-    found = rd.diagnose(made(parts, round_columns=columns))
-    assert [one.cause for one in found] == ["unknown"]
+    diagnosis = rd.diagnose(made(parts, round_columns=columns))
+    assert [finding.cause for finding in diagnosis] == ["unknown"]
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
@@ -119,9 +119,9 @@ def siblings(noise: float) -> dict[str, Array]:
 
 def test_equal_texts_prove_no_swap() -> None:
     # A worker adds noise to one attempt; the other attempt has the same text.
-    found = rd.diagnose(made(siblings(0.5)))
-    assert "swapped_rows" not in [one.cause for one in found]
-    assert found.verdict != "healthy"
+    diagnosis = rd.diagnose(made(siblings(0.5)))
+    assert "swapped_rows" not in [finding.cause for finding in diagnosis]
+    assert diagnosis.verdict != "healthy"
 
 
 def test_a_row_that_keeps_its_fit_was_not_swapped() -> None:
@@ -135,11 +135,11 @@ def test_a_row_that_keeps_its_fit_was_not_swapped() -> None:
 def test_a_swap_is_found_beside_noise_and_falls_to_it() -> None:
     parts = arrays(noise=0.05)
     parts["rollout"][[3, 8, 20]] = parts["rollout"][[8, 20, 3]]
-    (found,) = rd.diagnose(made(parts))
-    assert (found.kind, found.cause) == ("reversal", "swapped_rows")
-    assert found.where["partners"] == {3: 20, 8: 3, 20: 8}
-    assert found.shown.startswith("With the `rollout` log-probs of another row, ")
-    assert found.shown.endswith("the noise of the tokens that it does not change.")
+    (finding,) = rd.diagnose(made(parts))
+    assert (finding.kind, finding.cause) == ("reversal", "swapped_rows")
+    assert finding.where["partners"] == {3: 20, 8: 3, 20: 8}
+    assert finding.shown.startswith("With the `rollout` log-probs of another row, ")
+    assert finding.shown.endswith("the noise of the tokens that it does not change.")
 
 
 def test_a_lag_that_leaves_more_than_the_noise_in_whole_rounds_is_no_shift() -> None:
@@ -155,7 +155,7 @@ def test_a_lag_that_leaves_more_than_the_noise_in_whole_rounds_is_no_shift() -> 
     parts["old"][rows] += rng.normal(0, 0.1, parts["old"][rows].shape)
     parts["old"] = np.minimum(parts["old"], 0) * parts["mask"]
     rough = rd.diagnose(made(parts))
-    assert "shifted_log_probs" not in [one.cause for one in rough]
+    assert "shifted_log_probs" not in [finding.cause for finding in rough]
     assert rough.verdict in ("suspicious", "broken")
 
 
@@ -176,11 +176,14 @@ def test_older_versions_are_a_fact_unless_another_column_has_these_samples() -> 
     old = np.arange(32) < 12
     shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
     version = np.where(old, 3, 4)
-    found = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
-    assert (names(found), found.verdict) == ([("fact", "stale_weights")], "stale")
+    diagnosis = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
+    assert (names(diagnosis), diagnosis.verdict) == (
+        [("fact", "stale_weights")],
+        "stale",
+    )
     columns = {"weight_version": version, "rank": old.astype(int)}
-    found = rd.diagnose(made(parts, sample_columns=columns))
-    assert names(found) == [("place", "unknown")]
+    diagnosis = rd.diagnose(made(parts, sample_columns=columns))
+    assert names(diagnosis) == [("place", "unknown")]
     newer = rd.diagnose(made(parts, sample_columns={"weight_version": 7 - version}))
     assert names(newer) == [("place", "unknown")]
 
@@ -190,9 +193,9 @@ def test_copies_beside_older_weights_are_not_stale_alone() -> None:
     old = np.arange(32) < 12
     shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
     batch = made(parts, sample_columns={"weight_version": np.where(old, 3, 4)})
-    found = rd.diagnose(batch[[*range(32), 20, 21, 22, 23]])
-    assert {cause for _, cause in names(found)} == {"stale_weights", "padding_rows"}
-    assert found.verdict in ("suspicious", "broken")
+    diagnosis = rd.diagnose(batch[[*range(32), 20, 21, 22, 23]])
+    assert {cause for _, cause in names(diagnosis)} == {"stale_weights", "padding_rows"}
+    assert diagnosis.verdict in ("suspicious", "broken")
 
 
 def test_impossible_values_at_a_third_of_the_tokens_are_broken() -> None:
@@ -228,8 +231,8 @@ def test_what_a_check_refutes_is_no_candidate() -> None:
     batch = made(parts)
     ids = tuple(batch.require_ids().reshape(32, -1))
     same = replace(batch, rollout_ids=ids)
-    listed = [{*map(str, rd.diagnose(one)[0].candidates)} for one in (batch, same)]
-    assert ["retokenised" in one for one in listed] == [True, False]
+    listed = [{*map(str, rd.diagnose(each)[0].candidates)} for each in (batch, same)]
+    assert ["retokenised" in causes for causes in listed] == [True, False]
 
 
 def test_two_failed_checks_of_one_cause_are_both_shown() -> None:
@@ -238,23 +241,23 @@ def test_two_failed_checks_of_one_cause_are_both_shown() -> None:
     for name in parts:
         parts[name][5] = parts[name][4]
     parts["mask"][9] = 0
-    found = rd.diagnose(made(parts))
-    padding = [one for one in found if one.cause == "padding_rows"]
-    assert sorted(one.samples.tolist() for one in padding) == [[5], [9]]
-    assert len({one.location for one in padding}) == 2
-    text = found.text.lower()
-    assert all(one.location.lower() in text for one in padding)
+    diagnosis = rd.diagnose(made(parts))
+    padding = [finding for finding in diagnosis if finding.cause == "padding_rows"]
+    assert sorted(finding.samples.tolist() for finding in padding) == [[5], [9]]
+    assert len({finding.location for finding in padding}) == 2
+    text = diagnosis.text.lower()
+    assert all(finding.location.lower() in text for finding in padding)
 
 
 def test_a_wrong_update_is_shown_where_log_probs_compare_nothing() -> None:
     parts = arrays()
     parts["old"] = parts["old"] * 0
     advantages = (rounds_of(parts) == 3) * parts["mask"] * 1.0
-    found = rd.diagnose(made(parts, advantages=torch.from_numpy(advantages)))
-    assert found.verdict == "not_measurable"
-    assert [one.cause for one in found.updates] == ["lost_advantages"]
-    assert found.text.startswith("The mismatch cannot be measured: ")
-    assert "The update is wrong: advantages that reach the last round" in found.text
+    diagnosis = rd.diagnose(made(parts, advantages=torch.from_numpy(advantages)))
+    assert diagnosis.verdict == "not_measurable"
+    assert [finding.cause for finding in diagnosis.updates] == ["lost_advantages"]
+    assert diagnosis.text.startswith("The mismatch cannot be measured: ")
+    assert "The update is wrong: advantages that reach the last round" in diagnosis.text
 
 
 def test_a_large_k3_without_a_place_is_no_noise() -> None:
@@ -262,11 +265,11 @@ def test_a_large_k3_without_a_place_is_no_noise() -> None:
     parts = arrays()
     for row in (3, 20):
         parts["rollout"][row, 30], parts["old"][row, 30] = -8.0, -0.5
-    found = rd.diagnose(made(parts))
-    assert found.level.mean_abs_diff < found.reference.usual
-    assert found.level.kl == pytest.approx(1.405, abs=0.01)
-    assert found.verdict == "suspicious"
-    assert "k3 estimate of KL 1.41, above 0.1" in found.text
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.level.mean_abs_diff < diagnosis.reference.usual
+    assert diagnosis.level.kl == pytest.approx(1.405, abs=0.01)
+    assert diagnosis.verdict == "suspicious"
+    assert "k3 estimate of KL 1.41, above 0.1" in diagnosis.text
     # A range that allows as much for the mean does not forbid it for k3.
     batch = made(parts)
     assert rd.diagnose(batch, healthy=batch).verdict == "healthy"
@@ -280,9 +283,9 @@ def test_a_mean_that_a_range_calls_usual_is_not_suspicious_for_its_k3(
     batch = literal(rows, [[-3.13, -2.13] * 8] * 8)
     mine = Range(meaning="run of mine", usual=1.1, limit=1.5, source="measured")
     monkeypatch.setitem(REFERENCE, "mine", mine)
-    found = rd.diagnose(batch, kind="mine")
-    assert found.level.kl == pytest.approx(0.543, abs=1e-3)
-    assert found.verdict == "healthy"
+    diagnosis = rd.diagnose(batch, kind="mine")
+    assert diagnosis.level.kl == pytest.approx(0.543, abs=1e-3)
+    assert diagnosis.verdict == "healthy"
 
 
 def disagreeing(rows: tuple[int, ...]) -> dict[str, Array]:
@@ -306,15 +309,19 @@ def test_a_confident_disagreement_is_a_bug_in_a_stated_dense_model(
     kind: str | None, rows: tuple[int, ...], severity: str, verdict: str
 ) -> None:
     meta = {"facts": {"kind": kind}} if kind else {}
-    found = rd.diagnose(made(disagreeing(rows), meta=meta))
-    (one,) = found
-    assert (one.kind, one.cause, one.severity) == ("fact", "unknown", severity)
-    assert "stale_weights" in map(str, one.candidates)
-    assert found.verdict == verdict
-    assert one.tokens()["sample"].tolist() == list(rows)
+    diagnosis = rd.diagnose(made(disagreeing(rows), meta=meta))
+    (finding,) = diagnosis
+    assert (finding.kind, finding.cause, finding.severity) == (
+        "fact",
+        "unknown",
+        severity,
+    )
+    assert "stale_weights" in map(str, finding.candidates)
+    assert diagnosis.verdict == verdict
+    assert finding.tokens()["sample"].tolist() == list(rows)
     expected = f"{len(rows)} token{'s' * (len(rows) > 1)} that one engine finds likely"
-    assert one.location.startswith(expected)
-    assert found.headline.startswith(expected) == (severity == "bug")
+    assert finding.location.startswith(expected)
+    assert diagnosis.headline.startswith(expected) == (severity == "bug")
 
 
 def drawn(**sampling: object) -> rd.Batch:
@@ -356,9 +363,9 @@ def test_the_mean_of_exp_diff_is_1_for_the_ids_of_the_sampler(
     batch = drawn(**sampling)
     assert rd.diagnose(batch).mass == ""
     # 0.3 * 0.5 / 0.6 + 0.7 * 0.5 / 0.4 = 1.125
-    found = rd.diagnose(of_another_coin(batch, 0.3))
-    assert found.mass.startswith("The mean of exp(old - rollout) is 1.1") == is_said
-    assert found.mass in found.text
+    diagnosis = rd.diagnose(of_another_coin(batch, 0.3))
+    assert diagnosis.mass.startswith("The mean of exp(old - rollout) is 1.1") == is_said
+    assert diagnosis.mass in diagnosis.text
     # 0.9 * 0.5 / 0.6 + 0.1 * 0.5 / 0.4 = 0.875: large terms may be missing.
     assert rd.diagnose(of_another_coin(batch, 0.9)).mass == ""
 
@@ -371,10 +378,10 @@ def test_the_time_of_sampling_does_not_hide_the_version(kind: str) -> None:
     times = np.where(old, "2026-11-01T10", "2026-11-01T12").astype("datetime64[s]")
     known = {"text": times.astype(str), "time": times, "number": times.astype(float)}
     columns = {"generated_at": known[kind], "weight_version": np.where(old, 3, 4)}
-    found = rd.diagnose(made(parts, sample_columns=columns))
-    assert names(found) == [("fact", "stale_weights")]
-    assert "with weight version 3" in found.text
-    assert "`generated_at`: one value for each version" in found.text
+    diagnosis = rd.diagnose(made(parts, sample_columns=columns))
+    assert names(diagnosis) == [("fact", "stale_weights")]
+    assert "with weight version 3" in diagnosis.text
+    assert "`generated_at`: one value for each version" in diagnosis.text
 
 
 def test_versions_of_tokens_name_older_weights_too() -> None:
@@ -383,15 +390,15 @@ def test_versions_of_tokens_name_older_weights_too() -> None:
     version[:12] = 3
     shaken(parts, (version == 3) & (parts["mask"] > 0), 0.5)
     columns = {"weight_versions": torch.tensor(version)}
-    found = rd.diagnose(made(parts, token_columns=columns))
-    assert names(found) == [("fact", "stale_weights")]
+    diagnosis = rd.diagnose(made(parts, token_columns=columns))
+    assert names(diagnosis) == [("fact", "stale_weights")]
     # In the second half of rounds only: samples span two versions.
     version[:12, : len(version[0]) // 2] = 4
     parts = arrays()
     shaken(parts, (version == 3) & (parts["mask"] > 0), 0.5)
     columns = {"weight_versions": torch.tensor(version)}
-    found = rd.diagnose(made(parts, token_columns=columns))
-    assert ("fact", "mixed_weights") in names(found)
+    diagnosis = rd.diagnose(made(parts, token_columns=columns))
+    assert ("fact", "mixed_weights") in names(diagnosis)
 
 
 def test_a_sampler_ahead_of_its_trainer_is_not_stale() -> None:
@@ -400,10 +407,10 @@ def test_a_sampler_ahead_of_its_trainer_is_not_stale() -> None:
     shaken(parts, ahead[:, None] & (parts["mask"] > 0), 0.5)
     for version in (np.where(ahead, 6, 5), np.where(ahead, 5, 6)):
         batch = made(parts, sample_columns={"weight_version": version}, step=5)
-        found = rd.diagnose(batch)
-        assert ("fact", "newer_weights") in names(found)
-        assert "stale_weights" not in [cause for _, cause in names(found)]
-        assert found.verdict in ("suspicious", "broken")
+        diagnosis = rd.diagnose(batch)
+        assert ("fact", "newer_weights") in names(diagnosis)
+        assert "stale_weights" not in [cause for _, cause in names(diagnosis)]
+        assert diagnosis.verdict in ("suspicious", "broken")
 
 
 def test_versions_that_are_unknown_do_not_hide_those_that_are_known() -> None:
@@ -412,6 +419,6 @@ def test_versions_that_are_unknown_do_not_hide_those_that_are_known() -> None:
     shaken(parts, old[:, None] & (parts["mask"] > 0), 0.5)
     version = np.where(old, 3.0, 4.0)
     version[[20, 21]] = np.nan
-    found = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
-    assert names(found) == [("fact", "stale_weights")]
-    assert "versions unknown in 2 of 32 samples" in found.text
+    diagnosis = rd.diagnose(made(parts, sample_columns={"weight_version": version}))
+    assert names(diagnosis) == [("fact", "stale_weights")]
+    assert "versions unknown in 2 of 32 samples" in diagnosis.text

@@ -105,11 +105,11 @@ def _placed(axes: list[list[int]]) -> rd.Batch:
 def test_position_ids_that_no_processor_gives() -> None:
     image = [[1] * 8, [1, 1, 1, 1, 2, 2, 2, 2], [1, 2, 3, 4] * 2]
     sound = [[0, *grid, *range(5, 12)] for grid in image]
-    causes = [one.cause for one in rd.diagnose(_placed(sound))]
+    causes = [finding.cause for finding in rd.diagnose(_placed(sound))]
     assert "position_ids" not in causes
     plain = [list(range(16))] * 3
-    causes = [one.cause for one in rd.diagnose(_placed(plain))]
+    causes = [finding.cause for finding in rd.diagnose(_placed(plain))]
     assert "position_ids" in causes
     moved = [sound[0], *([*row[:10], *range(9, 15)] for row in sound[1:])]
-    found = {one.cause: one for one in rd.diagnose(_placed(moved))}
-    assert found["position_ids"].num_tokens == 18
+    by_cause = {finding.cause: finding for finding in rd.diagnose(_placed(moved))}
+    assert by_cause["position_ids"].num_tokens == 18

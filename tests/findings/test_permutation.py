@@ -40,8 +40,8 @@ def batch_of(
 
 
 def texts(batch: rd.Batch) -> list[str]:
-    found: list[str] = rd.places(batch)["conditions"].tolist()
-    return found
+    conditions: list[str] = rd.places(batch)["conditions"].tolist()
+    return conditions
 
 
 RANK = np.random.default_rng(1).permutation(np.arange(64) % 4)
@@ -73,9 +73,9 @@ RANK = np.random.default_rng(1).permutation(np.arange(64) % 4)
 def test_samples_of_two_kinds_are_called_what_they_are(
     rows: Iterable[int], columns: dict[str, object], text: str, size: float
 ) -> None:
-    found = rd.places(batch_of(rows, size, columns))
-    assert found["conditions"].tolist() == [text]
-    assert found["p"].tolist() == [1 / 200]
+    places = rd.places(batch_of(rows, size, columns))
+    assert places["conditions"].tolist() == [text]
+    assert places["p"].tolist() == [1 / 200]
 
 
 @pytest.mark.parametrize("group", [0, 4, 8])
@@ -100,8 +100,8 @@ def test_one_of_two_prompts_is_described_and_not_tested() -> None:
 @pytest.mark.parametrize("num_groups", [4, 16])
 def test_prompts_that_differ_in_noise_are_no_bug(num_groups: int) -> None:
     for seed in range(8):  # `python -m tests.faults.permutation` draws hundreds
-        found = find_places(View.from_batch(sound_batch(num_groups, 0.35, seed)))
-        assert not any(one.is_tested for one in found), found[0].text
+        places = find_places(View.from_batch(sound_batch(num_groups, 0.35, seed)))
+        assert not any(place.is_tested for place in places), places[0].text
 
 
 def test_a_version_that_follows_groups_is_permuted_between_them() -> None:

@@ -121,11 +121,11 @@ def test_decoding_steps_count_generated_tokens_of_the_sample() -> None:
 def test_the_chance_of_an_overlap_is_hypergeometric(
     case: tuple[int, int, int, int],
 ) -> None:
-    least, one, other, num = case
+    smallest, size, other, num = case
     exact = sum(
-        comb(one, k) * comb(num - one, other - k) for k in range(least, one + 1)
+        comb(size, k) * comb(num - size, other - k) for k in range(smallest, size + 1)
     )
-    chance = overlap_chances(one, other, num)[least]
+    chance = overlap_chances(size, other, num)[smallest]
     assert chance == pytest.approx(exact / comb(num, other), rel=1e-9)
 
 

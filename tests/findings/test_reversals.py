@@ -28,29 +28,31 @@ from tests.findings.small import (
 
 def values(diagnosis: rd.findings.Diagnosis) -> dict[str, float]:
     """The numbers of the first finding."""
-    return {one.name: one.value for one in diagnosis[0].evidence}
+    return {measure.name: measure.value for measure in diagnosis[0].evidence}
 
 
 def test_a_constant_of_all_tokens_is_undone() -> None:
     parts = arrays(noise=0.005)
     parts["rollout"] -= 0.3 * parts["mask"]
-    found = rd.diagnose(made(parts))
-    assert [(one.kind, one.cause) for one in found] == [("reversal", "constant_bias")]
-    assert values(found)["constant"] == pytest.approx(0.3, abs=1e-3)
-    assert found[0].shown.startswith("Undone with −0.3 nat added to `old`, 0.3 nat")
-    assert "on which the constant was not fitted" in found[0].shown
+    diagnosis = rd.diagnose(made(parts))
+    assert [(finding.kind, finding.cause) for finding in diagnosis] == [
+        ("reversal", "constant_bias")
+    ]
+    assert values(diagnosis)["constant"] == pytest.approx(0.3, abs=1e-3)
+    assert diagnosis[0].shown.startswith("Undone with −0.3 nat added to `old`, 0.3 nat")
+    assert "on which the constant was not fitted" in diagnosis[0].shown
 
 
 def test_a_constant_of_one_rank_is_undone_there() -> None:
     parts = arrays(noise=0.005)
     rank = np.arange(32) % 8
     parts["old"][rank == 3] -= 0.2 * parts["mask"][rank == 3]
-    (found,) = rd.diagnose(made(parts, sample_columns={"rank": rank}))
-    assert (found.kind, found.cause) == ("reversal", "constant_bias")
-    assert "on rank 3" in found.location
-    assert found.samples.tolist() == [3, 11, 19, 27]
-    assert found.evidence[0].value == pytest.approx(-0.2, abs=1e-3)
-    assert found.shown.endswith("the noise of the tokens that it does not change.")
+    (finding,) = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    assert (finding.kind, finding.cause) == ("reversal", "constant_bias")
+    assert "on rank 3" in finding.location
+    assert finding.samples.tolist() == [3, 11, 19, 27]
+    assert finding.evidence[0].value == pytest.approx(-0.2, abs=1e-3)
+    assert finding.shown.endswith("the noise of the tokens that it does not change.")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,7 +61,9 @@ def test_what_spreads_as_far_as_it_is_moved_is_no_constant(seed: int) -> None:
     parts = arrays(seed=seed)
     rng = np.random.default_rng(seed)
     parts["old"] -= rng.uniform(0, 0.2, parts["old"].shape) * parts["mask"]
-    assert "constant_bias" not in [one.cause for one in rd.diagnose(made(parts))]
+    assert "constant_bias" not in [
+        finding.cause for finding in rd.diagnose(made(parts))
+    ]
 
 
 GAP = 12  # tokens of an observation
@@ -87,14 +91,16 @@ def moved(by: list[int]) -> dict[str, Array]:
     [([-1, -1, -1, -1], -1, 0), ([-2, -2, -2, -2], -2, 0), ([0, -1, -2, -3], 0, -1)],
 )
 def test_a_moved_mask_is_moved_back(by: list[int], offset: int, growth: int) -> None:
-    found = rd.diagnose(made(moved(by)))
-    assert [(one.kind, one.cause) for one in found] == [("reversal", "mask_offset")]
-    numbers = values(found)
+    diagnosis = rd.diagnose(made(moved(by)))
+    assert [(finding.kind, finding.cause) for finding in diagnosis] == [
+        ("reversal", "mask_offset")
+    ]
+    numbers = values(diagnosis)
     assert numbers["offset"] == -offset
     assert numbers["growth with each round"] == -growth
     # The tokens that the mask has wrongly: before each round but the first.
-    tokens = found[0].tokens()
-    assert len(tokens) == 32 * sum(-one for one in by[1:])
+    tokens = diagnosis[0].tokens()
+    assert len(tokens) == 32 * sum(-shift for shift in by[1:])
     assert set(tokens["rollout_log_prob"]) == {0.0}
 
 
@@ -103,7 +109,7 @@ def test_a_mask_that_is_wide_at_the_start_alone_is_not_moved() -> None:
     for index in range(ROUNDS):  # the ends are in the mask as well
         stop = index * STEP + TOKENS
         parts["mask"][:, stop - 2 : stop] = 1
-    assert [one.cause for one in rd.diagnose(made(parts))] == ["mask_too_wide"]
+    assert [finding.cause for finding in rd.diagnose(made(parts))] == ["mask_too_wide"]
 
 
 def test_one_half_is_fitted_and_the_other_judged() -> None:
@@ -113,8 +119,8 @@ def test_one_half_is_fitted_and_the_other_judged() -> None:
     assert set(view.sample[fitting_half(view, everything)]) == {0, 2, 4, 6, 8, 10}
     few = np.isin(view.sample, [1, 2, 3])  # fewer than ten samples: by rounds
     assert set(view.round[fitting_half(view, few)]) == {0, 2}
-    one = few & (view.round == 1)
-    assert set(view.sample[fitting_half(view, one) & one]) == {1, 3}
+    subset = few & (view.round == 1)
+    assert set(view.sample[fitting_half(view, subset) & subset]) == {1, 3}
 
 
 def test_one_token_id_of_equal_texts_shows_no_constant() -> None:
@@ -124,8 +130,10 @@ def test_one_token_id_of_equal_texts_shows_no_constant() -> None:
     view = View.from_batch(made(parts))
     assert undo_bias(view, view.token_id == END) is None
     # Nor does it show missing mass, which other tokens would lack as well.
-    found = rd.diagnose(made(parts))
-    assert [(one.kind, one.cause) for one in found] == [("place", "unknown")]
+    diagnosis = rd.diagnose(made(parts))
+    assert [(finding.kind, finding.cause) for finding in diagnosis] == [
+        ("place", "unknown")
+    ]
 
 
 def test_a_lag_that_a_single_token_fits_is_none() -> None:

@@ -20,36 +20,38 @@ PER_SAMPLE = ROUNDS * TOKENS
 def sets_of(view: View, over: Array) -> dict[str, ColumnOfTokens]:
     """The sets that are found where all tokens are equally likely."""
     bins = np.zeros(len(view), dtype=np.uint8)
-    return {one.name: one for one in columns_of_sets(view, [over], bins)}
+    return {column.name: column for column in columns_of_sets(view, [over], bins)}
 
 
 def samples_of(view: View, column: ColumnOfTokens) -> list[int]:
-    found: list[int] = np.unique(view.sample[column.codes == 0]).tolist()
-    return found
+    samples: list[int] = np.unique(view.sample[column.codes == 0]).tolist()
+    return samples
 
 
 def test_a_block_pays_for_its_two_ends_and_a_set_for_its_choice() -> None:
     view = View.from_batch(made(arrays(16)))
     over = np.isin(view.sample, [5, 6, 7])
-    found = sets_of(view, over)
-    assert samples_of(view, found["block_of_samples"]) == [5, 6, 7]
-    assert found["block_of_samples"].selection_penalty == pytest.approx(2 * log(16))
-    assert samples_of(view, found["set_of_samples"]) == [5, 6, 7]
-    assert found["set_of_samples"].selection_penalty == pytest.approx(
+    columns = sets_of(view, over)
+    assert samples_of(view, columns["block_of_samples"]) == [5, 6, 7]
+    assert columns["block_of_samples"].selection_penalty == pytest.approx(2 * log(16))
+    assert samples_of(view, columns["set_of_samples"]) == [5, 6, 7]
+    assert columns["set_of_samples"].selection_penalty == pytest.approx(
         log(comb(16, 3) * 16)
     )
-    (text,) = (one.condition("=", 0).text for one in (found["block_of_samples"],))
+    (text,) = (
+        column.condition("=", 0).text for column in (columns["block_of_samples"],)
+    )
     assert text == "in samples 5 to 7"
 
 
 def test_every_third_sample_and_all_but_every_third() -> None:
     view = View.from_batch(made(arrays(16)))
-    found = sets_of(view, view.sample % 3 == 1)
-    assert samples_of(view, found["every_nth"]) == [1, 4, 7, 10, 13]
-    assert found["every_nth"].condition("=", 0).text == (
+    columns = sets_of(view, view.sample % 3 == 1)
+    assert samples_of(view, columns["every_nth"]) == [1, 4, 7, 10, 13]
+    assert columns["every_nth"].condition("=", 0).text == (
         "every third sample from sample 1 on"
     )
-    assert found["every_nth"].selection_penalty == pytest.approx(
+    assert columns["every_nth"].selection_penalty == pytest.approx(
         log(16)
     )  # periods up to 4
     packs = sets_of(view, view.sample % 3 != 0)["all_but_every_nth"]
@@ -102,13 +104,15 @@ def test_a_place_after_screenshots_is_named() -> None:
         "num_images": images_in(plain),
     }
     batch = made(parts, round_columns=columns)
-    names = {one.name: one for one in columns_of_tokens(View.from_batch(batch))}
+    names = {
+        column.name: column for column in columns_of_tokens(View.from_batch(batch))
+    }
     since = names["after_image"].codes[:PER_SAMPLE]
     assert since[:17].tolist() == [*range(16), -1]
     assert since[2 * TOKENS :][:17].tolist() == [*range(16), -1]
     assert (since[TOKENS : 2 * TOKENS] == -1).all()
-    found = rd.places(batch)["conditions"].tolist()
-    assert found[0] == "in the first 8 tokens after a screenshot"
+    conditions = rd.places(batch)["conditions"].tolist()
+    assert conditions[0] == "in the first 8 tokens after a screenshot"
 
 
 def test_where_each_round_begins_with_a_screenshot_the_round_says_it() -> None:
@@ -119,5 +123,5 @@ def test_where_each_round_begins_with_a_screenshot_the_round_says_it() -> None:
         "num_images": plain.rounds.round.numpy() + 1,
     }
     batch = made(arrays(), round_columns=columns)
-    names = {one.name for one in columns_of_tokens(View.from_batch(batch))}
+    names = {column.name for column in columns_of_tokens(View.from_batch(batch))}
     assert not names & {"after_image", "since_image"}

@@ -20,8 +20,8 @@ SAMPLES, LENGTH, VOCABULARY = 24, 60, 40
 def log_softmax(logits: Array) -> Array:
     top = logits.max(-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(-1, keepdims=True))
-    found: Array = logits - top - total
-    return found
+    log_probs: Array = logits - top - total
+    return log_probs
 
 
 def drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
@@ -44,14 +44,14 @@ def drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
 def random_logits(seed: int) -> Array:
     rng = np.random.default_rng(seed)
     heat = rng.uniform(0.5, 5, (SAMPLES, LENGTH, 1))
-    found: Array = rng.normal(0, 1, (SAMPLES, LENGTH, VOCABULARY)) * heat
-    return found
+    logits: Array = rng.normal(0, 1, (SAMPLES, LENGTH, VOCABULARY)) * heat
+    return logits
 
 
 def _noisy(logits: Array, seed: int) -> Array:
     rng = np.random.default_rng(seed)
-    found: Array = logits + rng.normal(0, 0.01, logits.shape)
-    return found
+    noisy: Array = logits + rng.normal(0, 0.01, logits.shape)
+    return noisy
 
 
 @pytest.mark.parametrize("value", [0.7, 0.95, 1.2])
@@ -85,7 +85,7 @@ def test_other_weights_are_no_temperature() -> None:
     rng = np.random.default_rng(3)
     other = logits + rng.normal(0, 0.3, logits.shape)
     batch = drawn(log_softmax(other), log_softmax(logits), 2)
-    assert "temperature" not in [one.cause for one in rd.diagnose(batch)]
+    assert "temperature" not in [finding.cause for finding in rd.diagnose(batch)]
 
 
 def test_top_p_leaves_old_below_rollout_by_the_mass_that_was_cut() -> None:
@@ -94,9 +94,9 @@ def test_top_p_leaves_old_below_rollout_by_the_mass_that_was_cut() -> None:
     ranked = np.take_along_axis(trainer, order, -1)
     before = np.exp(ranked).cumsum(-1) - np.exp(ranked)
     cut = np.where(before < 0.9, ranked, -np.inf)
-    kept = np.log(np.exp(cut).sum(-1, keepdims=True))
+    log_mass = np.log(np.exp(cut).sum(-1, keepdims=True))
     sampler = np.full_like(trainer, -np.inf)
-    np.put_along_axis(sampler, order, cut - kept, -1)
+    np.put_along_axis(sampler, order, cut - log_mass, -1)
     with np.errstate(invalid="ignore"):
         batch = drawn(sampler, trainer, 2)
     first = rd.diagnose(batch)[0]
@@ -147,6 +147,6 @@ def test_the_grid_of_bfloat16_and_of_a_step() -> None:
     steps = np.round(values * 8) / 8
     assert find_grid(steps) == ("multiples of 0.125", 0.125)
     bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-    found = find_grid(bits.view(np.float32).astype(float))
-    assert found is not None
-    assert found[0] == "bfloat16"
+    grid = find_grid(bits.view(np.float32).astype(float))
+    assert grid is not None
+    assert grid[0] == "bfloat16"

@@ -61,8 +61,8 @@ def test_nothing_planted_is_healthy(step: rd.Batch) -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_few_samples_of_a_sound_step_are_no_fault(step: rd.Batch, size: int) -> None:
-    for one in small_sets(step, size, 4, 0):
-        diagnosis = rd.diagnose(one)
+    for few in small_sets(step, size, 4, 0):
+        diagnosis = rd.diagnose(few)
         assert diagnosis.verdict in SOUND, diagnosis.text
 
 
@@ -83,13 +83,13 @@ def test_the_headline_counts_every_token_in_the_order_of_speech(
     )
     assert len(diagnosis.headline.split()) <= 30
     assert diagnosis.verdict == "suspicious"
-    found = rd.places(planted)
-    assert found["conditions"].iloc[0] == "coordinates, on rank 3, from round 5 on"
-    assert found["num_large"].iloc[0] == affected.sum()
+    places = rd.places(planted)
+    assert places["conditions"].iloc[0] == "coordinates, on rank 3, from round 5 on"
+    assert places["num_large"].iloc[0] == affected.sum()
 
 
 def test_rows_of_a_selection_are_no_condition(step: rd.Batch) -> None:
     half = step.where(np.arange(32) % 2 == 0)
-    names = {one.name for one in columns_of_tokens(View.from_batch(half))}
+    names = {column.name for column in columns_of_tokens(View.from_batch(half))}
     assert "rank" in names
     assert "original_sample" not in names

@@ -40,11 +40,13 @@ def test_a_temperature_is_fitted_on_the_rows_that_are_not_shifted() -> None:
     batch = _tempered()
     rollout = batch.log_probs("rollout").numpy().reshape(SAMPLES, -1).copy()
     rollout[:7, 1:] = rollout[:7, :-1].copy()
-    found = {one.cause: one for one in rd.diagnose(_with_rollout(batch, rollout))}
-    assert {"temperature", "shifted_log_probs"} <= set(found)
-    assert found["shifted_log_probs"].samples.tolist() == list(range(7))
+    by_cause = {
+        finding.cause: finding for finding in rd.diagnose(_with_rollout(batch, rollout))
+    }
+    assert {"temperature", "shifted_log_probs"} <= set(by_cause)
+    assert by_cause["shifted_log_probs"].samples.tolist() == list(range(7))
     alone = rd.diagnose(batch)[0].evidence[0].value
-    assert found["temperature"].evidence[0].value == pytest.approx(alone, rel=0.1)
+    assert by_cause["temperature"].evidence[0].value == pytest.approx(alone, rel=0.1)
 
 
 def test_a_temperature_below_a_bad_block_is_taken_out_of_all_tokens() -> None:
@@ -54,15 +56,15 @@ def test_a_temperature_below_a_bad_block_is_taken_out_of_all_tokens() -> None:
     noise = rng.normal(0, 3.0, rollout[:14].shape) * np.minimum(-rollout[:14], 1)
     rollout[:14] = np.minimum(rollout[:14] + noise, 0)
     diagnosis = rd.diagnose(_with_rollout(batch, rollout))
-    found = {one.cause: one for one in diagnosis}
-    block = next(one for one in diagnosis if one.cause != "temperature")
+    by_cause = {finding.cause: finding for finding in diagnosis}
+    block = next(finding for finding in diagnosis if finding.cause != "temperature")
     assert block.samples.tolist() == list(range(14))
-    assert set(range(14)) <= set(found["temperature"].samples.tolist())
+    assert set(range(14)) <= set(by_cause["temperature"].samples.tolist())
 
 
 def test_a_pack_shows_below_a_temperature_without_entropy() -> None:
     batch = _tempered()
-    assert [one.cause for one in rd.diagnose(replace(batch, entropy=None))] == [
+    assert [finding.cause for finding in rd.diagnose(replace(batch, entropy=None))] == [
         "temperature"
     ]
     rollout = batch.log_probs("rollout").numpy().reshape(SAMPLES, -1).copy()
@@ -71,10 +73,10 @@ def test_a_pack_shows_below_a_temperature_without_entropy() -> None:
     leaks = np.arange(SAMPLES) % 4 != 0
     rollout[leaks] = np.minimum(rollout + noise, 0)[leaks]
     both = replace(_with_rollout(batch, rollout), entropy=None)
-    found = {one.cause: one for one in rd.diagnose(both)}
-    assert "temperature" in found
-    assert "packing_leak" in map(str, found["unknown"].candidates)
-    assert "in all samples but every 4th" in found["unknown"].location
+    by_cause = {finding.cause: finding for finding in rd.diagnose(both)}
+    assert "temperature" in by_cause
+    assert "packing_leak" in map(str, by_cause["unknown"].candidates)
+    assert "in all samples but every 4th" in by_cause["unknown"].location
 
 
 def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
@@ -82,8 +84,8 @@ def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
     rank = np.arange(32) // 8
     shaken(parts, parts["mask"] > 0, 0.4)
     shaken(parts, (rank == 2)[:, None] & (parts["mask"] > 0), 1.2, seed=2)
-    found = rd.diagnose(made(parts, sample_columns={"rank": rank}))
-    worker = next(one for one in found if one.kind == "place")
+    diagnosis = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    worker = next(finding for finding in diagnosis if finding.kind == "place")
     assert worker.where["place"].text == "on rank 2"
     assert "bad_worker" in map(str, worker.candidates)
 
@@ -101,10 +103,10 @@ def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:
     filled = [2, 9, 17, 25, 30]
     parts["rollout"][filled, -16:] = 0.0
     parts["old"][filled, -1] = -np.arange(2, 7)
-    found = FILLS.check(made(parts))
-    assert found.samples == tuple(filled)
-    assert found.tokens is not None
-    assert np.bincount(found.tokens // LENGTH)[filled].min() >= 16
+    result = FILLS.check(made(parts))
+    assert result.samples == tuple(filled)
+    assert result.tokens is not None
+    assert np.bincount(result.tokens // LENGTH)[filled].min() >= 16
 
 
 def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:
@@ -114,7 +116,7 @@ def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:
     parts["rollout"][5] = np.roll(parts["rollout"][0], 7)
     parts["rollout"][5, 20:] = 0.0
     findings = rd.diagnose(made(parts))
-    assert [one.cause for one in findings] == ["swapped_rows"]
+    assert [finding.cause for finding in findings] == ["swapped_rows"]
     assert findings[0].samples.tolist() == [3, 5, 8]
 
 
@@ -129,6 +131,6 @@ def test_zeros_of_a_mask_that_is_too_wide_are_no_second_cause(seed: int) -> None
     parts["old"][gaps] = -rng.exponential(2, int(gaps.sum())) - 0.5
     for start in range(20, LENGTH, 23):
         parts["ids"][rng.random(32) > 0.4, start] = 5
-    causes = {one.cause for one in rd.diagnose(made(parts))}
+    causes = {finding.cause for finding in rd.diagnose(made(parts))}
     assert "mask_too_wide" in causes
     assert "filled_log_probs" not in causes

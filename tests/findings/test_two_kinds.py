@@ -34,11 +34,13 @@ def test_whole_groups_are_described_as_such(
 ) -> None:
     group = ROW // (64 // num_groups)
     parts = differing((group % 2 == 0)[:, None], elsewhere)
-    found = rd.diagnose(made(parts, group_ids=[f"g{one}" for one in group]))
-    assert found.verdict in ("suspicious", "broken")
-    assert f"{num_groups // 2} of {num_groups} groups differ by 0.1" in found.headline
-    assert f"the others {words}" in found.headline
-    assert "all tokens" not in str(found)
+    diagnosis = rd.diagnose(made(parts, group_ids=[f"g{number}" for number in group]))
+    assert diagnosis.verdict in ("suspicious", "broken")
+    assert (
+        f"{num_groups // 2} of {num_groups} groups differ by 0.1" in diagnosis.headline
+    )
+    assert f"the others {words}" in diagnosis.headline
+    assert "all tokens" not in str(diagnosis)
 
 
 def test_samples_and_rounds_of_two_kinds() -> None:
@@ -47,12 +49,12 @@ def test_samples_and_rounds_of_two_kinds() -> None:
     assert kinds is not None
     assert (kinds.unit, kinds.differing.tolist()) == ("sample", [*range(0, 64, 2)])
     parts = arrays(64)
-    found = rd.diagnose(made(differing(rounds_of(parts) % 2 == 1, 1e-4)))
-    assert found.headline.startswith("Rounds 1, 3 differ by 0.1")
-    assert found.onset is None
+    diagnosis = rd.diagnose(made(differing(rounds_of(parts) % 2 == 1, 1e-4)))
+    assert diagnosis.headline.startswith("Rounds 1, 3 differ by 0.1")
+    assert diagnosis.onset is None
     # Of round 0 only, the last that differs is not the last round.
-    found = rd.diagnose(made(differing(rounds_of(parts) == 0, 1e-4)))
-    assert "round 0" in found.headline.lower()
+    diagnosis = rd.diagnose(made(differing(rounds_of(parts) == 0, 1e-4)))
+    assert "round 0" in diagnosis.headline.lower()
 
 
 def test_the_gap_by_hand() -> None:

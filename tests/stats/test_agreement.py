@@ -15,31 +15,31 @@ NAN, INF = np.nan, np.inf
 def test_each_panel_has_its_own_means_and_r() -> None:
     rollout = np.array([0.0, 1.0, 2.0, 0.0, 1.0], dtype=np.float32)
     old = np.array([0.5, 1.0, 1.0, 1.0, 0.0], dtype=np.float32)
-    found = agreement(rollout, old, np.array([0, 0, 0, 1, 1]), num_panels=2)
+    panels = agreement(rollout, old, np.array([0, 0, 0, 1, 1]), num_panels=2)
 
-    assert found["num"].tolist() == [3, 2]
-    assert found["mean_abs_diff"].tolist() == pytest.approx([0.5, 1.0])
-    assert found["mean_diff"].tolist() == pytest.approx([-1 / 6, 0.0])
+    assert panels["num"].tolist() == [3, 2]
+    assert panels["mean_abs_diff"].tolist() == pytest.approx([0.5, 1.0])
+    assert panels["mean_diff"].tolist() == pytest.approx([-1 / 6, 0.0])
     # Deviations -1, 0, 1 and -1/3, 1/6, 1/6.
-    assert found["pearson"].tolist() == pytest.approx([0.5 / np.sqrt(2 / 6), -1.0])
+    assert panels["pearson"].tolist() == pytest.approx([0.5 / np.sqrt(2 / 6), -1.0])
 
 
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     rollout = np.array([1.0, NAN, 2.0, 3.0])
     old = np.array([1.0, 1.0, -INF, 5.0])
-    found = agreement(rollout, old, np.zeros(4, dtype=int), num_panels=2)
+    panels = agreement(rollout, old, np.zeros(4, dtype=int), num_panels=2)
 
-    assert found["num"].tolist() == [2, 0]
-    assert found["num_nonfinite"].tolist() == [2, 0]
-    assert found["mean_abs_diff"][0] == 1.0
-    assert np.isnan(found["mean_abs_diff"][1])
+    assert panels["num"].tolist() == [2, 0]
+    assert panels["num_nonfinite"].tolist() == [2, 0]
+    assert panels["mean_abs_diff"][0] == 1.0
+    assert np.isnan(panels["mean_abs_diff"][1])
 
 
 def test_values_that_do_not_vary_have_no_r() -> None:
     same = np.full(3, 0.1, dtype=np.float32)
-    found = agreement(same, np.arange(3.0), np.zeros(3, dtype=int), num_panels=1)
+    panels = agreement(same, np.arange(3.0), np.zeros(3, dtype=int), num_panels=1)
 
-    assert np.isnan(found["pearson"]).all()
+    assert np.isnan(panels["pearson"]).all()
 
 
 def test_the_farthest_of_each_panel_come_in_order() -> None:
@@ -59,17 +59,17 @@ def test_nothing_and_what_is_not_finite_is_never_far() -> None:
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3))
 def test_r_is_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
     rollout, old = np.array(pairs, dtype=np.float64).T
-    found = agreement(rollout, old, np.zeros(len(pairs)), num_panels=1)["pearson"][0]
+    pearson = agreement(rollout, old, np.zeros(len(pairs)), num_panels=1)["pearson"][0]
 
     if np.ptp(rollout) == 0 or np.ptp(old) == 0:
-        assert np.isnan(found)
+        assert np.isnan(pearson)
     else:
-        assert found == pytest.approx(np.corrcoef(rollout, old)[0, 1], abs=1e-12)
+        assert pearson == pytest.approx(np.corrcoef(rollout, old)[0, 1], abs=1e-12)
 
 
 def test_no_panels_have_no_rows() -> None:
     nothing = np.empty(0)
-    found = agreement(nothing, nothing, nothing, num_panels=0)
+    panels = agreement(nothing, nothing, nothing, num_panels=0)
 
-    assert not found["num"].any()
-    assert found["num_nonfinite"].sum() == 0
+    assert not panels["num"].any()
+    assert panels["num_nonfinite"].sum() == 0

@@ -39,9 +39,9 @@ def part(**facts: Any) -> Any:
 
 
 def test_the_rows_of_the_whole_batch_are_the_summary() -> None:
-    found = round_summary(part())
-    assert [*found] == [column.name for column in schema.SUMMARY.columns]
-    row = found.iloc[0].to_dict()
+    summary = round_summary(part())
+    assert [*summary] == [column.name for column in schema.SUMMARY.columns]
+    row = summary.iloc[0].to_dict()
     named = {name: ROUND[name] for name in row if name in ROUND}
     assert {name: row[name] for name in named} == named
     # All clusters have one mean, so the interval is that mean.
@@ -79,30 +79,30 @@ def test_the_whole_has_intervals_of_any_confidence() -> None:
     ],
 )
 def test_another_summary_is_of_the_samples_in_the_file(options: dict[str, Any]) -> None:
-    found = round_summary(part(), **options)
-    assert found["num_samples"].sum() == 5
-    assert found.equals(round_summary(replace(part(), meta={}), **options))
+    summary = round_summary(part(), **options)
+    assert summary["num_samples"].sum() == 5
+    assert summary.equals(round_summary(replace(part(), meta={}), **options))
 
 
 def test_the_summary_of_a_selection_is_of_its_samples() -> None:
-    found = round_summary(part().where([True, True, False]))
-    assert found.equals(round_summary(replace(part(), meta={})[:2]))
+    summary = round_summary(part().where([True, True, False]))
+    assert summary.equals(round_summary(replace(part(), meta={})[:2]))
 
 
 def test_samples_as_clusters_are_not_known_where_there_are_groups() -> None:
     grouped = replace(part(), group_ids=("a", "a", "b"))
     assert round_summary(grouped)["num_samples"].tolist() == [10, 10]
     assert round_summary(grouped, cluster="group")["num_samples"].tolist() == [10, 10]
-    found = round_summary(grouped, cluster="sample")
-    assert found["num_samples"].tolist() == [3, 2]
+    summary = round_summary(grouped, cluster="sample")
+    assert summary["num_samples"].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize(
     "rounds", [None, 3, [3], [{}], [{**ROUND, "round": "x"}], [ROUND]]
 )
 def test_statistics_that_are_broken_are_not_used(rounds: object) -> None:
-    found = round_summary(part(rounds=rounds))
-    assert found["num_samples"].tolist() == [3, 2]
+    summary = round_summary(part(rounds=rounds))
+    assert summary["num_samples"].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("capture", [None, "x", {}, {"num_samples": 3}])
@@ -124,8 +124,8 @@ def test_a_whole_batch_is_summarised_as_it_is(capture: object) -> None:
 def test_totals_that_the_saved_samples_exceed_are_not_used(
     changes: dict[str, Any],
 ) -> None:
-    found = round_summary(part(rounds=[{**ROUND, **changes}, LATER]))
-    assert found.equals(round_summary(hand_batch()))
+    summary = round_summary(part(rounds=[{**ROUND, **changes}, LATER]))
+    assert summary.equals(round_summary(hand_batch()))
 
 
 def test_totals_are_not_used_once_a_column_was_changed() -> None:

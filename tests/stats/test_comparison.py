@@ -33,18 +33,18 @@ def one_token_each(size: list[float], **others: Any) -> Batch:
 def test_batches_are_paired_by_id_in_whatever_order() -> None:
     before = one_token_each([1.0, 2.0, 4.0], sample_ids=IDS)
     after = one_token_each([8.0, 1.0, 3.0], sample_ids=("c", "a", "b"))
-    found = compare_batches({"before": before, "after": after}).iloc[0]
-    assert found["round"] == 0
-    assert (found["num_pairs"], found["num_samples"]) == (3, 3)
-    assert found["difference"] == pytest.approx(5 / 3)
+    compared = compare_batches({"before": before, "after": after}).iloc[0]
+    assert compared["round"] == 0
+    assert (compared["num_pairs"], compared["num_samples"]) == (3, 3)
+    assert compared["difference"] == pytest.approx(5 / 3)
 
 
 def test_samples_of_one_batch_only_are_left_out_of_pairs() -> None:
     before = one_token_each([1.0, 2.0, 4.0], sample_ids=IDS)
     after = one_token_each([9.0, 1.5, 2.0], sample_ids=("z", "a", "b"))
-    found = compare_batches([before, after]).iloc[0]
-    assert (found["num_pairs"], found["num_samples"]) == (2, 2)
-    assert found["difference"] == pytest.approx(0.25)
+    compared = compare_batches([before, after]).iloc[0]
+    assert (compared["num_pairs"], compared["num_samples"]) == (2, 2)
+    assert compared["difference"] == pytest.approx(0.25)
 
 
 def test_a_pair_counts_in_rounds_that_both_have() -> None:
@@ -60,10 +60,10 @@ def test_a_pair_counts_in_rounds_that_both_have() -> None:
         [[-2.0, 0, -6], [-3, 0, -9]],
         sample_ids=("a", "b"),
     )
-    found = compare_batches([shorter, longer])
-    assert found["difference"].tolist() == [0, 2]
-    assert found["num_baseline_samples"].tolist() == [2, 1]
-    assert found["num_samples"].tolist() == [2, 1]
+    compared = compare_batches([shorter, longer])
+    assert compared["difference"].tolist() == [0, 2]
+    assert compared["num_baseline_samples"].tolist() == [2, 1]
+    assert compared["num_samples"].tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_pair_counts_in_rounds_that_both_have() -> None:
 def test_batches_that_share_too_few_ids_are_not_paired(ids: Any) -> None:
     before = one_token_each([1.0, 2.0, 6.0], sample_ids=IDS)
     after = one_token_each([1.0, 2.0, 9.0], sample_ids=ids)
-    found = compare_batches([before, after]).iloc[0]
-    assert found["num_pairs"] == 0
-    assert found["difference"] == 1
-    assert (found["num_baseline_samples"], found["num_samples"]) == (3, 3)
+    compared = compare_batches([before, after]).iloc[0]
+    assert compared["num_pairs"] == 0
+    assert compared["difference"] == 1
+    assert (compared["num_baseline_samples"], compared["num_samples"]) == (3, 3)
 
 
 def test_pairs_cancel_what_their_samples_have_in_common() -> None:
@@ -106,25 +106,25 @@ def test_groups_are_drawn_as_one() -> None:
 
 
 def test_a_round_of_one_batch_alone_has_no_difference() -> None:
-    found = compare_batches([hand_batch(), hand_batch()[2:]])
-    assert found["round"].tolist() == [0, 1]
-    np.testing.assert_array_equal(found["difference"].isna(), [False, True])
-    assert found["num_samples"].tolist() == [1, 0]
-    assert found["num_baseline_samples"].tolist() == [3, 2]
+    compared = compare_batches([hand_batch(), hand_batch()[2:]])
+    assert compared["round"].tolist() == [0, 1]
+    np.testing.assert_array_equal(compared["difference"].isna(), [False, True])
+    assert compared["num_samples"].tolist() == [1, 0]
+    assert compared["num_baseline_samples"].tolist() == [3, 2]
 
 
 def test_what_is_not_finite_is_left_out() -> None:
     before = one_token_each([1.0, 2.0], sample_ids=("a", "b"))
     after = one_token_each([2.0, NAN], sample_ids=("a", "b"))
-    found = compare_batches([before, after]).iloc[0]
-    assert (found["difference"], found["num_samples"]) == (1, 1)
+    compared = compare_batches([before, after]).iloc[0]
+    assert (compared["difference"], compared["num_samples"]) == (1, 1)
 
 
 def test_token_frames_are_compared_as_a_whole() -> None:
     batch = hand_batch(sample_ids=IDS)
-    found = compare_batches([token_frame(batch), token_frame(batch[:2])])
-    assert found["num_pairs"].tolist() == [0, 0]
-    assert found["difference"].tolist() == pytest.approx([1.5 / 5 - 2.5 / 6, 0])
+    compared = compare_batches([token_frame(batch), token_frame(batch[:2])])
+    assert compared["num_pairs"].tolist() == [0, 0]
+    assert compared["difference"].tolist() == pytest.approx([1.5 / 5 - 2.5 / 6, 0])
 
 
 def test_batches_without_tokens_have_no_rounds() -> None:
@@ -140,9 +140,9 @@ def test_a_batch_does_not_differ_from_itself(mask: list[list[int]]) -> None:
     values = torch.arange(rows.numel(), dtype=torch.float32).reshape(rows.shape)
     ids = tuple(map(str, range(len(mask))))
     batch = padded(rows, -values, -2 * values, sample_ids=ids)
-    found = compare_batches([batch, batch])
-    assert (found["difference"].dropna() == 0).all()
-    assert found["ci_low"].isin([0, NAN]).all()
+    compared = compare_batches([batch, batch])
+    assert (compared["difference"].dropna() == 0).all()
+    assert compared["ci_low"].isin([0, NAN]).all()
 
 
 @settings(max_examples=20)
@@ -154,8 +154,8 @@ def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
 
     before, after = sized(list(range(12)), 0.0), sized(list(range(12)), 0.5)
     expected = compare_batches([before, after])
-    found = compare_batches([before, sized(order, 0.5)])
-    pd.testing.assert_frame_equal(found, expected)
+    compared = compare_batches([before, sized(order, 0.5)])
+    pd.testing.assert_frame_equal(compared, expected)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
 def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
     message = (
         f"`batches`: expected two batches or token frames; found {found}."
-        ' Pass a list, or a dictionary: `{"before": one, "after": other}`.'
+        ' Pass a list, or a dictionary: `{"before": batch, "after": other}`.'
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         compare_batches(batches)
@@ -186,15 +186,15 @@ def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
     ],
 )
 def test_another_metric_is_compared(metric: str, wanted: list[float]) -> None:
-    found = compare_batches([hand_batch(), hand_batch()[:2]], metric=metric)
-    assert found["difference"].tolist() == pytest.approx(wanted)
+    compared = compare_batches([hand_batch(), hand_batch()[:2]], metric=metric)
+    assert compared["difference"].tolist() == pytest.approx(wanted)
 
 
 def test_differences_of_probabilities_are_those_of_the_summary() -> None:
     batches = [hand_batch(), hand_batch()[:2]]
-    before, after = (round_summary(one)["prob_diff"] for one in batches)
-    found = compare_batches(batches, metric="prob_diff")
-    assert found["difference"].tolist() == pytest.approx((after - before).tolist())
+    before, after = (round_summary(batch)["prob_diff"] for batch in batches)
+    compared = compare_batches(batches, metric="prob_diff")
+    assert compared["difference"].tolist() == pytest.approx((after - before).tolist())
 
 
 def test_few_groups_are_marked_as_few() -> None:

@@ -27,23 +27,23 @@ FRAME = pd.DataFrame(
 
 
 def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
-    found = conditional_means(FRAME)
+    means = conditional_means(FRAME)
 
-    assert found["rounds"].tolist() == ["0", "0", "1", "1"]
-    assert found["prob_low"].tolist() == [0.01, 0.75, 0.01, 0.75]
-    assert found["prob_high"].tolist() == [0.05, 0.9, 0.05, 0.9]
-    assert found["prob"].tolist() == pytest.approx([0.02, 0.8, 0.02, 0.8])
-    assert found["num_tokens"].tolist() == [1, 2, 2, 1]
-    assert found["num_samples"].tolist() == [1, 2, 2, 1]
-    assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
-    assert found["mean"].tolist() == pytest.approx([0.5, 0.2, 0.8, np.nan], nan_ok=True)
+    assert means["rounds"].tolist() == ["0", "0", "1", "1"]
+    assert means["prob_low"].tolist() == [0.01, 0.75, 0.01, 0.75]
+    assert means["prob_high"].tolist() == [0.05, 0.9, 0.05, 0.9]
+    assert means["prob"].tolist() == pytest.approx([0.02, 0.8, 0.02, 0.8])
+    assert means["num_tokens"].tolist() == [1, 2, 2, 1]
+    assert means["num_samples"].tolist() == [1, 2, 2, 1]
+    assert means["num_nonfinite"].tolist() == [0, 0, 0, 1]
+    assert means["mean"].tolist() == pytest.approx([0.5, 0.2, 0.8, np.nan], nan_ok=True)
 
 
 def test_the_envelope_is_scaled_to_the_first_round() -> None:
-    found = conditional_means(FRAME)
+    means = conditional_means(FRAME)
 
     scale = (0.1 + 0.5 + 0.3) / (0.2 + 0.98 + 0.2)
-    assert found["envelope"].tolist() == pytest.approx(
+    assert means["envelope"].tolist() == pytest.approx(
         [scale * 0.98, scale * 0.2, scale * 0.98, scale * 0.2]
     )
 
@@ -62,12 +62,12 @@ def test_without_a_first_round_the_envelope_is_scaled_to_the_earliest() -> None:
 
 
 def test_rounds_are_weighted_to_the_same_probabilities() -> None:
-    found = standardise(FRAME)
+    means = standardise(FRAME)
 
     # Of the five finite tokens two are likely and three are rare.
-    assert found["mean"].tolist() == pytest.approx([0.3, 0.8])
-    assert found["standardised"].tolist() == pytest.approx([0.4 * 0.2 + 0.6 * 0.5, 0.8])
-    assert found["covered"].tolist() == pytest.approx([1.0, 0.6])
+    assert means["mean"].tolist() == pytest.approx([0.3, 0.8])
+    assert means["standardised"].tolist() == pytest.approx([0.4 * 0.2 + 0.6 * 0.5, 0.8])
+    assert means["covered"].tolist() == pytest.approx([1.0, 0.6])
 
 
 def test_a_difference_that_is_all_of_probability_is_gone() -> None:
@@ -82,35 +82,35 @@ def test_a_difference_that_is_all_of_probability_is_gone() -> None:
             "rollout_log_prob": np.log(prob),
         }
     )
-    found = standardise(frame)
+    means = standardise(frame)
 
-    assert found["mean"][1] > 2 * found["mean"][0]
-    assert found["standardised"].tolist() == pytest.approx([0.3, 0.3], rel=0.05)
+    assert means["mean"][1] > 2 * means["mean"][0]
+    assert means["standardised"].tolist() == pytest.approx([0.3, 0.3], rel=0.05)
 
 
 def test_what_is_no_probability_has_a_row_of_its_own() -> None:
     frame = FRAME.assign(rollout_log_prob=[0.5, np.nan, LIKELY, 0.0, -np.inf, LIKELY])
-    found = conditional_means(frame)
+    means = conditional_means(frame)
 
-    assert found["num_tokens"].sum() == 6
-    first = found[found["rounds"] == "0"]
+    assert means["num_tokens"].sum() == 6
+    first = means[means["rounds"] == "0"]
     assert first["prob_high"].tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
     assert first["num_tokens"].tolist() == [1, 2]
 
 
 def test_the_edges_can_be_chosen() -> None:
-    found = conditional_means(FRAME, edges=[0, 0.5, 1])
+    means = conditional_means(FRAME, edges=[0, 0.5, 1])
 
-    assert found["prob_high"].tolist() == [0.5, 1, 0.5, 1]
+    assert means["prob_high"].tolist() == [0.5, 1, 0.5, 1]
     assert list(PROB_EDGES) == sorted(PROB_EDGES)
 
 
 def test_a_round_of_nothing_finite_has_no_mean() -> None:
-    found = standardise(FRAME.assign(diff=[0.1, 0.5, np.nan, 0.3, np.nan, np.nan]))
+    means = standardise(FRAME.assign(diff=[0.1, 0.5, np.nan, 0.3, np.nan, np.nan]))
 
-    assert found["round"].tolist() == [0, 1]
-    assert np.isnan(found["standardised"][1])
-    assert found["covered"].tolist() == [1.0, 0.0]
+    assert means["round"].tolist() == [0, 1]
+    assert np.isnan(means["standardised"][1])
+    assert means["covered"].tolist() == [1.0, 0.0]
 
 
 def test_a_frame_without_probabilities_is_an_error() -> None:
@@ -122,22 +122,22 @@ def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     columns = {"rank": np.array([7, 3, 7])}
     # Probability e^-1 (6 tokens), e^-2 and e^-3 (one each of round 1, and of sample 2).
     batch = hand_batch(sample_columns=columns)
-    found = conditional_means(batch, by="rank")
+    means = conditional_means(batch, by="rank")
 
-    assert found.columns[0] == "rank"
-    assert found["rank"].tolist() == [3, 3, 7, 7]
-    assert found["prob_low"].tolist() == [0.01, 0.25, 0.1, 0.25]
-    assert found["num_tokens"].tolist() == [1, 3, 2, 2]
-    assert found["mean"].tolist() == [2.0, 0.25, 1.0, 0.375]
+    assert means.columns[0] == "rank"
+    assert means["rank"].tolist() == [3, 3, 7, 7]
+    assert means["prob_low"].tolist() == [0.01, 0.25, 0.1, 0.25]
+    assert means["num_tokens"].tolist() == [1, 3, 2, 2]
+    assert means["mean"].tolist() == [2.0, 0.25, 1.0, 0.375]
 
 
 def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:
     image = EncodedScreenshot(data=b"", round=1)
     batch = hand_batch(images=((image,), (image, image), ()))
-    found = conditional_means(batch, by="num_images")
+    means = conditional_means(batch, by="num_images")
 
-    assert found["num_images"].tolist() == [0, 0, 1, 2]
-    assert found["num_tokens"].tolist() == [1, 5, 1, 1]
+    assert means["num_images"].tolist() == [0, 0, 1, 2]
+    assert means["num_tokens"].tolist() == [1, 5, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:
     ],
 )
 def test_another_metric_is_averaged(metric: str, wanted: list[float]) -> None:
-    found = conditional_means(FRAME, metric=metric)
+    means = conditional_means(FRAME, metric=metric)
 
-    assert found["mean"].tolist() == pytest.approx([*wanted, np.nan], nan_ok=True)
-    assert "envelope" not in found
-    assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
+    assert means["mean"].tolist() == pytest.approx([*wanted, np.nan], nan_ok=True)
+    assert "envelope" not in means
+    assert means["num_nonfinite"].tolist() == [0, 0, 0, 1]
 
 
 def test_differences_of_probabilities_are_those_of_both_columns() -> None:
-    found = conditional_means(FRAME, metric="prob_diff")
+    means = conditional_means(FRAME, metric="prob_diff")
 
     # 0.02 (1 - exp(-0.5)); 0.8 (exp(0.1) - 1) and 0.8 (exp(0.3) - 1).
     wanted = [0.02 * (1 - np.exp(-0.5)), 0.4 * (np.exp(0.1) + np.exp(0.3) - 2)]
-    assert found["mean"].tolist()[:2] == pytest.approx(wanted)
+    assert means["mean"].tolist()[:2] == pytest.approx(wanted)
     batch = hand_batch()
     tokens = rd.token_frame(batch, ["rollout_log_prob"])
     ours, theirs = (conditional_means(x, metric="prob_diff") for x in (batch, tokens))
@@ -177,15 +177,15 @@ def test_a_mean_of_sample_means_is_standardised_as_one() -> None:
             "rollout_log_prob": [LIKELY, LIKELY, RARE, RARE, RARE],
         }
     )
-    found = standardise(frame, metric="train_rollout_logprob_abs_diff")
+    means = standardise(frame, metric="train_rollout_logprob_abs_diff")
 
-    assert found["mean"].tolist() == pytest.approx([0.6, 0.6])
+    assert means["mean"].tolist() == pytest.approx([0.6, 0.6])
     # A token of sample 0 counts a third: 2/3 are likely, 1/3 + 1 + 1 are rare.
     likely, rare = 2 / 9, 7 / 9
-    assert found["standardised"].tolist() == pytest.approx(
+    assert means["standardised"].tolist() == pytest.approx(
         [likely * 0.3 + rare * (0.6 / 3 + 0.8) / (4 / 3), 0.6]
     )
-    assert found["covered"].tolist() == pytest.approx([1.0, rare])
+    assert means["covered"].tolist() == pytest.approx([1.0, rare])
 
 
 @pytest.mark.parametrize(

@@ -44,23 +44,27 @@ def by_loops(totals: Any, counts: Any, weights: Any) -> tuple[float, float, floa
         squares = [(b - a) ** 2 for a, b in zip(*residuals, strict=True)]
         return means[1] - means[0], math.sqrt(sum(squares))
 
-    found, error = difference_and_error(np.ones(len(totals[0])))
+    difference, error = difference_and_error(np.ones(len(totals[0])))
     distances = []
     for times in weights:
         drawn, its_error = difference_and_error(times)
-        distances.append((drawn - found) / its_error)
+        distances.append((drawn - difference) / its_error)
     num = len(totals[0]) if (counts > 0).all() else len(totals[0]) // 2
     reach = stdtrit(num - 1, 0.975) * math.sqrt(num / (num - 1))
     below, above = np.quantile(distances, [0.025, 0.975]) * stdtrit(num - 1, 0.975)
     normal = ndtri(0.975)
     below, above = min(below / normal, -reach), max(above / normal, reach)
-    return found, found - float(above) * error, found - float(below) * error
+    return (
+        difference,
+        difference - float(above) * error,
+        difference - float(below) * error,
+    )
 
 
 def test_the_interval_is_that_of_plain_loops() -> None:
     weights = Resampling(10, seed=3).weights
-    found = difference_interval(TOTALS, COUNTS, weights)
-    assert found == pytest.approx(by_loops(TOTALS, COUNTS, weights), rel=1e-9)
+    difference = difference_interval(TOTALS, COUNTS, weights)
+    assert difference == pytest.approx(by_loops(TOTALS, COUNTS, weights), rel=1e-9)
 
 
 def test_clusters_of_one_batch_each_are_compared_too() -> None:
@@ -70,69 +74,71 @@ def test_clusters_of_one_batch_each_are_compared_too() -> None:
     draws = [Resampling(10, seed).weights for seed in (0, 1)]
     weights = np.concatenate(draws, axis=1)
 
-    found = difference_interval(totals, counts, weights)
+    difference = difference_interval(totals, counts, weights)
 
-    assert found == pytest.approx(by_loops(totals, counts, weights), rel=1e-9)
+    assert difference == pytest.approx(by_loops(totals, counts, weights), rel=1e-9)
 
 
 def test_a_symmetric_interval_reaches_as_far_to_either_side() -> None:
     weights = Resampling(10, seed=1).weights
-    found, low, high = difference_interval(TOTALS, COUNTS, weights, is_symmetric=True)
-    assert high - found == pytest.approx(found - low)
+    difference, low, high = difference_interval(
+        TOTALS, COUNTS, weights, is_symmetric=True
+    )
+    assert high - difference == pytest.approx(difference - low)
     _, lower, higher = difference_interval(TOTALS, COUNTS, weights)
-    assert min(found - lower, higher - found) < high - found
-    assert high - found < max(found - lower, higher - found)
+    assert min(difference - lower, higher - difference) < high - difference
+    assert high - difference < max(difference - lower, higher - difference)
 
 
 def test_to_neither_side_does_an_interval_reach_less_far_than_that_of_t() -> None:
     weights = Resampling(10).weights[:20]
-    found, low, high = difference_interval(TOTALS, COUNTS, weights)
+    difference, low, high = difference_interval(TOTALS, COUNTS, weights)
     differences = TOTALS[1] / COUNTS[1].sum() - TOTALS[0] / COUNTS[0].sum()
-    assert differences.sum() == pytest.approx(found)
+    assert differences.sum() == pytest.approx(difference)
     residuals = differences - (
         TOTALS[1].sum() / COUNTS[1].sum() ** 2 * COUNTS[1]
         - TOTALS[0].sum() / COUNTS[0].sum() ** 2 * COUNTS[0]
     )
-    least = stdtrit(9, 0.975) * math.sqrt(10 / 9 * (residuals**2).sum())
-    assert high - found == pytest.approx(least)
-    assert found - low > 1.05 * least
+    shortest = stdtrit(9, 0.975) * math.sqrt(10 / 9 * (residuals**2).sum())
+    assert high - difference == pytest.approx(shortest)
+    assert difference - low > 1.05 * shortest
 
 
 def test_exchanging_the_batches_mirrors_the_interval() -> None:
     weights = Resampling(10).weights
-    found, low, high = difference_interval(TOTALS, COUNTS, weights)
+    difference, low, high = difference_interval(TOTALS, COUNTS, weights)
     mirrored = difference_interval(TOTALS[::-1], COUNTS[::-1], weights)
-    assert mirrored == pytest.approx((-found, -high, -low))
+    assert mirrored == pytest.approx((-difference, -high, -low))
 
 
 def test_the_same_step_in_every_cluster_leaves_no_doubt() -> None:
     totals = np.stack([TOTALS[0], TOTALS[0] + 0.5 * COUNTS[0]])
     counts = np.stack([COUNTS[0], COUNTS[0]])
-    found = difference_interval(totals, counts, Resampling(10).weights)
-    assert found == pytest.approx((0.5, 0.5, 0.5), abs=1e-12)
+    difference = difference_interval(totals, counts, Resampling(10).weights)
+    assert difference == pytest.approx((0.5, 0.5, 0.5), abs=1e-12)
 
 
 def test_a_small_difference_of_large_means_is_exact() -> None:
     totals = np.stack([1e6 * COUNTS[0], 1e6 * COUNTS[0] + 2**-14])
     counts = np.stack([COUNTS[0], COUNTS[0]])
-    found, low, high = difference_interval(totals, counts, Resampling(10).weights)
-    assert found == pytest.approx(10 * 2**-14 / 61, rel=1e-9)
-    assert low < found < high < 2e-5
+    difference, low, high = difference_interval(totals, counts, Resampling(10).weights)
+    assert difference == pytest.approx(10 * 2**-14 / 61, rel=1e-9)
+    assert low < difference < high < 2e-5
 
 
 def test_5_to_9_clusters_have_an_interval_of_the_t_distribution() -> None:
     totals, counts = np.zeros((2, 5)), np.ones((2, 5))
     totals[1] = [1, 2, 3, 4, 5]
-    found, low, high = difference_interval(totals, counts, Resampling(5).weights)
+    difference, low, high = difference_interval(totals, counts, Resampling(5).weights)
     reach = stdtrit(4, 0.975) * math.sqrt(2.5 / 5)
-    assert (found, low, high) == pytest.approx((3, 3 - reach, 3 + reach))
+    assert (difference, low, high) == pytest.approx((3, 3 - reach, 3 + reach))
 
 
 def test_the_batch_with_fewer_clusters_says_whether_there_is_an_interval() -> None:
     totals, counts = TOTALS.copy(), COUNTS.copy()
     totals[1, 4:], counts[1, 4:] = 0, 0
-    found, low, high = difference_interval(totals, counts, Resampling(10).weights)
-    assert found == pytest.approx(7.65 / 26 - 16.1 / 61)
+    difference, low, high = difference_interval(totals, counts, Resampling(10).weights)
+    assert difference == pytest.approx(7.65 / 26 - 16.1 / 61)
     assert math.isnan(low)
     assert math.isnan(high)
 

@@ -36,9 +36,9 @@ def test_of_no_tokens_there_are_no_rows(name: str) -> None:
     empty, ranks = torch.zeros(3, 3), {"sample_columns": RANKS}
     batch = padded(empty, empty, empty, tokenizer=lambda _: "", **ranks)
     known = getattr(stats, name)(hand_batch(tokenizer=lambda ids: "x" * len(ids)))
-    found = getattr(stats, name)(batch)
-    assert len(found) == 0
-    assert [*found] == [*known]
+    rows = getattr(stats, name)(batch)
+    assert len(rows) == 0
+    assert [*rows] == [*known]
     if name in BY:
         divided = getattr(stats, name)(batch, by="rank")
         assert len(divided) == 0
@@ -57,8 +57,8 @@ def test_a_batch_gives_what_its_token_frame_gives(
 ) -> None:
     statistic = partial(getattr(stats, name), **options)
     batch = hand_batch(sample_columns=RANKS)
-    found = statistic(token_frame(batch, COLUMNS))
-    pd.testing.assert_frame_equal(found, statistic(batch)[[*found]])
+    rows = statistic(token_frame(batch, COLUMNS))
+    pd.testing.assert_frame_equal(rows, statistic(batch)[[*rows]])
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_intervals_are_of_groups_where_there_are_groups(name: str) -> None:
     old = torch.arange(24.0)[:, None]
     groups = tuple(f"{i // 2:02}" for i in range(24))
     batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=groups)
-    found = getattr(stats, name)(batch)
+    rows = getattr(stats, name)(batch)
     totals = old.numpy().reshape(12, 2).sum(1)
     expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
-    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
+    assert (rows["ci_low"][0], rows["ci_high"][0]) == pytest.approx(expected)
     if name != "position_means":
         tokens = token_frame(batch, ["rollout_log_prob", "prob_diff"])
         named = tokens.assign(group_id=np.array(groups)[tokens["sample"]])
-        pd.testing.assert_frame_equal(getattr(stats, name)(named), found)
+        pd.testing.assert_frame_equal(getattr(stats, name)(named), rows)
 
 
 @pytest.mark.parametrize("name", ["round_summary", "cell_frame"])

@@ -42,8 +42,8 @@ def test_a_few_samples_of_two_frames_are_paired_where_they_are_the_same(
 ) -> None:
     frames = [named_tokens(batch, "sample_id") for batch in batches]
     few = [frame[frame["sample"] >= 60] for frame in frames]
-    found = compare_batches(few)
-    assert found["num_pairs"].unique().tolist() == [4]
+    compared = compare_batches(few)
+    assert compared["num_pairs"].unique().tolist() == [4]
     alone = [frame.iloc[:0] for frame in few]
     assert compare_batches([few[0], alone[0]])["num_pairs"].unique().tolist() == [0]
 

@@ -28,8 +28,8 @@ def rounds(*rows: tuple[int, int, int, float]) -> pd.DataFrame:
 def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
     before = rounds((0, 0, 3, 0.25), (1, 0, 4, 1.0), (1, 1, 5, 2.0))
     after = rounds((0, 0, 6, 1.5), (0, 1, 7, 1.0), (1, 0, 8, 0.75))
-    found = paired_cells(before, after, pair_samples(["x", "y"], ["y", "x"]))
-    assert found.to_dict("list") == {
+    cells = paired_cells(before, after, pair_samples(["x", "y"], ["y", "x"]))
+    assert cells.to_dict("list") == {
         "sample": [0, 0, 1],
         "round": [0, 1, 0],
         "num_tokens": [6, 7, 8],
@@ -40,7 +40,7 @@ def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
         "baseline_mean": [1.0, 2.0, 0.25],
         "difference": [0.5, -1.0, 0.5],
     }
-    assert found.attrs == {"metric": "mean_abs_diff"}
+    assert cells.attrs == {"metric": "mean_abs_diff"}
 
 
 def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
@@ -52,36 +52,36 @@ def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
 
 def test_a_mean_that_is_not_known_leaves_no_difference() -> None:
     before, after = rounds((0, 0, 1, NAN)), rounds((0, 0, 1, 1.0))
-    found = paired_cells(before, after, pair_samples(["x"], ["x"]))
-    assert found["difference"].isna().tolist() == [True]
-    assert found["mean_abs_diff"].tolist() == [1.0]
+    cells = paired_cells(before, after, pair_samples(["x"], ["x"]))
+    assert cells["difference"].isna().tolist() == [True]
+    assert cells["mean_abs_diff"].tolist() == [1.0]
 
 
 def test_without_pairs_there_are_no_cells() -> None:
-    found = paired_cells(
+    cells = paired_cells(
         rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), pair_samples([], [])
     )
-    assert found.empty
-    assert {"sample_id", "baseline_sample", "sample", "round"} <= {*found.columns}
+    assert cells.empty
+    assert {"sample_id", "baseline_sample", "sample", "round"} <= {*cells.columns}
 
 
 def test_a_batch_does_not_differ_from_itself() -> None:
     frame = round_frame(hand_batch())
-    found = paired_cells(frame, frame, pair_samples("abc", "abc"), "k3")
-    assert found["difference"].tolist() == [0.0] * len(frame)
-    assert found.attrs == {"metric": "k3"}
+    cells = paired_cells(frame, frame, pair_samples("abc", "abc"), "k3")
+    assert cells["difference"].tolist() == [0.0] * len(frame)
+    assert cells.attrs == {"metric": "k3"}
 
 
 def test_of_another_pair_of_scores_the_frame_says_so() -> None:
     frame = round_frame(hand_batch(), a="rollout", b="old")
-    found = paired_cells(frame, frame, pair_samples("abc", "abc"))
-    assert found.attrs["pair"] == ["rollout", "old"]
+    cells = paired_cells(frame, frame, pair_samples("abc", "abc"))
+    assert cells.attrs["pair"] == ["rollout", "old"]
 
 
 def test_ids_that_a_frame_has_already_are_those_of_the_pairs() -> None:
     frame = round_frame(hand_batch()).assign(sample_id="old name")
-    found = paired_cells(frame, frame, pair_samples("abc", "abc"))
-    assert [*found["sample_id"].unique()] == ["a", "b", "c"]
+    cells = paired_cells(frame, frame, pair_samples("abc", "abc"))
+    assert [*cells["sample_id"].unique()] == ["a", "b", "c"]
 
 
 def test_a_frame_that_lacks_the_metric_is_an_error() -> None:
@@ -124,12 +124,12 @@ def test_cells_are_those_that_a_loop_over_tokens_finds(masks: Any, ids: Any) -> 
             of_cell.setdefault(tuple(cell), []).append(abs(diff))
     expected = {}
     for name, baseline, sample in pairs.itertuples(index=False):
-        for (one, index), of_other in sizes[1].items():
+        for (number, index), of_other in sizes[1].items():
             of_first = sizes[0].get((baseline, index))
-            if one == sample and of_first is not None:
+            if number == sample and of_first is not None:
                 means = sum(of_first) / len(of_first), sum(of_other) / len(of_other)
                 expected[name, index] = means[1] - means[0]
-    found = paired_cells(round_frame(before), round_frame(after), pairs)
-    keys = zip(found["sample_id"], found["round"], strict=True)
-    values = dict(zip(keys, found["difference"], strict=True))
+    cells = paired_cells(round_frame(before), round_frame(after), pairs)
+    keys = zip(cells["sample_id"], cells["round"], strict=True)
+    values = dict(zip(keys, cells["difference"], strict=True))
     assert values == pytest.approx(expected, abs=1e-6)

@@ -14,14 +14,14 @@ from rounddiag.stats.pairing import pair_samples
 IDS = st.lists(st.sampled_from("abcdefgh"), max_size=8)
 
 
-def rows(found: pd.DataFrame) -> list[tuple[str, int, int]]:
-    return [*found.itertuples(index=False, name=None)]
+def rows(pairs: pd.DataFrame) -> list[tuple[str, int, int]]:
+    return [*pairs.itertuples(index=False, name=None)]
 
 
 def test_samples_of_one_id_are_pairs_in_the_order_of_the_first_batch() -> None:
-    found = pair_samples(("x", "y", "z"), ("z", "w", "x"))
-    assert rows(found) == [("x", 0, 2), ("z", 2, 0)]
-    assert found.dtypes.astype(str).tolist() == ["object", "int32", "int32"]
+    pairs = pair_samples(("x", "y", "z"), ("z", "w", "x"))
+    assert rows(pairs) == [("x", 0, 2), ("z", 2, 0)]
+    assert pairs.dtypes.astype(str).tolist() == ["object", "int32", "int32"]
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_samples_of_one_id_are_pairs_in_the_order_of_the_first_batch() -> None:
     ids=["none", "one without", "empty", "others", "one of three", "of two samples"],
 )
 def test_batches_that_share_too_few_ids_have_no_pairs(before: Any, after: Any) -> None:
-    found = pair_samples(before, after)
-    assert rows(found) == []
-    assert [*found.columns] == ["sample_id", "baseline_sample", "sample"]
+    pairs = pair_samples(before, after)
+    assert rows(pairs) == []
+    assert [*pairs.columns] == ["sample_id", "baseline_sample", "sample"]
 
 
 def test_half_of_the_smaller_batch_is_enough() -> None:

@@ -55,20 +55,20 @@ def test_means_by_place_are_those_of_plain_loops(
         cell = place(sample, index, position)
         sizes.setdefault(cell, []).append(abs(diff))
         samples.setdefault(cell, set()).add(sample)
-    found = position_means(batch(), along=along)  # type: ignore[arg-type]
+    means = position_means(batch(), along=along)  # type: ignore[arg-type]
 
     cells = sorted(sizes)
-    assert list(zip(found["low"], found["high"], strict=True)) == cells
-    assert found["num_tokens"].tolist() == [len(sizes[cell]) for cell in cells]
-    assert found["num_samples"].tolist() == [len(samples[cell]) for cell in cells]
-    assert found["mean"].tolist() == pytest.approx(
+    assert list(zip(means["low"], means["high"], strict=True)) == cells
+    assert means["num_tokens"].tolist() == [len(sizes[cell]) for cell in cells]
+    assert means["num_samples"].tolist() == [len(samples[cell]) for cell in cells]
+    assert means["mean"].tolist() == pytest.approx(
         [oracle.mean(sizes[cell]) for cell in cells]
     )
 
 
 def test_every_round_of_the_sample_batch_sees_one_more_screenshot() -> None:
-    found = position_means(batch(), along="images")
+    means = position_means(batch(), along="images")
     summary = rd.round_summary(batch())
-    assert found["low"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert found["num_tokens"].tolist() == summary["num_tokens"].tolist()
-    assert found["num_tokens"].tolist() == [1132, 834, 835, 512, 333, 249, 150, 98]
+    assert means["low"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert means["num_tokens"].tolist() == summary["num_tokens"].tolist()
+    assert means["num_tokens"].tolist() == [1132, 834, 835, 512, 333, 249, 150, 98]

@@ -40,26 +40,26 @@ def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
         group_ids=("g", "g", "h"),
         rewards=torch.tensor([0.0, 1.0, 0.5]),
     )
-    found = summarize_samples(batch, round_frame(batch), 3)
-    assert found["sample_id"].tolist() == ["a", "b", "c"]
-    assert found["group_id"].tolist() == ["g", "g", "h"]
-    assert found["reward"].tolist() == [0, 1, 0.5]
-    assert found["num_rounds"].tolist() == [2, 2, 1]
-    assert found["mean_abs_diff"].tolist() == pytest.approx([1.75 / 3, 2.75 / 4, 1])
+    summary = summarize_samples(batch, round_frame(batch), 3)
+    assert summary["sample_id"].tolist() == ["a", "b", "c"]
+    assert summary["group_id"].tolist() == ["g", "g", "h"]
+    assert summary["reward"].tolist() == [0, 1, 0.5]
+    assert summary["num_rounds"].tolist() == [2, 2, 1]
+    assert summary["mean_abs_diff"].tolist() == pytest.approx([1.75 / 3, 2.75 / 4, 1])
 
 
 def test_a_frame_tells_of_its_samples_itself() -> None:
-    found = summarize_samples(None, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
-    assert found["reward"].tolist() == pytest.approx([1, NAN, 0, 0.5, 0], nan_ok=True)
-    assert "group_id" not in found
-    assert found["num_tokens"].tolist() == [6, 0, 3, 1, 1]
+    summary = summarize_samples(None, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
+    assert summary["reward"].tolist() == pytest.approx([1, NAN, 0, 0.5, 0], nan_ok=True)
+    assert "group_id" not in summary
+    assert summary["num_tokens"].tolist() == [6, 0, 3, 1, 1]
 
 
 def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
     rows = HeatmapRows(samples=order_rows(summarize_samples(None, FRAME, 5), "worst"))
-    found = rows.rounds(FRAME, "mean_abs_diff", "max")
-    assert found["row"].tolist() == [2, 2, 1, 4, 0]
-    assert found["shown"].tolist() == pytest.approx(
+    cells = rows.rounds(FRAME, "mean_abs_diff", "max")
+    assert cells["row"].tolist() == [2, 2, 1, 4, 0]
+    assert cells["shown"].tolist() == pytest.approx(
         FRAME["mean_abs_diff"].tolist(), nan_ok=True
     )
     assert rows.means("num_rounds").tolist() == [1, 1, 2, 0, 1]
@@ -85,5 +85,5 @@ def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(
 def test_a_pool_has_the_mean_of_its_samples(two_rows: HeatmapRows) -> None:
     assert two_rows.means("num_rounds").tolist() == [1, 1]
     rewards = two_rows.samples.assign(reward=[1.0, NAN, 0.0, NAN, NAN])
-    found = HeatmapRows(samples=rewards).means("reward")
-    np.testing.assert_array_equal(found, [0.5, NAN])
+    means = HeatmapRows(samples=rewards).means("reward")
+    np.testing.assert_array_equal(means, [0.5, NAN])

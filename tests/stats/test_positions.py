@@ -28,9 +28,9 @@ def screenshots_at(*places: tuple[int | None, int | None]) -> tuple[Screenshot, 
 
 
 def rows(batch: Batch, along: str) -> list[tuple[float, float, int, float]]:
-    found = position_means(batch, along=along)  # type: ignore[arg-type]
+    means = position_means(batch, along=along)  # type: ignore[arg-type]
     names = ["low", "high", "num_tokens", "mean"]
-    return list(found[names].itertuples(index=False, name=None))
+    return list(means[names].itertuples(index=False, name=None))
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_tokens_are_counted_from_the_last_screenshot_before_their_round() -> Non
     images = (screenshots_at((-4, 0), (2, 1)), screenshots_at((4, 1)), ())
     batch = replace(hand_batch(), images=images)
     # 4 5 . 1 | before any, 1 | before any
-    found = rows(batch, "image")
-    assert found[:2] == [(1, 1, 2, 1.5), (4, 7, 2, 0.375)]
-    assert np.isnan(found[2][:2]).all()
-    assert found[2][2:] == (4, 1.75 / 4)
+    places = rows(batch, "image")
+    assert places[:2] == [(1, 1, 2, 1.5), (4, 7, 2, 0.375)]
+    assert np.isnan(places[2][:2]).all()
+    assert places[2][2:] == (4, 1.75 / 4)
 
 
 def test_the_order_of_screenshots_does_not_matter() -> None:
@@ -91,16 +91,16 @@ def test_screenshots_seen_are_counted_one_by_one() -> None:
 
 def test_bins_double_in_size() -> None:
     batch = padded([[1] * 20], [[0.0] * 20], [[0.5] * 20])
-    found = position_means(batch)
-    assert found["low"].tolist() == [0, 1, 2, 4, 8, 16]
-    assert found["high"].tolist() == [0, 1, 3, 7, 15, 31]
-    assert found["num_tokens"].tolist() == [1, 1, 2, 4, 8, 4]
+    means = position_means(batch)
+    assert means["low"].tolist() == [0, 1, 2, 4, 8, 16]
+    assert means["high"].tolist() == [0, 1, 3, 7, 15, 31]
+    assert means["num_tokens"].tolist() == [1, 1, 2, 4, 8, 4]
 
 
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
-    found = position_means(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
-    assert found["num_nonfinite"].tolist() == [1, 0]
-    assert found["mean"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
+    means = position_means(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
+    assert means["num_nonfinite"].tolist() == [1, 0]
+    assert means["mean"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -61,18 +61,18 @@ def sample_bound(cells: list[list[float]], everything: list[float]) -> float:
     return mean - 1.96 * math.sqrt(len(used) / (len(used) - 1) * squares) / num
 
 
-def same(found: list[float], expected: list[float]) -> bool:
+def same(values: list[float], expected: list[float]) -> bool:
     # Sums inside a round are of float32, and a bound may be near 0 beside its mean.
-    return bool(np.allclose(found, expected, rtol=1e-6, atol=4e-6, equal_nan=True))
+    return bool(np.allclose(values, expected, rtol=1e-6, atol=4e-6, equal_nan=True))
 
 
 def test_a_cell_is_ranked_by_the_lower_bound_of_its_mean() -> None:
     tokens = frame((0, 0, [1.0] * 30), (0, 1, [0.0] * 29 + [30.0]), (2, 0, [0.5] * 30))
-    found = worst_cells(tokens)
+    worst = worst_cells(tokens)
 
-    assert [*found.columns] == CELLS
-    assert found[["sample", "round"]].to_numpy().tolist() == [[0, 0], [2, 0], [0, 1]]
-    assert found["mean_abs_diff"].tolist() == [1.0, 0.5, 1.0]
+    assert [*worst.columns] == CELLS
+    assert worst[["sample", "round"]].to_numpy().tolist() == [[0, 0], [2, 0], [0, 1]]
+    assert worst["mean_abs_diff"].tolist() == [1.0, 0.5, 1.0]
 
 
 def test_a_few_tokens_are_not_worst_by_accident() -> None:
@@ -86,9 +86,9 @@ def test_a_few_tokens_are_not_worst_by_accident() -> None:
 
 def test_what_is_not_finite_is_counted_and_left_out() -> None:
     tokens = frame((0, 0, [0.5, NAN, -0.5, math.inf]), (0, 1, [NAN, -math.inf]))
-    found = worst_cells(tokens)
+    worst = worst_cells(tokens)
     # All are equal, and so are those that are added.
-    assert found[CELLS[2:]].to_numpy().tolist() == [[0.5, 0.5, 4, 2]]
+    assert worst[CELLS[2:]].to_numpy().tolist() == [[0.5, 0.5, 4, 2]]
 
     (sample,) = worst_samples(tokens).to_dict("records")
     assert sample == {
@@ -105,24 +105,24 @@ def test_a_sample_is_ranked_by_rounds_as_clusters() -> None:
     # Sample 0 is bad in one round of three, sample 1 a little in all of them.
     bad = [(0, 0, [3.0] * 10), (0, 1, [0.0] * 10), (0, 2, [0.0] * 10)]
     little = [(1, index, [0.5] * 10) for index in range(3)]
-    found = worst_samples(frame(*bad, *little))
+    worst = worst_samples(frame(*bad, *little))
 
-    assert found["sample"].tolist() == [1, 0]
-    assert found["mean_abs_diff"].tolist() == [0.5, 1.0]
+    assert worst["sample"].tolist() == [1, 0]
+    assert worst["mean_abs_diff"].tolist() == [0.5, 1.0]
     # The mean is 0.75. Added to sample 0: 37.5 / 40; residuals 20.625, twice -9.375
     # and -1.875 of the ten: 1.96 * sqrt(4 / 3 * ...) / 40.
     squares = 20.625**2 + 2 * 9.375**2 + 1.875**2
     low = 37.5 / 40 - 1.96 * math.sqrt(4 / 3 * squares) / 40
-    assert found["low"].tolist()[1] == pytest.approx(low)
-    assert found["num_rounds"].tolist() == [3, 3]
+    assert worst["low"].tolist()[1] == pytest.approx(low)
+    assert worst["num_rounds"].tolist() == [3, 3]
 
 
 def test_tokens_are_ranked_by_size_equals_in_their_order() -> None:
     tokens = frame((0, 0, [0.5, -2.0, NAN]), (1, 0, [2.0, math.inf, 0.25]))
-    found = worst_tokens(tokens.assign(text=[*"abcdef"]), num=3)
-    assert found["diff"].tolist() == [-2.0, 2.0, 0.5]
-    assert found["text"].tolist() == ["b", "d", "a"]
-    assert found.index.tolist() == [0, 1, 2]
+    worst = worst_tokens(tokens.assign(text=[*"abcdef"]), num=3)
+    assert worst["diff"].tolist() == [-2.0, 2.0, 0.5]
+    assert worst["text"].tolist() == ["b", "d", "a"]
+    assert worst.index.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("num", "expected"), [(0, 0), (2, 2), (3, 3), (9, 3)])
@@ -138,9 +138,9 @@ def test_of_nothing_finite_nothing_is_worst(
     ranking: Ranking, diffs: list[float]
 ) -> None:
     known = ranking(frame((0, 0, [1.0])))
-    found = ranking(frame((0, 0, diffs)))
-    assert len(found) == 0
-    assert [*found.columns] == [*known.columns]
+    worst = ranking(frame((0, 0, diffs)))
+    assert len(worst) == 0
+    assert [*worst.columns] == [*known.columns]
 
 
 DIFFS = st.lists(
@@ -157,18 +157,18 @@ def test_every_bound_is_that_of_a_loop(cells: list[tuple[int, list[float]]]) -> 
     tokens = frame(*numbered)
 
     everything = [x for _, _, diffs in numbered for x in finite(diffs)]
-    found = worst_cells(tokens, num=99)
+    worst = worst_cells(tokens, num=99)
     by_round = {index: diffs for _, index, diffs in numbered if finite(diffs)}
-    assert sorted(found["round"]) == sorted(by_round)
-    expected = [cell_bound(by_round[index], everything) for index in found["round"]]
-    assert same(found["low"].tolist(), expected)
-    known = found["low"].tolist()
+    assert sorted(worst["round"]) == sorted(by_round)
+    expected = [cell_bound(by_round[index], everything) for index in worst["round"]]
+    assert same(worst["low"].tolist(), expected)
+    known = worst["low"].tolist()
     assert known == sorted(known, reverse=True)
 
     samples = worst_samples(tokens, num=99)
     bounds = [
-        sample_bound([d for s, d in ordered if s == one], everything)
-        for one in samples["sample"]
+        sample_bound([d for s, d in ordered if s == sample], everything)
+        for sample in samples["sample"]
     ]
     assert same(samples["low"].tolist(), bounds)
     sizes = sorted(

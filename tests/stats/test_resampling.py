@@ -58,10 +58,10 @@ def test_the_interval_is_that_of_plain_loops() -> None:
     totals = [0.5, 2.0, 0.25, 3.5, 1.0, 0.75, 4.0, 1.5, 0.1, 2.5]
     counts = [5.0, 9.0, 4.0, 7.0, 5.0, 5.0, 8.0, 6.0, 3.0, 9.0]
 
-    found = Resampling(10, seed=3).ratio_interval(np.array(totals), np.array(counts))
+    interval = Resampling(10, seed=3).ratio_interval(np.array(totals), np.array(counts))
 
     wanted = by_loops(totals, counts, 3, is_signed=False)
-    assert found == pytest.approx(wanted, rel=1e-7)
+    assert interval == pytest.approx(wanted, rel=1e-7)
 
 
 def test_the_interval_of_signed_values_is_that_of_plain_loops() -> None:
@@ -88,16 +88,18 @@ def test_the_interval_of_few_signed_values_is_about_linear_near_zero() -> None:
     reach = 2.7764451 * error / math.hypot(0.2, scale)
     middle = math.asinh(0.2 / scale)
     wanted = [scale * math.sinh(middle + sign * reach) for sign in (-1, 1)]
-    found = ratio_interval(totals, np.ones(5), is_signed=True)
-    assert found == pytest.approx(tuple(wanted))
+    interval = ratio_interval(totals, np.ones(5), is_signed=True)
+    assert interval == pytest.approx(tuple(wanted))
     linear = 0.2 - 2.7764451 * error, 0.2 + 2.7764451 * error
-    assert found == pytest.approx(linear, rel=0.1)
+    assert interval == pytest.approx(linear, rel=0.1)
 
 
 def test_the_interval_of_signed_values_far_from_zero_is_that_of_the_log_scale() -> None:
     draws, totals = Resampling(40), 100 + np.arange(40.0)
-    found = draws.ratio_interval(totals, np.ones(40), is_signed=True)
-    assert found == pytest.approx(draws.ratio_interval(totals, np.ones(40)), rel=1e-3)
+    interval = draws.ratio_interval(totals, np.ones(40), is_signed=True)
+    assert interval == pytest.approx(
+        draws.ratio_interval(totals, np.ones(40)), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
@@ -105,20 +107,20 @@ def test_one_cluster_that_is_most_of_the_mean_leaves_the_interval_finite(
     is_signed: bool,
 ) -> None:
     totals, counts = np.r_[np.linspace(0.9, 1.1, 11), 1e6], np.ones(12)
-    found = Resampling(12).ratio_interval(totals, counts, is_signed=is_signed)
+    interval = Resampling(12).ratio_interval(totals, counts, is_signed=is_signed)
     error = standard_error(totals, counts)
     # t with 11 degrees at 97.5 %.
     reach = 2 * 2.2009852 * error
     scale = IntervalScale.of(error, is_signed=is_signed)
-    assert found == pytest.approx(scale.around(totals.mean(), reach))
-    assert 0 < found[1] < 100 * totals.mean()
+    assert interval == pytest.approx(scale.around(totals.mean(), reach))
+    assert 0 < interval[1] < 100 * totals.mean()
 
 
 @pytest.mark.parametrize("num", [6, 12])
 def test_equal_signed_values_leave_no_doubt(num: int) -> None:
     totals, counts = np.full(num, -2.0), np.full(num, 4.0)
-    found = Resampling(num).ratio_interval(totals, counts, is_signed=True)
-    assert found == (-0.5, -0.5)
+    interval = Resampling(num).ratio_interval(totals, counts, is_signed=True)
+    assert interval == (-0.5, -0.5)
 
 
 @pytest.mark.parametrize("num", [6, 12])
@@ -132,18 +134,18 @@ def test_sums_whose_squares_are_too_large_give_no_warning(num: int) -> None:
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_a_sum_that_is_not_finite_has_no_interval(is_signed: bool) -> None:
     totals = np.array([np.inf, *range(1, 12)])
-    found = Resampling(12).ratio_interval(totals, np.ones(12), is_signed=is_signed)
-    assert np.isnan(found).all()
+    interval = Resampling(12).ratio_interval(totals, np.ones(12), is_signed=is_signed)
+    assert np.isnan(interval).all()
 
 
 def test_a_seed_gives_the_same_interval_again_and_another_seed_another() -> None:
     totals, counts = np.arange(1.0, 31.0), np.ones(30)
-    one, same, other = (
+    first, same, other = (
         Resampling(30, seed=seed).ratio_interval(totals, counts) for seed in (0, 0, 1)
     )
 
-    assert one == same
-    assert one != other
+    assert first == same
+    assert first != other
 
 
 def test_the_interval_scales_with_the_values() -> None:
@@ -166,27 +168,27 @@ def test_a_higher_confidence_is_a_wider_interval() -> None:
 
 
 def test_equal_clusters_leave_no_doubt() -> None:
-    found = Resampling(16).ratio_interval(np.full(16, 2.0), np.full(16, 4.0))
-    assert found == (0.5, 0.5)
+    interval = Resampling(16).ratio_interval(np.full(16, 2.0), np.full(16, 4.0))
+    assert interval == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("num", [0, 1, 4])
 def test_fewer_than_five_clusters_with_tokens_have_no_interval(num: int) -> None:
     totals = np.r_[np.arange(1.0, num + 1), np.zeros(10)]
-    found = Resampling(num + 10).ratio_interval(totals, np.sign(totals))
+    interval = Resampling(num + 10).ratio_interval(totals, np.sign(totals))
 
-    assert np.isnan(found).all()
+    assert np.isnan(interval).all()
 
 
 def test_of_nine_clusters_the_interval_is_that_of_the_t_distribution() -> None:
     nothing = np.zeros(3)
     totals, counts = np.arange(1.0, 10.0), np.ones(9)
 
-    found = Resampling(12).ratio_interval(
+    interval = Resampling(12).ratio_interval(
         np.r_[totals, nothing], np.r_[counts, nothing]
     )
 
-    assert found == ratio_interval(totals, counts)
+    assert interval == ratio_interval(totals, counts)
 
 
 def test_no_difference_at_all_has_no_interval() -> None:

@@ -20,8 +20,8 @@ def part_labels(split: Split) -> list[object]:
     """What each token's part is called."""
     frame = pd.DataFrame(index=range(len(split.codes)))
     split.insert_into(frame, split.codes.astype(int))
-    found: list[object] = frame[split.name].tolist()
-    return found
+    labels: list[object] = frame[split.name].tolist()
+    return labels
 
 
 def test_first_rounds_are_apart_from_later_ones() -> None:

@@ -32,20 +32,20 @@ def batch_of(diff: Any, versions: Any, **more: Any) -> rd.Batch:
 def test_by_hand() -> None:
     # Floor (1 + 3) / 2 = 2; lag 1: 2 x (10 - 2); lag 2: below the floor, so 0.
     diff = [[1.0, -3.0, 8.0], [12.0, -1.0, 100.0]]
-    found = staleness_share(batch_of(diff, [[7, 7, 6], [6, 5, 9]], step=7))
-    assert found is not None
-    assert found.share == pytest.approx(16 / 21)
-    assert (found.floor, found.num_tokens) == (2.0, 3)
-    assert np.isnan(found.low)  # of two samples
-    assert "76%" in str(found)
-    assert "24% is the engine gap" in str(found)
+    staleness = staleness_share(batch_of(diff, [[7, 7, 6], [6, 5, 9]], step=7))
+    assert staleness is not None
+    assert staleness.share == pytest.approx(16 / 21)
+    assert (staleness.floor, staleness.num_tokens) == (2.0, 3)
+    assert np.isnan(staleness.low)  # of two samples
+    assert "76%" in str(staleness)
+    assert "24% is the engine gap" in str(staleness)
 
 
 def test_the_sample_batch_is_split_as_martingale_splits_it() -> None:
-    found = staleness_share(rd.load("sample_data/stale.parquet"))
-    assert found is not None
-    assert (round(found.share, 2), round(1 - found.share, 2)) == (0.93, 0.07)
-    assert found.low < found.share < found.high
+    staleness = staleness_share(rd.load("sample_data/stale.parquet"))
+    assert staleness is not None
+    assert (round(staleness.share, 2), round(1 - staleness.share, 2)) == (0.93, 0.07)
+    assert staleness.low < staleness.share < staleness.high
 
 
 @pytest.mark.parametrize("versions", [[[7, 7]], [[6, 5]]])
@@ -62,7 +62,7 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
     diff[rng.random((8, 6)) < 0.1] = np.nan
     versions = rng.integers(3, 8, (8, 6))
     versions[0, :2], diff[0, :2] = (7, 5), (0.1, 0.2)
-    found = staleness_share(batch_of(diff, versions, step=9))
+    staleness = staleness_share(batch_of(diff, versions, step=9))
     by_lag: dict[int, list[float]] = {}
     for value, version in zip(diff.ravel(), versions.ravel(), strict=True):
         if np.isfinite(value):
@@ -70,7 +70,7 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
             by_lag.setdefault(lag, []).append(float(abs(value)))
     floor = mean(by_lag.pop(0))
     excess = sum(len(v) * max(mean(v) - floor, 0.0) for v in by_lag.values())
-    assert found is not None
+    assert staleness is not None
     expected = excess / sum(map(sum, by_lag.values()))
-    assert found.share == pytest.approx(expected, abs=1e-6)  # diffs are float32
-    assert 0 <= found.low <= found.high <= 1
+    assert staleness.share == pytest.approx(expected, abs=1e-6)  # diffs are float32
+    assert 0 <= staleness.low <= staleness.high <= 1

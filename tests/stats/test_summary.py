@@ -15,24 +15,24 @@ from tests.batches import hand_batch, padded, random_log_probs
 
 
 def test_one_row_per_round_over_all_samples(device: torch.device) -> None:
-    found = round_summary(hand_batch(device))
-    assert found["round"].tolist() == [0, 1]
-    assert found["num_samples"].tolist() == [3, 2]
-    assert found["num_tokens"].tolist() == [6, 2]
-    assert found["num_nonfinite"].tolist() == [0, 0]
-    assert found["mean_abs_diff"].tolist() == [pytest.approx(2.5 / 6), 1.5]
-    assert found["mean_diff"].tolist() == [pytest.approx(-1 / 6), 1.5]
-    assert found["p50"].tolist() == [0.375, 1.5]
-    assert found["p95"].tolist() == pytest.approx([0.875, 1.95])
-    assert found["max"].tolist() == [1.0, 2.0]
+    summary = round_summary(hand_batch(device))
+    assert summary["round"].tolist() == [0, 1]
+    assert summary["num_samples"].tolist() == [3, 2]
+    assert summary["num_tokens"].tolist() == [6, 2]
+    assert summary["num_nonfinite"].tolist() == [0, 0]
+    assert summary["mean_abs_diff"].tolist() == [pytest.approx(2.5 / 6), 1.5]
+    assert summary["mean_diff"].tolist() == [pytest.approx(-1 / 6), 1.5]
+    assert summary["p50"].tolist() == [0.375, 1.5]
+    assert summary["p95"].tolist() == pytest.approx([0.875, 1.95])
+    assert summary["max"].tolist() == [1.0, 2.0]
     old, rollout = np.exp([-1.0, -1.0]), np.exp([-2.0, -3.0])
-    assert found["prob_diff"][1] == pytest.approx((old - rollout).mean())
-    assert found[["ci_low", "ci_high"]].isna().all(axis=None)
+    assert summary["prob_diff"][1] == pytest.approx((old - rollout).mean())
+    assert summary[["ci_low", "ci_high"]].isna().all(axis=None)
 
 
 def test_columns_and_dtypes_are_those_of_the_schema() -> None:
-    found = {name: str(t) for name, t in round_summary(hand_batch()).dtypes.items()}
-    assert found == {column.name: column.dtype for column in schema.SUMMARY.columns}
+    dtypes = {name: str(t) for name, t in round_summary(hand_batch()).dtypes.items()}
+    assert dtypes == {column.name: column.dtype for column in schema.SUMMARY.columns}
 
 
 def test_a_token_frame_gives_the_same_without_probabilities() -> None:
@@ -46,7 +46,7 @@ def test_equals_pandas_on_a_random_batch() -> None:
     generator = torch.Generator().manual_seed(7)
     mask = (torch.rand(40, 300, generator=generator) < 0.97).int()
     batch = padded(mask, random_log_probs((40, 300), 8), random_log_probs((40, 300), 9))
-    found = round_summary(batch)
+    summary = round_summary(batch)
     size = token_frame(batch).assign(size=lambda t: t["diff"].astype(float).abs())
     groups = size.groupby("round")["size"]
     for name, wanted in {
@@ -56,31 +56,33 @@ def test_equals_pandas_on_a_random_batch() -> None:
         "p95": groups.quantile(0.95),
         "p99": groups.quantile(0.99),
     }.items():
-        assert found[name].tolist() == pytest.approx(wanted.tolist(), rel=1e-6), name
-    inside = (found["ci_low"] < found["mean_abs_diff"]) & (
-        found["mean_abs_diff"] < found["ci_high"]
+        assert summary[name].tolist() == pytest.approx(wanted.tolist(), rel=1e-6), name
+    inside = (summary["ci_low"] < summary["mean_abs_diff"]) & (
+        summary["mean_abs_diff"] < summary["ci_high"]
     )
-    enough = found["num_samples"] >= 5
+    enough = summary["num_samples"] >= 5
     assert inside[enough].all()
-    assert found.loc[~enough, ["ci_low", "ci_high"]].isna().all(axis=None)
+    assert summary.loc[~enough, ["ci_low", "ci_high"]].isna().all(axis=None)
 
 
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     old = torch.tensor([[np.nan, -1.0, 0.0, np.inf]])
     batch = padded([[1, 1, 0, 1]], old, torch.zeros(1, 4))
-    found = round_summary(batch)
-    assert found["num_tokens"].tolist() == [2, 1]
-    assert found["num_nonfinite"].tolist() == [1, 1]
-    assert found["mean_abs_diff"].tolist()[0] == 1.0
-    assert found["p99"].tolist()[0] == 1.0
+    summary = round_summary(batch)
+    assert summary["num_tokens"].tolist() == [2, 1]
+    assert summary["num_nonfinite"].tolist() == [1, 1]
+    assert summary["mean_abs_diff"].tolist()[0] == 1.0
+    assert summary["p99"].tolist()[0] == 1.0
     means = ["mean_abs_diff", "mean_diff", "k3", "p50", "max", "prob_diff"]
-    assert found.loc[1, means].isna().all()
+    assert summary.loc[1, means].isna().all()
 
 
 def test_a_mean_that_is_too_large_for_a_float_stays_infinite() -> None:
-    found = round_summary(padded([[1, 1]], torch.tensor([[0.0, 800.0]]), [[0.0, 0.0]]))
-    assert found["k3"].tolist() == [np.inf]
-    assert found["mean_abs_diff"].tolist() == [400.0]
+    summary = round_summary(
+        padded([[1, 1]], torch.tensor([[0.0, 800.0]]), [[0.0, 0.0]])
+    )
+    assert summary["k3"].tolist() == [np.inf]
+    assert summary["mean_abs_diff"].tolist() == [400.0]
 
 
 def test_groups_are_the_clusters_where_there_are_groups() -> None:
@@ -102,10 +104,10 @@ def test_groups_are_the_clusters_where_there_are_groups() -> None:
 
 def test_an_empty_batch_has_an_empty_summary() -> None:
     empty = torch.zeros(2, 3)
-    found = round_summary(padded(empty, empty, empty))
-    assert len(found) == 0
-    assert found.columns.tolist() == [c.name for c in schema.SUMMARY.columns]
-    assert worst_round(found) is None
+    summary = round_summary(padded(empty, empty, empty))
+    assert len(summary) == 0
+    assert summary.columns.tolist() == [c.name for c in schema.SUMMARY.columns]
+    assert worst_round(summary) is None
 
 
 @pytest.mark.parametrize(
@@ -135,9 +137,9 @@ def test_an_empty_batch_has_an_empty_summary() -> None:
 def test_the_worst_round_is(worst: int, columns: dict[str, list[float]]) -> None:
     num = len(columns["mean"])
     frame = pd.DataFrame({"round": range(num), "num_samples": [20] * num, **columns})
-    found = worst_round(frame)
-    assert found is not None
-    assert found["round"] == worst
+    row = worst_round(frame)
+    assert row is not None
+    assert row["round"] == worst
 
 
 def test_a_frame_without_diff_is_refused() -> None:

@@ -126,10 +126,10 @@ def rows_by_loops(
     return rows
 
 
-def check_alike(found: pd.DataFrame, wanted: pd.DataFrame, metric: str) -> None:
+def check_alike(summary: pd.DataFrame, wanted: pd.DataFrame, metric: str) -> None:
     for name in wanted:
         loose = {"rel": 2e-6, "abs": 1e-7 if metric == "prob_diff" else 1e-12}
-        left, right = found[name].tolist(), wanted[name].tolist()
+        left, right = summary[name].tolist(), wanted[name].tolist()
         assert left == pytest.approx(right, nan_ok=True, **loose), name
 
 
@@ -142,10 +142,10 @@ def check_alike(found: pd.DataFrame, wanted: pd.DataFrame, metric: str) -> None:
 )
 def test_every_metric_equals_plain_loops(metric: str, weight: str) -> None:
     batch = random_batch(0)
-    found = round_summary(batch, metric=metric, weight=weight)
+    summary = round_summary(batch, metric=metric, weight=weight)
     wanted = pd.DataFrame(by_loops(batch, metric, OWN_WEIGHT.get(metric, weight)))
-    assert len(found) == len(wanted) > 3
-    check_alike(found, wanted, metric)
+    assert len(summary) == len(wanted) > 3
+    check_alike(summary, wanted, metric)
 
 
 @pytest.mark.parametrize("metric", [*OF_PAIR, *OF_ONE])
@@ -165,19 +165,19 @@ def test_a_frame_of_another_pair_equals_plain_loops(metric: str, column: str) ->
     current = random_log_probs((17, 40), 9)
     both = replace(batch, scores={"current": current.flatten()})
     frame = token_frame(both, [column, "equal_so_far"], a="current", b="old")
-    found = round_summary(frame, metric=metric, a="current", b="old")
+    summary = round_summary(frame, metric=metric, a="current", b="old")
     mask, old = batch.response_mask.reshape(17, 40), batch.log_probs("old")
     alone = padded(mask, current, old.reshape(17, 40))
     wanted = pd.DataFrame(by_loops(alone, metric, OWN_WEIGHT.get(metric, "token")))
-    check_alike(found, wanted, metric)
-    assert found.attrs["pair"] == ["current", "old"]
+    check_alike(summary, wanted, metric)
+    assert summary.attrs["pair"] == ["current", "old"]
 
 
 def test_of_the_default_metric_the_mean_is_that_of_the_diff() -> None:
-    found = round_summary(random_batch(5))
-    assert found["mean"].equals(found["mean_abs_diff"].rename("mean"))
+    summary = round_summary(random_batch(5))
+    assert summary["mean"].equals(summary["mean_abs_diff"].rename("mean"))
     k3 = round_summary(random_batch(5), metric="k3")["mean"]
-    np.testing.assert_allclose(k3, found["k3"], rtol=1e-13)
+    np.testing.assert_allclose(k3, summary["k3"], rtol=1e-13)
 
 
 def test_the_hand_batch_by_token_and_by_sample() -> None:
@@ -193,13 +193,13 @@ def test_the_hand_batch_by_token_and_by_sample() -> None:
     assert by_sample["p50"].tolist() == by_token["p50"].tolist()
     outside = round_summary(batch, metric="beyond")
     assert outside["mean"].tolist() == [pytest.approx(1 / 6), 1]
-    most = round_summary(batch, metric="beyond", threshold=3.0)
-    assert most["mean"].tolist() == [0, 0.5]
+    extreme = round_summary(batch, metric="beyond", threshold=3.0)
+    assert extreme["mean"].tolist() == [0, 0.5]
 
 
 def test_slimes_number_is_the_mean_of_sample_means() -> None:
-    found = round_summary(hand_batch(), metric="train_rollout_logprob_abs_diff")
-    assert found["mean"].tolist() == [pytest.approx((0.375 + 0.25 + 1) / 3), 1.5]
+    summary = round_summary(hand_batch(), metric="train_rollout_logprob_abs_diff")
+    assert summary["mean"].tolist() == [pytest.approx((0.375 + 0.25 + 1) / 3), 1.5]
 
 
 def one_round(num: int, **others: object) -> tuple[Batch, np.ndarray[Any, Any]]:
@@ -310,12 +310,14 @@ def test_a_sample_without_a_finite_diff_counts_for_nothing(metric: str) -> None:
     rollout = batch.log_probs("rollout").reshape(12, 3)
     others = [sample for sample in range(12) if sample not in (3, 7)]
     for weight in ("token", "sample"):
-        found = round_summary(padded(mask, old, rollout), metric=metric, weight=weight)
+        summary = round_summary(
+            padded(mask, old, rollout), metric=metric, weight=weight
+        )
         part = padded(mask[others], old[others], rollout[others])
         wanted = round_summary(part, metric=metric, weight=weight)
         columns = ["mean", "p50", "max", "share_zero"]
-        pd.testing.assert_frame_equal(found[columns], wanted[columns])
-        assert found["num_nonfinite"].tolist() == [3]
+        pd.testing.assert_frame_equal(summary[columns], wanted[columns])
+        assert summary["num_nonfinite"].tolist() == [3]
 
 
 def test_rows_of_a_frame_can_stand_in_any_order() -> None:

@@ -30,16 +30,16 @@ def columned(**columns: Any) -> Any:
 
 
 def test_a_sample_column_gives_a_row_per_value_and_round() -> None:
-    found = round_summary(columned(rank=[7, 3, 7]), by="rank")
-    assert found.columns[:2].tolist() == ["rank", "round"]
-    assert rows(found, "rank", *COUNTS) == [
+    summary = round_summary(columned(rank=[7, 3, 7]), by="rank")
+    assert summary.columns[:2].tolist() == ["rank", "round"]
+    assert rows(summary, "rank", *COUNTS) == [
         [3, 0, 1, 3],
         [3, 1, 1, 1],
         [7, 0, 2, 3],
         [7, 1, 1, 1],
     ]
-    assert found["mean"].tolist() == [0.25, 2, pytest.approx(1.75 / 3), 1]
-    assert found["rank"].dtype == np.int64
+    assert summary["mean"].tolist() == [0.25, 2, pytest.approx(1.75 / 3), 1]
+    assert summary["rank"].dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_rounds_that_a_column_leaves_out_are_rows_too() -> None:
         "round": np.array([0, 1, 1]),
         "status": np.array(["ok", "late", "ok"], dtype=object),
     }
-    found = round_summary(hand_batch(round_columns=columns), by="status")
-    assert rows(found.iloc[:3], "status", *COUNTS) == [
+    summary = round_summary(hand_batch(round_columns=columns), by="status")
+    assert rows(summary.iloc[:3], "status", *COUNTS) == [
         ["late", 1, 1, 1],
         ["ok", 0, 1, 2],
         ["ok", 1, 1, 1],
     ]
-    assert pd.isna(found["status"][3])
-    assert rows(found.iloc[3:], *COUNTS) == [[0, 2, 4]]
-    assert found["num_tokens"].sum() == hand_batch().num_tokens
+    assert pd.isna(summary["status"][3])
+    assert rows(summary.iloc[3:], *COUNTS) == [[0, 2, 4]]
+    assert summary["num_tokens"].sum() == hand_batch().num_tokens
 
 
 def test_a_column_of_a_token_frame_must_be_one_value_a_round() -> None:
@@ -154,27 +154,27 @@ def test_names_of_groups_can_be_of_any_kind() -> None:
 
 
 def test_rounds_count_from_the_end_of_each_sample() -> None:
-    found = round_summary(hand_batch(), last_aligned=True)
+    summary = round_summary(hand_batch(), last_aligned=True)
     # Last rounds: 1 | 2 | -1. The ones before: 0.5, -0.25 | 0, 0.25, -0.5.
-    assert rows(found, *COUNTS) == [[-2, 2, 5], [-1, 3, 3]]
-    assert found["mean"].tolist() == [pytest.approx(0.3), pytest.approx(4 / 3)]
-    assert found["round"].dtype == np.int32
+    assert rows(summary, *COUNTS) == [[-2, 2, 5], [-1, 3, 3]]
+    assert summary["mean"].tolist() == [pytest.approx(0.3), pytest.approx(4 / 3)]
+    assert summary["round"].dtype == np.int32
     tokens = round_summary(token_frame(hand_batch()), last_aligned=True)
-    pd.testing.assert_frame_equal(tokens, found.drop(columns="prob_diff"))
+    pd.testing.assert_frame_equal(tokens, summary.drop(columns="prob_diff"))
 
 
 def test_rounds_from_the_end_are_divided_too() -> None:
-    found = round_summary(columned(rank=[7, 3, 7]), by="rank", last_aligned=True)
+    summary = round_summary(columned(rank=[7, 3, 7]), by="rank", last_aligned=True)
     wanted = [[3, -2, 3], [3, -1, 1], [7, -2, 2], [7, -1, 2]]
-    assert rows(found, "rank", "round", "num_tokens") == wanted
+    assert rows(summary, "rank", "round", "num_tokens") == wanted
 
 
 def test_rounds_of_fewer_than_ten_samples_are_marked() -> None:
     mask = torch.ones(10, 3)
     mask[:, 1], mask[9, 2] = 0, 0
-    found = round_summary(padded(mask, mask, mask))
-    assert found["num_samples"].tolist() == [10, 9]
-    assert found["is_few"].tolist() == [False, True]
+    summary = round_summary(padded(mask, mask, mask))
+    assert summary["num_samples"].tolist() == [10, 9]
+    assert summary["is_few"].tolist() == [False, True]
 
 
 def test_rounds_of_fewer_than_ten_groups_are_marked_where_groups_are_drawn() -> None:
@@ -192,16 +192,16 @@ def test_rounds_of_fewer_than_ten_groups_are_marked_where_groups_are_drawn() -> 
 def test_samples_without_a_finite_diff_are_none_of_ten() -> None:
     old = torch.zeros(12, 1)
     old[:3] = torch.nan
-    found = round_summary(padded(torch.ones(12, 1), old, torch.zeros(12, 1)))
-    assert found["num_samples"].tolist() == [12]
-    assert found["is_few"].tolist() == [True]
+    summary = round_summary(padded(torch.ones(12, 1), old, torch.zeros(12, 1)))
+    assert summary["num_samples"].tolist() == [12]
+    assert summary["is_few"].tolist() == [True]
 
 
 def test_shares_are_of_finite_tokens_and_of_all() -> None:
     old = torch.tensor([[torch.nan, 0.0, 0.0, -1.0, torch.inf]])
-    found = round_summary(padded(torch.ones(1, 5), old, torch.zeros(1, 5)))
-    assert found["share_nonfinite"].tolist() == [0.4]
-    assert found["share_zero"].tolist() == [pytest.approx(2 / 3)]
+    summary = round_summary(padded(torch.ones(1, 5), old, torch.zeros(1, 5)))
+    assert summary["share_nonfinite"].tolist() == [0.4]
+    assert summary["share_zero"].tolist() == [pytest.approx(2 / 3)]
 
 
 def test_samples_are_drawn_although_there_are_groups() -> None:
@@ -219,19 +219,19 @@ def test_samples_are_drawn_although_there_are_groups() -> None:
 
 def test_an_interval_covers_as_often_as_asked_for() -> None:
     old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
-    found = round_summary(padded(torch.ones(40, 3), old, rollout), ci=0.5).iloc[0]
+    summary = round_summary(padded(torch.ones(40, 3), old, rollout), ci=0.5).iloc[0]
     totals = (old - rollout).abs().double().sum(1).numpy()
     wanted = Resampling(40).ratio_interval(totals, np.full(40, 3), 0.5)
-    assert (found["ci_low"], found["ci_high"]) == pytest.approx(wanted)
+    assert (summary["ci_low"], summary["ci_high"]) == pytest.approx(wanted)
 
 
 def test_any_pair_of_scores() -> None:
     batch = hand_batch(scores={"current": torch.full((3, 6), -1.0)})
-    found = round_summary(batch, a="current", metric="diff")
+    summary = round_summary(batch, a="current", metric="diff")
     # Rollouts -1, -1 | -1, -1, -1 | -2 and -2 | -3.
-    assert found["mean"].tolist() == [pytest.approx(1 / 6), 1.5]
+    assert summary["mean"].tolist() == [pytest.approx(1 / 6), 1.5]
     old, rollout = np.exp([-1.0, -1.0]), np.exp([-2.0, -3.0])
-    assert found["prob_diff"][1] == pytest.approx((old - rollout).mean())
+    assert summary["prob_diff"][1] == pytest.approx((old - rollout).mean())
     with pytest.raises(BatchError, match="one of the scores"):
         round_summary(batch, b="ref")
 

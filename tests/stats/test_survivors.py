@@ -30,16 +30,16 @@ def frame() -> pd.DataFrame:
 
 
 def test_the_change_is_composition_and_change_within_samples() -> None:
-    found = survivors(frame())
+    means = survivors(frame())
 
-    assert found["round"].tolist() == [0, 1, 2]
-    assert found["num_samples"].tolist() == [3, 2, 1]
+    assert means["round"].tolist() == [0, 1, 2]
+    assert means["num_samples"].tolist() == [3, 2, 1]
     # Round 0: 1.1 / 4. Samples 1 and 2 at round 0: 0.7 / 2; sample 1: 0.5.
-    assert found["mean_abs_diff"].tolist() == pytest.approx([0.275, 0.7, 1.0])
-    assert found["first_mean_abs_diff"].tolist() == pytest.approx([0.275, 0.35, 0.5])
-    assert found["composition"].tolist() == pytest.approx([0.0, 0.075, 0.225])
-    assert found["within"].tolist() == pytest.approx([0.0, 0.35, 0.5])
-    assert (found["change"] == found["composition"] + found["within"]).all()
+    assert means["mean_abs_diff"].tolist() == pytest.approx([0.275, 0.7, 1.0])
+    assert means["first_mean_abs_diff"].tolist() == pytest.approx([0.275, 0.35, 0.5])
+    assert means["composition"].tolist() == pytest.approx([0.0, 0.075, 0.225])
+    assert means["within"].tolist() == pytest.approx([0.0, 0.35, 0.5])
+    assert (means["change"] == means["composition"] + means["within"]).all()
 
 
 def test_tokens_without_a_finite_diff_are_left_out() -> None:
@@ -52,11 +52,11 @@ def test_tokens_without_a_finite_diff_are_left_out() -> None:
 def test_a_round_of_nothing_finite_has_no_mean() -> None:
     tokens = frame()
     tokens.loc[tokens["round"] == 2, "diff"] = np.inf
-    found = survivors(tokens)
+    means = survivors(tokens)
 
-    assert np.isnan(found["mean_abs_diff"][2])
-    assert found["num_samples"][2] == 1
-    assert found["composition"][2] == pytest.approx(0.225)
+    assert np.isnan(means["mean_abs_diff"][2])
+    assert means["num_samples"][2] == 1
+    assert means["composition"][2] == pytest.approx(0.225)
 
 
 def by_loops(tokens: list[tuple[int, int, float]], reached: int, at: int) -> float:
@@ -84,13 +84,13 @@ def test_every_mean_is_that_of_plain_loops(
     tokens = list(columns.itertuples(index=False, name=None))
     num_rounds = max((index + 1 for _, index, _ in tokens), default=0)
 
-    found = survivors(batch)
+    means = survivors(batch)
     wanted = [
         (by_loops(tokens, k, k), by_loops(tokens, k, 0)) for k in range(num_rounds)
     ]
     close = partial(pytest.approx, rel=1e-6, abs=1e-6, nan_ok=True)
     names = ["change", "composition", "within"]
-    for (_, row), (mean, first) in zip(found.iterrows(), wanted, strict=True):
+    for (_, row), (mean, first) in zip(means.iterrows(), wanted, strict=True):
         parts = mean - wanted[0][0], first - wanted[0][0], mean - first
         if math.isnan(first):
             parts = (math.nan,) * 3
@@ -98,50 +98,50 @@ def test_every_mean_is_that_of_plain_loops(
             [mean, first]
         )
         assert row[names].tolist() == close(list(parts))
-    known = found.dropna()
+    known = means.dropna()
     assert (known["change"] == known["composition"] + known["within"]).all()
 
 
 def test_of_one_sample_all_change_is_within_it() -> None:
-    found = survivors(frame().query("sample == 1"))
+    means = survivors(frame().query("sample == 1"))
 
-    assert found["composition"].tolist() == [0, 0, 0]
-    assert found["within"].tolist() == pytest.approx([0, 0.1, 0.5])
+    assert means["composition"].tolist() == [0, 0, 0]
+    assert means["within"].tolist() == pytest.approx([0, 0.1, 0.5])
 
 
 def test_without_a_finite_first_round_no_change_is_known() -> None:
     tokens = frame()
     tokens.loc[tokens["sample"].isin([1, 2]) & (tokens["round"] == 0), "diff"] = np.nan
-    found = survivors(tokens)
+    means = survivors(tokens)
 
-    assert found["mean_abs_diff"].tolist() == pytest.approx([0.2, 0.7, 1.0])
-    assert found["change"].isna().tolist() == [False, True, True]
+    assert means["mean_abs_diff"].tolist() == pytest.approx([0.2, 0.7, 1.0])
+    assert means["change"].isna().tolist() == [False, True, True]
 
 
 def test_each_value_of_a_column_has_survivors_of_its_own() -> None:
     ranks = frame()["sample"].map({0: "x", 1: "y", 2: "x"})
-    found = survivors(frame().assign(rank=ranks), by="rank")
+    means = survivors(frame().assign(rank=ranks), by="rank")
 
-    assert found.columns.tolist()[:2] == ["rank", "round"]
-    assert found["rank"].tolist() == ["x", "x", "y", "y", "y"]
-    assert found["num_samples"].tolist() == [2, 1, 1, 1, 1]
+    assert means.columns.tolist()[:2] == ["rank", "round"]
+    assert means["rank"].tolist() == ["x", "x", "y", "y", "y"]
+    assert means["num_samples"].tolist() == [2, 1, 1, 1, 1]
     # x: 0.6 / 3, then sample 2: 0.2 at round 0 and 0.9 after it.
-    assert found["composition"].tolist() == pytest.approx([0, 0, 0, 0, 0])
-    assert found["within"].tolist() == pytest.approx([0, 0.7, 0, 0.1, 0.5])
+    assert means["composition"].tolist() == pytest.approx([0, 0, 0, 0, 0])
+    assert means["within"].tolist() == pytest.approx([0, 0.7, 0, 0.1, 0.5])
 
 
 def test_a_column_of_a_batch_divides_its_samples() -> None:
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
-    found = survivors(batch, by="rank")
+    means = survivors(batch, by="rank")
 
-    assert found[["rank", "round", "num_samples"]].to_numpy().tolist() == [
+    assert means[["rank", "round", "num_samples"]].to_numpy().tolist() == [
         [3, 0, 1],
         [3, 1, 1],
         [7, 0, 2],
         [7, 1, 1],
     ]
     # Of 7: (0.5 + 0.25 + 1) / 3; sample 0 at round 0: 0.375.
-    assert found["composition"].tolist() == pytest.approx([0, 0, 0, 0.375 - 1.75 / 3])
+    assert means["composition"].tolist() == pytest.approx([0, 0, 0, 0.375 - 1.75 / 3])
 
 
 def test_a_column_that_divides_no_samples_is_an_error() -> None:
@@ -166,6 +166,6 @@ def test_the_order_of_rounds_does_not_matter(order: list[tuple[int, int]]) -> No
     rows = [(s, r, d) for s, r in order for d in SIZES[s, r]]
     shuffled = pd.DataFrame(rows, columns=["sample", "round", "diff"])
 
-    found, expected = survivors(shuffled), survivors(frame())
-    assert found["num_samples"].tolist() == expected["num_samples"].tolist()
-    assert found["within"].tolist() == pytest.approx(expected["within"].tolist())
+    means, expected = survivors(shuffled), survivors(frame())
+    assert means["num_samples"].tolist() == expected["num_samples"].tolist()
+    assert means["within"].tolist() == pytest.approx(expected["within"].tolist())

@@ -14,22 +14,22 @@ from tests.batches import hand_batch
 LN2, LN5 = float(np.log(2)), float(np.log(5))
 
 
-def at(found: pd.DataFrame, rounds: str, size: float) -> float:
-    row = found[(found["rounds"] == rounds) & (found["abs_diff"] == size)]
+def at(shares: pd.DataFrame, rounds: str, size: float) -> float:
+    row = shares[(shares["rounds"] == rounds) & (shares["abs_diff"] == size)]
     return float(row["share"].iloc[0])
 
 
 def test_the_share_at_a_ratio_is_that_of_tokens_at_or_beyond_it() -> None:
     # Round 0: 0.5, 0.25 | 0, 0.25, 0.5 | 1; round 1: 1 | 2.
-    found = tail_shares(hand_batch())
+    shares = tail_shares(hand_batch())
 
-    assert found["rounds"].unique().tolist() == ["0", "1"]
-    assert at(found, "0", 0.0) == at(found, "1", 0.0) == 1.0
-    assert at(found, "0", 0.25) == pytest.approx(5 / 6)
-    assert at(found, "0", LN2) == pytest.approx(1 / 6)
-    assert at(found, "1", LN2) == 1.0
-    assert at(found, "1", LN5) == 0.5
-    assert found.groupby("rounds")["abs_diff"].max().to_dict() == {"0": 1.0, "1": 2.0}
+    assert shares["rounds"].unique().tolist() == ["0", "1"]
+    assert at(shares, "0", 0.0) == at(shares, "1", 0.0) == 1.0
+    assert at(shares, "0", 0.25) == pytest.approx(5 / 6)
+    assert at(shares, "0", LN2) == pytest.approx(1 / 6)
+    assert at(shares, "1", LN2) == 1.0
+    assert at(shares, "1", LN5) == 0.5
+    assert shares.groupby("rounds")["abs_diff"].max().to_dict() == {"0": 1.0, "1": 2.0}
 
 
 def test_rounds_go_together_as_they_double() -> None:
@@ -44,31 +44,31 @@ def test_what_is_not_finite_is_left_out_and_counted_for_its_group() -> None:
     frame = pd.DataFrame(
         {"round": [0, 0, 1, 1], "diff": [0.5, np.nan, np.inf, -np.inf]}
     )
-    found = tail_shares(frame)
+    shares = tail_shares(frame)
 
-    first, second = (found[found["rounds"] == name] for name in ("0", "1"))
+    first, second = (shares[shares["rounds"] == name] for name in ("0", "1"))
     assert set(first["num_nonfinite"]) == {1}
-    assert at(found, "0", 0.5) == 1.0
+    assert at(shares, "0", 0.5) == 1.0
     assert second["num_nonfinite"].tolist() == [2]
     assert second["num_tokens"].tolist() == [0]
     assert second["share"].isna().all()
 
 
 def test_engines_that_agree_have_no_size_but_zero() -> None:
-    found = tail_shares(pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -0.0, 0.0]}))
+    shares = tail_shares(pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -0.0, 0.0]}))
 
-    assert found["abs_diff"].tolist() == [0.0, 0.0]
-    assert found["num_tokens"].tolist() == [2, 1]
+    assert shares["abs_diff"].tolist() == [0.0, 0.0]
+    assert shares["num_tokens"].tolist() == [2, 1]
 
 
 def test_a_million_tokens_are_a_few_hundred_points_a_group() -> None:
     generator = np.random.default_rng(0)
     diff = generator.standard_t(2, 1_000_000) * 0.01
-    found = tail_shares(pd.DataFrame({"round": 0, "diff": diff}))
+    shares = tail_shares(pd.DataFrame({"round": 0, "diff": diff}))
 
-    assert len(found) < 700
-    assert found["num_tokens"].iloc[-1] == 1
-    assert found["abs_diff"].iloc[-1] == np.abs(diff).max()
+    assert len(shares) < 700
+    assert shares["num_tokens"].iloc[-1] == 1
+    assert shares["abs_diff"].iloc[-1] == np.abs(diff).max()
 
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -94,18 +94,18 @@ def token_group(index: int) -> str:
 
 def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
     batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
-    found = tail_shares(batch, by="rank")
+    shares = tail_shares(batch, by="rank")
 
-    assert found.columns[0] == "rank"
-    assert found.groupby("rank")["num_tokens"].max().to_dict() == {3: 4, 7: 4}
-    assert found.groupby("rank")["abs_diff"].max().to_dict() == {3: 2.0, 7: 1.0}
+    assert shares.columns[0] == "rank"
+    assert shares.groupby("rank")["num_tokens"].max().to_dict() == {3: 4, 7: 4}
+    assert shares.groupby("rank")["abs_diff"].max().to_dict() == {3: 2.0, 7: 1.0}
 
 
 def test_what_has_no_value_is_a_part_of_its_own() -> None:
     frame = pd.DataFrame({"round": 0, "diff": [1.0, 2.0], "rank": [0.0, np.nan]})
-    found = tail_shares(frame, by="rank")
+    shares = tail_shares(frame, by="rank")
 
-    assert found.groupby("rank", dropna=False)["abs_diff"].max().tolist() == [1.0, 2.0]
+    assert shares.groupby("rank", dropna=False)["abs_diff"].max().tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

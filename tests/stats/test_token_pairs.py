@@ -17,29 +17,29 @@ FRAME = pd.DataFrame(
 
 
 def test_probabilities_are_both_axes_and_both_values() -> None:
-    found = token_pairs(FRAME, "probability")
+    pairs = token_pairs(FRAME, "probability")
 
-    assert found["rollout"].tolist() == pytest.approx([1, np.exp(-1), np.exp(-2)])
-    assert found["old"].tolist() == pytest.approx([1, np.exp(-3), 0])
-    assert found["x"].equals(found["rollout"].rename("x"))
-    assert found["y"].equals(found["old"].rename("y"))
+    assert pairs["rollout"].tolist() == pytest.approx([1, np.exp(-1), np.exp(-2)])
+    assert pairs["old"].tolist() == pytest.approx([1, np.exp(-3), 0])
+    assert pairs["x"].equals(pairs["rollout"].rename("x"))
+    assert pairs["y"].equals(pairs["old"].rename("y"))
 
 
 def test_log_probs_are_as_they_are() -> None:
-    found = token_pairs(FRAME, "log_prob")
+    pairs = token_pairs(FRAME, "log_prob")
 
-    assert found["x"].tolist() == found["rollout"].tolist() == [0, -1, -2]
-    assert found["y"].tolist() == found["old"].tolist() == [0, -3, -np.inf]
+    assert pairs["x"].tolist() == pairs["rollout"].tolist() == [0, -1, -2]
+    assert pairs["y"].tolist() == pairs["old"].tolist() == [0, -3, -np.inf]
 
 
 def test_a_diff_stands_over_the_rollout_probability() -> None:
-    found = token_pairs(FRAME, "diff")
+    pairs = token_pairs(FRAME, "diff")
 
-    assert found["rollout"].tolist() == [0, -1, -2]
-    assert found["x"].tolist() == pytest.approx([1, np.exp(-1), np.exp(-2)])
+    assert pairs["rollout"].tolist() == [0, -1, -2]
+    assert pairs["x"].tolist() == pytest.approx([1, np.exp(-1), np.exp(-2)])
     # asinh(-2000), to six digits: -log(4000).
-    assert found["y"].tolist()[:2] == pytest.approx([0, -np.log(4000)], rel=1e-6)
-    assert found["y"][2] == -np.inf
+    assert pairs["y"].tolist()[:2] == pytest.approx([0, -np.log(4000)], rel=1e-6)
+    assert pairs["y"][2] == -np.inf
 
 
 def test_a_probability_too_large_to_exist_is_infinite_and_no_warning() -> None:
@@ -50,10 +50,10 @@ def test_a_probability_too_large_to_exist_is_infinite_and_no_warning() -> None:
 
 def test_a_signed_log_is_odd_and_ascends() -> None:
     values = np.array([-1e30, -1.0, -1e-6, 0.0, 1e-6, 1.0, 1e30])
-    found = signed_log(values)
+    logs = signed_log(values)
 
-    np.testing.assert_array_equal(found, -found[::-1])
-    assert (np.diff(found) > 0).all()
+    np.testing.assert_array_equal(logs, -logs[::-1])
+    assert (np.diff(logs) > 0).all()
 
 
 def test_bins_of_probabilities_are_fixed_and_those_of_log_probs_end_at_minus_20() -> (
