@@ -170,7 +170,7 @@ def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
 def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
     message = (
         f"`batches`: expected two batches or token frames; found {found}."
-        ' Pass a list, or a dictionary: `{"before": batch, "after": other}`.'
+        ' Pass a list, or a dictionary: `{"before": one, "after": other}`.'
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         compare_batches(batches)
