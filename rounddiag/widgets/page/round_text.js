@@ -64,7 +64,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
 /** What the model read before a round: how much, and what left; opens all of it. */
 function contextChip({ round, context }, onContext) {
   if (!context) return null;
-  const words = context.text + (context.is_rewritten ? " ↻ rewritten" : "");
+  const words = context.text + (context.is_rewritten ? " ↻\u00a0rewritten" : "");
   const attributes = { class: "rdx-chip rdx-context-chip", title: "What the model saw before this round (c)" };
   return element("div", { class: "rdx-context-line" }, pushButton(attributes, () => onContext(round), words));
 }
