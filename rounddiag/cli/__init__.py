@@ -300,7 +300,7 @@ def _preflight(options: argparse.Namespace) -> int:
         output=options.output,
         fail_on=options.fail_on,
         as_json=options.json,
-        episodes=options.episodes,
+        episodes=_episodes(options),
         scorer=options.scorer,
         after=options.after,
         prove=options.prove,
@@ -308,6 +308,17 @@ def _preflight(options: argparse.Namespace) -> int:
     )
     print_text(text)
     return int(failed)
+
+
+def _episodes(options: argparse.Namespace) -> Batch | None:
+    from rounddiag.loaders import load
+
+    if options.episodes is None:
+        _refuse(options, "sample_by", "order_by", needs="--episodes", given="none")
+        return None
+    return load(
+        options.episodes, sample_by=options.sample_by, order_by=options.order_by
+    )
 
 
 def _report(options: argparse.Namespace) -> int:

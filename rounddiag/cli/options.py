@@ -236,8 +236,8 @@ _COMMANDS = {
     ),
     "preflight": _Command(
         "before a run: does the model agree with the server that will sample",
-        "model --server! --episodes --scorer --after --prove --seed -o --fail-on"
-        " --json",
+        f"model --server! --episodes {_JOIN} --scorer --after --prove --seed -o"
+        " --fail-on --json",
         "`-o` writes the episodes, which `rounddiag lab` opens. A check that fails"
         " always fails; `--fail-on` is about the verdict on the episodes. Exit codes: 0"
         " passed, 1 failed, 2 the model or the server cannot be used.",

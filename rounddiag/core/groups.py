@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Columns that together identify a trajectory: of verl-agent, rLLM (whose
-# `trajectory_ids` are the same in all rollouts of a task), Agent-Lightning, DART-GUI
-# and ROLL.
+# `trajectory_ids` are the same in all rollouts of a task), SkyRL, Agent-Lightning,
+# DART-GUI and ROLL. The first that are there are those of the file.
 TRAJECTORY_COLUMNS = (
     ("traj_uid",),
     ("episode_ids", "trajectory_ids"),
+    ("trajectory_ids",),
     ("rollout_id_list",),
     ("dataset_ids",),
     ("traj_id",),
@@ -150,12 +151,9 @@ def trajectory_columns(batch: Batch) -> tuple[str, ...]:
     Joined rows have a trajectory each.
     """
     columns = batch.sample_columns
-    for names in TRAJECTORY_COLUMNS:
-        if {*names} <= columns.keys():
-            values = zip(*(columns[name].tolist() for name in names), strict=True)
-            if len(set(map(repr, values))) < len(batch):
-                return names
-    return ()
+    names = next((n for n in TRAJECTORY_COLUMNS if {*n} <= columns.keys()), ())
+    values = zip(*(columns[name].tolist() for name in names), strict=True)
+    return names if len(set(map(repr, values))) < len(batch) else ()
 
 
 def rows_per_sample(batch: Batch) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.chains import split_chains
+from rounddiag.batch.trajectories import ARE_STEPS
 from rounddiag.errors import BatchError
 from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines.local import LocalEngine
@@ -274,6 +275,15 @@ def _draw_screen(size: tuple[int, int], rng: np.random.Generator) -> Screenshot:
 def read_episodes(batch: Batch, engine: LocalEngine) -> list[Episode]:
     """Return the prompts, observations and screenshots of the first samples."""
     batch.require_ids()
+    note = str(batch.meta.get("rows", ""))
+    if note.startswith(ARE_STEPS):
+        raise BatchError.build(
+            key="episodes",
+            expected="one sample per episode",
+            found=note,
+            advice="Pass the batch that `rounddiag.load(FILE, sample_by=...)` returns,"
+            " or `--sample-by` to `rounddiag preflight`.",
+        )
     samples = Samples(split_chains(batch), engine.prepare)
     episodes = [
         _episode_of(samples, number) for number in range(min(len(samples), _NUM_TASKS))

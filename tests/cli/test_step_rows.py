@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
 from rounddiag.errors import RounddiagError
+from rounddiag.proof.episodes import read_episodes
 
 NOTE = "rows are steps of trajectories: `--sample-by traj_uid` joins them"
 JOIN = ["--sample-by", "traj_uid"]
@@ -144,6 +145,25 @@ def test_a_proof_is_of_joined_rows(
     assert capsys.readouterr().out.splitlines()[0] == NOTE
     assert main([*words, *JOIN]) == 0
     assert sizes == [4, 2]
+
+
+def test_episodes_of_a_preflight_are_joined_rows(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[rd.Batch] = []
+
+    def run_preflight(*_: object, episodes: rd.Batch, **__: object) -> Any:
+        given.append(episodes)
+        return "", False
+
+    monkeypatch.setattr("rounddiag.cli.preflight.run_preflight", run_preflight)
+    words = ["preflight", "m", "--server", "http://a", "--episodes", str(file)]
+    main(words)
+    main([*words, *JOIN])
+    assert [*map(len, given)] == [4, 2]
+    with pytest.raises(RounddiagError, match=r"load\(..., sample_by='traj_uid'\)"):
+        read_episodes(given[0], cast("Any", None))
+    assert main(["preflight", "m", "--server", "http://a", *JOIN]) == 2
 
 
 def test_ingested_rows_are_joined_once(folder: Path, capsys: Capture) -> None:

@@ -78,6 +78,7 @@ def test_columns_without_a_field_are_absent() -> None:
         ({"traj_uid": ["x", "y", None, "y"]}, [2, 1]),
         ({"episode_ids": [*"xyxy"], "trajectory_ids": [*"1112"]}, [1, 2]),
         ({"episode_ids": [*"xyxy"]}, [2, 2]),
+        ({"trajectory_ids": [*"xyxz"]}, [1, 2]),
         ({"rollout_ids": [0, 1, 0, 1]}, [1, 1]),
     ],
 )

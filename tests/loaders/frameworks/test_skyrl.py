@@ -122,6 +122,7 @@ def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group() -> None:
         "is_last_step": [False, True, True],
         "trajectory_ids": ["task-0_0", "task-0_0", "task-1_0"],
     }
+    assert "sample_by='trajectory_ids'" in batch.meta["rows"]
 
 
 def test_half_precision_is_kept_as_it_is() -> None:
