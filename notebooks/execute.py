@@ -33,11 +33,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # The media type of the address of a report, until its picture takes its place.
 REPORT = "text/x-report"
-# Opens the explorer of a cell at its evidence, as a page would; prints its table.
+# Writes the report of the explorer that a cell shows, and prints its table.
 WRITE_REPORT = """
 _explorer = Out[{count}]
-if len(_explorer.diagnosis):
-    _explorer.state = {{"finding": 0}}
 rd.report(_explorer.batch, {path!r}, worst=1, samples=_explorer.batch.num_samples)
 print(_explorer._repr_mimebundle_()[0]["text/html"])
 """
