@@ -15,7 +15,7 @@ from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_
 from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.lists import PAGE
-from rounddiag.widgets.requests import RequestHandler, batch_name
+from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.state import Cursor
 
@@ -118,6 +118,8 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         return reply() if callable(reply) else reply
 
     overview = ask("overview", theme="light")
+    chips = overview["head"]["chips"]
+    overview["head"]["chips"] = [chip for chip in chips if chip["label"] != FILE]
     yield from _figures(session, ask, overview.pop("figures"))
     yield (
         "overview",

@@ -24,6 +24,11 @@ _KEPT, CAPPED, DROPPED, _UNKNOWN = range(4)
 _STROKE = (6, 14)
 
 
+# One of each kind: of tokens clipped and dropped, of samples clipped, and dropped by
+# their mean ratio and by k3. A menu has the others under "more".
+_COMMON = ("tis", "icepop", "sequence_tis", "geometric", "k3_rejection")
+
+
 def offered(batch: Batch) -> list[dict[str, object]]:
     """Return the corrections that a batch allows, for a menu, the run's own first."""
     if batch.old_log_probs is None or batch.rollout_log_probs is None:
@@ -34,6 +39,7 @@ def offered(batch: Batch) -> list[dict[str, object]]:
         {
             "name": correction.name,
             "is_own": correction.name == name,
+            "is_common": correction.name in (name, *_COMMON),
             "meaning": correction.meaning,
             "low": correction.bounds[0],
             "limit": correction.limit,

@@ -277,10 +277,26 @@ def batch_name(batch: Batch) -> str:
     return PurePath(source).name if isinstance(source, str) else "batch"
 
 
+FILE = "file"  # its path, which a report leaves out
 _SOURCES = ("mask", "old log-probs", "sampling", "facts of the run")
 
 
 def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
+    sizes = (
+        (batch.num_samples, "sample"),
+        (batch.num_rounds, "round"),
+        (batch.num_tokens, "token"),
+        (sum(map(len, batch.images or ())), "screenshot"),
+    )
+    columns = [*batch.sample_columns, *batch.round_columns, *batch.token_columns]
+    about = {
+        FILE: str(batch.meta.get("source", "")),
+        "has": ", ".join(pluralize(num, noun) for num, noun in sizes if num),
+        "columns": ", ".join(dict.fromkeys(columns)),
+    }
+    for label, value in about.items():
+        if value:
+            yield {"label": label, "value": value, "tone": "plain"}
     for label, value in describe_sources(batch.meta).items():
         if label in _SOURCES:
             yield {"label": label, "value": value, "tone": "plain"}

@@ -205,7 +205,7 @@ def test_means_of_both_are_drawn_and_their_parts_can_be_left_out(
     expect(rounds).to_contain_text(SECOND)
     expect(rounds).to_contain_text("difference of means")
     page.get_by_label(
-        "Order, correction, colours, scores, axis and layers", exact=True
+        "Other metrics, order, correction, colours, scores, axis and layers", exact=True
     ).click()
     page.get_by_label("difference", exact=True).and_(
         page.locator("[type=checkbox]")

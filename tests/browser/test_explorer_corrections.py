@@ -17,7 +17,7 @@ from tests.browser.direct import DirectPage
 
 # The place of a token with a ratio of 0.00017.
 START = {"sample": 28, "round": 3, "token": 9}
-MENU = "Order, correction, colours, scores, axis and layers"
+MENU = "Other metrics, order, correction, colours, scores, axis and layers"
 
 
 @pytest.fixture(scope="module")

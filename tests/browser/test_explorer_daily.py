@@ -251,6 +251,7 @@ def test_a_note_is_listed_marked_and_kept_in_the_state(page: DirectPage) -> None
     field = page.node.get_by_label("note", exact=True)
     field.fill("<b>wrong</b> digit")
     field.press("Enter")
+    expect(page.node).to_be_focused()
     note = {**START, "text": "<b>wrong</b> digit"}
     knows(page, notes=[note])
     assert repr([note]) in page.explorer.to_code()

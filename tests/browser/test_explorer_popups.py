@@ -38,7 +38,7 @@ def opened(chromium: Browser) -> Iterator[DirectPage]:
         *("About this figure: Rounds", "About this figure: Samples"),
         *("About this figure: Tokens", "Colours and lines of the text"),
         *("Verdict", "Filter by text or any column", "About the batch"),
-        "Order, correction, colours, scores, axis and layers",
+        "Other metrics, order, correction, colours, scores, axis and layers",
     ],
 )
 @pytest.mark.parametrize("is_full", [False, True])

@@ -110,7 +110,7 @@ def test_a_wrong_state_is_an_error_and_changes_nothing(
 
 
 def test_the_code_shows_the_same_again(explored: Explored) -> None:
-    explored.node.get_by_role("radio", name="k3").check(force=True)
+    explored.field("Other metrics").get_by_label("k3").check(force=True)
     explored.field("by").select_option("status")
     explored.press("n", "ArrowRight")
     waits_for(explored.lab, "ex.current['round']", 5)

@@ -68,7 +68,7 @@ def test_the_head_tells_which_batch_and_how_much(page: PartsPage) -> None:
         "step 1584",
         "64 samples · 4,143 tokens",
     ]
-    assert page.texts(".rdx-chips > li")[0] == "mask response_mask"
+    assert "mask response_mask" in page.texts(".rdx-chips > li")
     assert not page.page.get_by_label("Failed checks").is_visible()
 
 
@@ -119,7 +119,14 @@ def test_the_metric_is_chosen_by_mouse_and_by_arrow_keys(page: PartsPage) -> Non
     assert field(page, "|diff|").is_checked()
     field(page, "signed").click()
     field(page, "signed").press("ArrowRight")
-    assert page.said == [["set", {"metric": "diff"}], ["set", {"metric": "prob_diff"}]]
+    assert page.said == [["set", {"metric": "diff"}], ["set", {"metric": "abs_diff"}]]
+    # Those that one rarely asks for are among the other choices, until one is chosen.
+    metrics = page.find("[aria-label='Metric'] label")
+    assert metrics.all_text_contents() == ["|diff|", "signed"]
+    rare = page.find(".rdx-view [aria-label='Other metrics'] label")
+    assert rare.all_text_contents() == ["|Δp|", "k3"]
+    page.run("controls.show(head, options, {...state, metric: 'k3'}, counts);")
+    assert metrics.all_text_contents() == ["|diff|", "signed", "k3"]
 
 
 def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:

@@ -304,6 +304,7 @@ def test_the_head_says_where_it_is_from_what_was_saved_and_what_is_not_finite() 
     batch = replace(batch, old_log_probs=old)
     chips = requests.describe_batch(batch, token_frame(batch))["chips"]
     assert [(chip["label"], chip["value"], chip["tone"]) for chip in chips] == [
+        ("has", "3 samples, 5 rounds, 8 tokens", "plain"),
         ("mask", "response_mask", "plain"),
         ("old log-probs", "a pass of its own", "plain"),
         ("sampling", "temperature 1.0, top_k -1", "plain"),

@@ -11,7 +11,10 @@ function attemptsView({ store, state, trajectory, onPlace }) {
   const shown = [sample, other.sample];
   const heads = shown.map((_, at) => selectField(`attempt ${at + 1}`, (name) => show(at, Number(name))));
   const body = element("div", { class: "rdx-attempts-rounds" });
-  const node = element("div", { class: "rdx-attempts" }, ...heads.map((head) => head.node), body);
+  const others = mates.slice(0, MOST_ATTEMPTS).map((mate) => pushButton({ class: "rdx-chip", title: `Show ${attemptName(mate)} at the right` }, () => show(1, mate.sample), rewardOf(mate)));
+  const rest = mates.length - others.length;
+  const all = element("p", { class: "rdx-all-attempts" }, "reward of each sample", others, rest > 0 && `and ${groupDigits(rest)} more`);
+  const node = element("div", { class: "rdx-attempts" }, all, ...heads.map((head) => head.node), body);
   let [live, isClosed] = [[], false];
 
   function show(at, name) {
@@ -56,6 +59,10 @@ function attemptsView({ store, state, trajectory, onPlace }) {
   };
 }
 
+const MOST_ATTEMPTS = 8; // as buttons; the menus have all
+
+const rewardOf = ({ sample, reward }) => `${sample}: ${reward === undefined ? "not recorded" : number(reward)}`;
+
 function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }) {
   const facts = [reward !== undefined && `reward ${number(reward)}`, pluralize(rounds, "round"), pluralize(size, "token")];
   return [`sample ${sample}`, ...facts.filter(Boolean)].join(", ");
@@ -67,21 +74,19 @@ function attemptRound(attempt, at, onPlace) {
   if (missing) return element("div", {}, at === 0 && missing.map((line) => element("p", {}, line)));
   const round = rounds[at];
   if (!round) return element("div", {}, at === rounds.length && episodeEnd(end));
-  const start = actionStart(tokens, round);
+  const start = actionStart(tokens, round); // the action itself is in words
   const spans = (first, stop) => Array.from({ length: stop - first }, (_, token) => tokenSpan(tokens, first + token, Infinity));
-  const words = (name, first, stop) => element("pre", { class: `rdx-tokens rdx-chunk ${name}` }, ...spans(first, stop));
-  const thought = start > round.first && words("rdx-thought", round.first, start);
+  const thought = start > round.first && element("pre", { class: "rdx-tokens rdx-chunk rdx-thought" }, ...spans(round.first, start));
   const unfold = thought && pushButton({ class: "rdx-unfold", "aria-expanded": "false" }, () => unfold.setAttribute("aria-expanded", thought.toggleAttribute("data-whole")), "whole thought");
   return element(
     "article",
     { class: "rdx-attempt", "aria-label": `sample ${sample}, round ${round.round}` },
-    pushButton({ class: "rdx-card", title: "Go to this round" }, () => onPlace({ sample, round: round.round }), ...cardParts(round)),
+    pushButton({ class: "rdx-card", title: "Go to this round" }, () => onPlace({ sample, round: round.round }), ...cardParts({ ...round, action: null })),
     element(
       "div",
       {},
       element("p", { class: "rdx-round-action" }, visible(round.action.line)),
       ...roundNotes(round),
-      start < round.first + round.num_tokens && words("rdx-action", start, round.first + round.num_tokens),
       thought,
       unfold,
     ),

@@ -194,6 +194,8 @@ function batchChoices({ names }) {
 
 // All controls: head line, switches, threshold, filter, layers.
 
+const RARE_METRICS = ["prob_diff", "k3"]; // among the other choices
+
 const CONTROL_LABELS = {
   order: [
     ["sample", "number"],
@@ -230,6 +232,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   const head = headLine(buttons, onFindings);
   const batch = batchSwitch(onSet);
   const metric = radioRow("Metric", set("metric"));
+  const rare = radioRow("Other metrics", set("metric"));
   const axis = radioRow("Axis of the figure", set("axis"));
   const colors = radioRow("Range of colours", set("colors"));
   let drawn = {};
@@ -253,11 +256,12 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   );
   const fixed = sentence();
   const view = dropdown(
-    { label: "⚙", name: "Order, correction, colours, scores, axis and layers", side: "right" },
+    { label: "⚙", name: "Other metrics, order, correction, colours, scores, axis and layers", side: "right" },
     element(
       "div",
       { class: "rdx-view" },
       fixed,
+      withLegend("other metrics", rare.node),
       lists.order.node,
       correction.menu,
       withLegend("colours", colors.node),
@@ -288,7 +292,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
       (field.closest("label") ?? field).title = isFixed ? why : field.closest("label")?.title ?? "";
     };
     for (const field of parts.flatMap(({ node: part }) => [...part.querySelectorAll("input, select")])) disable(field, true);
-    for (const input of metric.node.querySelectorAll("input")) disable(input, !canShow(input.value, state.by));
+    for (const input of [metric, rare].flatMap((row) => [...row.node.querySelectorAll("input")])) disable(input, !canShow(input.value, state.by));
     const groups = [...lists.by.node.querySelectorAll("option")];
     for (const option of groups) option.disabled = !canShow(state.metric, option.value || null);
     disable(lists.by.node.querySelector("select"), groups.every((option) => option.disabled || !option.value));
@@ -299,7 +303,10 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   function show(facts, options, state, counts, pair = null, limits = undefined, corrected = null) {
     head.show(facts);
     batch.show(pair, state);
-    metric.set(options.metric, state.metric);
+    const isRare = ([name]) => RARE_METRICS.includes(name);
+    metric.set(options.metric.filter((option) => !isRare(option) || option[0] === state.metric), state.metric);
+    rare.set(options.metric.filter(isRare), state.metric);
+    rare.node.parentNode.hidden = !options.metric.some(isRare);
     axis.set(labelsFor("axis", options.axis), state.axis);
     axis.node.parentNode.hidden = options.axis.length < 2;
     colors.set(CONTROL_LABELS.colors, state.colors);

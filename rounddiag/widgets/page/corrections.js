@@ -38,7 +38,9 @@ function correctionLine(onSet) {
   slider.addEventListener("change", () => onSet({ limit: chosen() }));
 
   function show(options, state, applied) {
-    menu.set([[null, "none"], ...options.map(({ name, meaning, is_own: isOwn }) => [name, `${name}${isOwn ? ", the rule of this run" : ""}: ${meaning}`])], state.correction);
+    const named = (some) => some.map(({ name, meaning, is_own: isOwn }) => [name, `${name}${isOwn ? ", the rule of this run" : ""}: ${meaning}`]);
+    const common = options.filter((correction) => correction.is_common);
+    menu.set([[null, "none"], ...named(common)], state.correction, named(options.filter((correction) => !common.includes(correction))));
     node.hidden = !applied;
     if (!applied) return;
     own = options.find((correction) => correction.name === state.correction);

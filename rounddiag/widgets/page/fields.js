@@ -72,8 +72,9 @@ function selectField(label, onChoose, attributes) {
   const onChange = () => onChoose(input.value || null);
   const input = element("select", { on: { change: onChange }, ...attributes });
   const node = withLabel(label, input);
-  function set(options, chosen) {
-    fill(input, ...options.map(([value, text]) => element("option", { value: value ?? "" }, text)));
+  const option = ([value, text]) => element("option", { value: value ?? "" }, text);
+  function set(options, chosen, more = []) {
+    fill(input, options.map(option), more.length > 0 && element("optgroup", { label: "more" }, more.map(option)));
     input.value = chosen ?? "";
     node.hidden = options.length < 2;
   }

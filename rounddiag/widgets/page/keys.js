@@ -46,6 +46,8 @@ function listenToKeys(node, actionOf) {
   node.addEventListener("keydown", (event) => {
     event.stopPropagation();
     const isTyping = event.target.matches(TAKES_LETTERS);
+    const leaves = event.key === "Escape" || event.key === "Enter";
+    if (isTyping && leaves && event.target.closest(".rdx-note-field")) return void leaveField(event);
     const isModified = event.ctrlKey || event.metaKey || event.altKey;
     if (isModified || (isTyping && event.key !== "Escape")) return;
     if (isTyping && event.target.matches("[type=search]")) return void leaveField(event);
@@ -62,7 +64,7 @@ function fullWindowIcon() {
   return shape("svg", { width: 12, height: 12, viewBox: "0 0 14 14", "aria-hidden": "true" }, corners);
 }
 
-// Esc leaves the search field, with its text, and closes the panel that it is in.
+// Esc leaves a field, with its text, and closes the panel that it is in; Enter that of a note.
 function leaveField(event) {
   event.preventDefault();
   closeDropdowns(event.currentTarget);

@@ -384,7 +384,7 @@ class ExplorerPage {
     if (other && this.sample.trajectory() === trajectory) this.sample.showOther(other, index, this.names[1 - batch]);
   }
 
-  // Two attempts at one task.
+  // What the model saw before a round.
   showContext(round) {
     const trajectory = this.sample.trajectory();
     if (!trajectory?.rounds.find((other) => other.round === round)?.context) return;
@@ -393,6 +393,7 @@ class ExplorerPage {
     this.sheet.node.addEventListener("close", view.close, { once: true });
   }
 
+  // Two attempts at one task.
   showMates() {
     const trajectory = this.sample.trajectory();
     if (!trajectory || (trajectory.mates ?? []).length < 2) return;
@@ -405,7 +406,7 @@ class ExplorerPage {
         this.goTo(place);
       },
     });
-    this.sheet.show(`Attempts of ${visible(String(trajectory.group_id))}`, view.node);
+    this.sheet.show(`Attempts of ${visible(String(trajectory.group_id))}${trajectory.task ? `: ${visible(trajectory.task)}` : ""}`, view.node);
     this.sheet.node.addEventListener("close", view.close, { once: true });
   }
 

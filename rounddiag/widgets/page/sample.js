@@ -145,7 +145,7 @@ function keptMean({ tokens }, { first, num_tokens: all, mean_abs_diff: mean, num
 // One sample: its rounds, token plot, screenshot, text and the current token.
 function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, onContext, onFilm, onNote, search }) {
   let [trajectory, current, shadeName, notes, frame] = [null, null, "diff", [], null];
-  let shots = []; // thumbnails
+  let [shots, beyond] = [[], -1]; // thumbnails, and the threshold
   const goTo = (round, token = null) =>
     onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
   const strip = roundStrip({ onRound: (round) => goTo(round), onSeen, frame: () => frame });
@@ -260,7 +260,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     text.mark(place.round, place.token);
     strip.mark(place.round);
     plot.mark(place);
-    focus.show(trajectory, index);
+    focus.show(trajectory, index, beyond);
     focus.note.show({ place, notes });
   }
 
@@ -307,7 +307,11 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     showMissing,
     showScreens,
     mark,
-    setThreshold: text.setThreshold,
+    setThreshold: (threshold) => {
+      beyond = threshold;
+      text.setThreshold(threshold);
+      if (trajectory && current) focus.show(trajectory, indexOf(trajectory, current), beyond);
+    },
     setUsual: text.setUsual,
     setMarks: (marks) => {
       text.setMarks(marks);

@@ -36,7 +36,8 @@ function focusPanel(onNote) {
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
-  function show(trajectory, index) {
+  /** The rank by size is there for what is beyond the threshold. */
+  function show(trajectory, index, threshold = -1) {
     const { tokens, name_a, name_b, lacks } = trajectory;
     const text = tokens.piece[index];
     if (text === undefined) return fill(node, none);
@@ -52,7 +53,7 @@ function focusPanel(onNote) {
     const values = [
       own.diff,
       number(Math.exp(diff)),
-      tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
+      Math.abs(diff) <= threshold ? "" : tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
       tokens.role ? tokens.role[index] : "not known",
       trainingOf(trajectory, index),
       number(Math.expm1(diff) - diff),
