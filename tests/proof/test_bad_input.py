@@ -90,9 +90,9 @@ def test_a_cut_response_is_scored_as_far_as_it_goes(
         prompt_ids=[batch.prompt_ids[: int(batch.prompt_offsets[1])]],  # type: ignore[index]
         images=[batch.images[0]],  # type: ignore[index]
     )
-    found = rd.rescore(cut, engine).scores["rescored"]
+    rescored = rd.rescore(cut, engine).scores["rescored"]
     mask = cut.response_mask != 0
-    assert float((found - cut.log_probs("old"))[mask].abs().max()) < 1e-4
+    assert float((rescored - cut.log_probs("old"))[mask].abs().max()) < 1e-4
 
 
 def test_a_folder_with_code_of_its_own(tmp_path: Path, batch: Batch) -> None:
@@ -127,9 +127,9 @@ def test_with_little_memory_fewer_logits_are_held_at_once() -> None:
         sizes.append(len(hidden))
         return hidden
 
-    found = readout(head).log_probs()
+    values = readout(head).log_probs()
     assert max(sizes) == 37  # 599 // 4 // 4
-    assert found.tolist() == readout(lambda hidden: hidden).log_probs().tolist()
+    assert values.tolist() == readout(lambda hidden: hidden).log_probs().tolist()
 
 
 def test_without_memory_the_error_says_what_to_do() -> None:

@@ -46,11 +46,11 @@ def join(rows: rd.Batch) -> rd.Batch:
     return join_rows(replace(rows, sample_columns=columns), "name", "step")
 
 
-def with_spans(one: Trajectory) -> Trajectory:
-    is_image = np.concatenate([[False], one.ids.numpy() == 9, [False]])
+def with_spans(trajectory: Trajectory) -> Trajectory:
+    is_image = np.concatenate([[False], trajectory.ids.numpy() == 9, [False]])
     edges = np.flatnonzero(np.diff(is_image.astype(int)))
     spans = tuple((start, stop) for start, stop in edges.reshape(-1, 2).tolist())
-    return replace(one, spans=spans)
+    return replace(trajectory, spans=spans)
 
 
 def edit(name: str, batch: rd.Batch, sample: int) -> list[tuple[list[int], list[Any]]]:

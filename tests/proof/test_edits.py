@@ -41,22 +41,22 @@ class Others:
         return (ONE, OTHER)[sample]
 
 
-def requests(name: str, one: Trajectory = ONE) -> Any:
+def requests(name: str, trajectory: Trajectory = ONE) -> Any:
     family, _, number = name.rpartition("_")
     known = {each.name: each for each in NUMBERED}
     edit = next((each.edit for each in all_registered() if each.name == name), None)
     if edit is None:
         edit = known[family].at(int(number)).edit
     assert edit is not None
-    found = edit(one, Others())  # type: ignore[arg-type]
-    return [found] if isinstance(found, Request) else found
+    edited = edit(trajectory, Others())  # type: ignore[arg-type]
+    return [edited] if isinstance(edited, Request) else edited
 
 
 def positions(request: Any) -> list[int]:
     plain = torch.arange(len(request.ids))[None]
     whole = torch.arange(len(IDS))[None]
-    found = plain if request.places is None else request.places(plain, whole)
-    return [int(each) for each in found[0]]
+    moved = plain if request.places is None else request.places(plain, whole)
+    return [int(each) for each in moved[0]]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_positions(name: str, expected: list[int]) -> None:
     ],
 )
 def test_pictures(name: str, expected: list[list[int]]) -> None:
-    found = requests(name)
-    assert [[each.index for each in one.pictures] for one in found] == expected
-    assert sum(int(one.is_scored.sum()) for one in found) == 4
+    passes = requests(name)
+    assert [[each.index for each in request.pictures] for request in passes] == expected
+    assert sum(int(request.is_scored.sum()) for request in passes) == 4
 
 
 @pytest.mark.parametrize(

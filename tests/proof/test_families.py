@@ -229,7 +229,7 @@ def own_log_probs(
     model = engine.model
     kind = model.config.model_type
     pixels = engine.processor(
-        images=[one.image() for one in shots], return_tensors="pt", **options
+        images=[shot.image() for shot in shots], return_tensors="pt", **options
     )
     types = torch.tensor([ids]).eq(PAD).int()
     more = {} if kind == "internvl" else {"mm_token_type_ids": types}
@@ -246,8 +246,10 @@ def own_log_probs(
             },
             **more,
         ).logits[0, :-1]
-    found = logits.float().log_softmax(-1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
-    return torch.cat([torch.zeros(1), found])
+    log_probs = (
+        logits.float().log_softmax(-1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
+    )
+    return torch.cat([torch.zeros(1), log_probs])
 
 
 @pytest.mark.parametrize(
@@ -274,8 +276,8 @@ def test_scores_are_those_of_the_model(tmp_path: Path, make: Any) -> None:
         prompt_ids=[torch.tensor(ids[:start])],
         images=[shots],
     )
-    found = rd.rescore(batch, engine).scores["rescored"]
-    assert float((found - truth).abs().max()) < 1e-3
+    rescored = rd.rescore(batch, engine).scores["rescored"]
+    assert float((rescored - truth).abs().max()) < 1e-3
     blind = rd.rescore(batch, engine, "no_images").scores["no_images"]
     assert float((blind - truth).abs().max()) > 0.01
     around = set() if make is internvl else {OPEN, CLOSE}
@@ -301,8 +303,8 @@ def test_pictures_of_more_pixels_have_more_tokens(tmp_path: Path) -> None:
         prompt_ids=[torch.tensor([1, OPEN, *[PAD] * EACH, CLOSE])],
         images=[[picture(0)]],
     )
-    found = rd.rescore(batch, engine, "percent_of_the_pixels_400")
-    left = found.scores["percent_of_the_pixels_400"] - truth
+    rescored = rd.rescore(batch, engine, "percent_of_the_pixels_400")
+    left = rescored.scores["percent_of_the_pixels_400"] - truth
     assert float(left.abs().max()) < 1e-3
     plain = rd.rescore(batch, engine).scores["rescored"]
     assert float((plain - truth).abs().max()) > 0.01
@@ -376,8 +378,8 @@ def test_llama_vision_reads_what_its_processor_builds(tmp_path: Path) -> None:
         prompt_ids=[torch.tensor(ids[:12])],
         images=[shots],
     )
-    found = rd.rescore(batch, engine).scores["rescored"]
-    assert float((found - truth).abs().max()) < 1e-3
+    rescored = rd.rescore(batch, engine).scores["rescored"]
+    assert float((rescored - truth).abs().max()) < 1e-3
     for name in ("no_images", "images_reversed", "last_1_images"):
         changed = rd.rescore(batch, engine, name).scores[name]
         assert float((changed - truth).abs().max()) > 0.01

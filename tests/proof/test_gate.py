@@ -172,7 +172,7 @@ def test_two_rows_exchanged_are_no_truncation() -> None:
     )
     size = min(int(mask[first].sum()), int(mask[second].sum()))
     at = [mask[part].nonzero()[:size, 0] + part.start for part in (first, second)]
-    old[at[0]], old[at[1]] = (batch.log_probs("old")[one] for one in reversed(at))
+    old[at[0]], old[at[1]] = (batch.log_probs("old")[place] for place in reversed(at))
     proof = rd.prove(
         replace(batch, old_log_probs=old), MODEL, hypotheses=["truncated_sampling"]
     )
@@ -188,10 +188,10 @@ def test_noise_of_the_sampler_hides_no_fault_of_the_trainer() -> None:
         rng.standard_normal(size)
     )
     moved = batch.log_probs("old") + torch.from_numpy(0.1 * rng.choice([-1, 1], size))
-    found = replace(
+    both = replace(
         batch, rollout_log_probs=noisy.clamp(max=0), old_log_probs=moved.clamp(max=0)
     )
-    proof = rd.prove(found, score)
+    proof = rd.prove(both, score)
     assert proof.verdict in {"none_of_these", "scorer_differs"}
     assert "old: reproduced" not in repr(proof)
 
@@ -255,8 +255,8 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
     fields = {"batch": batch, "chains": split_chains(batch)}
     scorer = type("All", (), {**fields, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
-    found = choose_samples(scorer, samples)
-    assert found == expected or len(found) == expected
+    chosen = choose_samples(scorer, samples)
+    assert chosen == expected or len(chosen) == expected
 
 
 def test_samples_with_the_largest_mismatch_come_first_and_each_third_is_a_control() -> (
@@ -320,9 +320,9 @@ def test_the_gate_is_judged_by_its_upper_bound() -> None:
 def test_tokens_inside_places_do_not_count() -> None:
     batch = rd.load(SAMPLE_DATA / "image_window.parquet")
     diagnosis = rd.diagnose(batch)
-    found = Reference.of_batch(batch, diagnosis)
-    assert found is not None
-    for one in diagnosis:
-        assert not found.is_outside[one.view.flat[one.indices]].any()
-    assert found.level.max() < 0.05
-    assert found.is_outside.sum() > 1000
+    reference = Reference.of_batch(batch, diagnosis)
+    assert reference is not None
+    for finding in diagnosis:
+        assert not reference.is_outside[finding.view.flat[finding.indices]].any()
+    assert reference.level.max() < 0.05
+    assert reference.is_outside.sum() > 1000

@@ -41,12 +41,12 @@ def tokenizer() -> Any:
     backend = Tokenizer(models.BPE(vocab=words, merges=[("a", "b")]))
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     backend.decoder = decoders.Fuse()
-    found = PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         additional_special_tokens=["<s>", "<end>", "<think>", "</think>"],
     )
-    found.chat_template = TEMPLATE
-    return found
+    fast.chat_template = TEMPLATE
+    return fast
 
 
 def test_a_round_is_rendered_as_history(tokenizer: Any) -> None:
@@ -103,8 +103,8 @@ def test_a_template_that_does_not_end_is_left_out(
     )
     with pytest.raises(BatchError, match="`chat_template`: expected one that ends"):
         rd.rescore(batch, str(tmp_path), "history_rendered")
-    found = rd.rescore(batch, str(tmp_path), "history_retokenised")
-    assert "history_retokenised" in found.scores
+    rescored = rd.rescore(batch, str(tmp_path), "history_retokenised")
+    assert "history_retokenised" in rescored.scores
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,6 @@ def test_history_that_is_written_again_is_proved(
         "rollout",
         "retokenised",
     )
-    found = rd.rescore(batch, str(tmp_path), name).scores[name]
+    rescored = rd.rescore(batch, str(tmp_path), name).scores[name]
     at = batch.response_mask != 0
-    assert float((found - batch.log_probs("rollout"))[at].abs().max()) < 1e-4
+    assert float((rescored - batch.log_probs("rollout"))[at].abs().max()) < 1e-4

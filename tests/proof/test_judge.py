@@ -42,27 +42,27 @@ def make_table(
 def test_the_true_hypothesis_is_proved() -> None:
     table, scores = make_table(fault=0.2)
     floor = noise_floor(table, "old")
-    found = judge(table, "old", "true", scores, floor)
-    assert found.is_proof(100)
-    assert found.where == "all"
-    assert found.residual_to_noise == pytest.approx(1, abs=0.5)
-    assert (found.num_samples, found.num_nearer) == (5, 5)
+    opinion = judge(table, "old", "true", scores, floor)
+    assert opinion.is_proof(100)
+    assert opinion.where == "all"
+    assert opinion.residual_to_noise == pytest.approx(1, abs=0.5)
+    assert (opinion.num_samples, opinion.num_nearer) == (5, 5)
 
 
 def test_it_is_not_proved_for_the_sound_engine() -> None:
     table, scores = make_table(fault=0.2)
-    found = judge(table, "rollout", "true", scores, noise_floor(table, "old"))
-    assert not found.reproduces
-    assert found.evidence <= 0
+    opinion = judge(table, "rollout", "true", scores, noise_floor(table, "old"))
+    assert not opinion.reproduces
+    assert opinion.evidence <= 0
 
 
 def test_half_of_the_way_is_better_and_no_proof() -> None:
     table, scores = make_table(fault=0.2)
     half = (scores + table.base) / 2
-    found = judge(table, "old", "half", half, noise_floor(table, "old"))
-    assert found.evidence > np.log(20 * 100)
-    assert found.share == pytest.approx(0.5, abs=0.05)
-    assert not found.is_proof(100)
+    opinion = judge(table, "old", "half", half, noise_floor(table, "old"))
+    assert opinion.evidence > np.log(20 * 100)
+    assert opinion.share == pytest.approx(0.5, abs=0.05)
+    assert not opinion.is_proof(100)
 
 
 def test_a_hypothesis_may_hold_from_a_round_on() -> None:
@@ -71,9 +71,9 @@ def test_a_hypothesis_may_hold_from_a_round_on() -> None:
     old = np.where(late, table.engines["old"], table.engines["rollout"])
     engines = {"old": old, "rollout": table.engines["rollout"]}
     changed = replace(table, engines=engines)
-    found = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
-    assert found.where == "from round 1 on"
-    assert found.is_proof(100)
+    opinion = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
+    assert opinion.where == "from round 1 on"
+    assert opinion.is_proof(100)
 
 
 def test_a_hypothesis_may_hold_in_some_samples() -> None:
@@ -82,9 +82,9 @@ def test_a_hypothesis_may_hold_in_some_samples() -> None:
     old = np.where(some, table.engines["old"], table.engines["rollout"])
     engines = {"old": old, "rollout": table.engines["rollout"]}
     changed = replace(table, engines=engines)
-    found = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
-    assert found.where == "3 of 5 samples"
-    assert found.is_proof(100)
+    opinion = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
+    assert opinion.where == "3 of 5 samples"
+    assert opinion.is_proof(100)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -93,16 +93,16 @@ def test_nothing_is_proved_of_noise(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     wrong = table.base + 0.1 * rng.standard_normal(len(table))
     for engine in table.engines:
-        found = judge(table, engine, "wrong", wrong, noise_floor(table, "old"))
-        assert not found.reproduces
+        opinion = judge(table, engine, "wrong", wrong, noise_floor(table, "old"))
+        assert not opinion.reproduces
         base = base_opinion(table, engine, noise_floor(table, engine))
         assert base.residual_to_noise < 2
 
 
 def test_a_change_below_the_noise_has_no_power() -> None:
     table, _ = make_table()
-    found = judge(table, "old", "same", table.base + 1e-6, noise_floor(table, "old"))
-    assert not found.is_powered
+    opinion = judge(table, "old", "same", table.base + 1e-6, noise_floor(table, "old"))
+    assert not opinion.is_powered
 
 
 def test_certain_tokens_do_not_lower_the_noise() -> None:
@@ -186,8 +186,8 @@ def test_a_truncation_needs_tokens_that_it_excludes(
     engines = {**table.engines, engine: moved + table.engines[engine] - table.base}
     changed = replace(table, engines=engines)
     floor = noise_floor(changed, engine)
-    found = judge(changed, engine, "top_p", moved, floor, excludes=True)
-    assert found.is_powered is is_proof
+    opinion = judge(changed, engine, "top_p", moved, floor, excludes=True)
+    assert opinion.is_powered is is_proof
     assert judge(changed, engine, "shift", moved, floor).is_powered is (kept == 0.9)
 
 
@@ -196,5 +196,5 @@ def test_a_trainer_that_truncates_calls_drawn_tokens_impossible() -> None:
     gone = np.arange(len(table)) % 20 == 0
     moved = np.where(gone, -np.inf, table.base + 0.1)
     changed = replace(table, engines={**table.engines, "old": moved})
-    found = judge(changed, "old", "top_p", moved, 0.005, excludes=True)
-    assert found.is_powered
+    opinion = judge(changed, "old", "top_p", moved, 0.005, excludes=True)
+    assert opinion.is_powered

@@ -37,8 +37,8 @@ def write(name: str, data: bytes) -> Callable[[Path], None]:
 def drop_weights(name: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
-        kept = {key: value for key, value in tensors.items() if name not in key}
-        save_file(kept, path / "model.safetensors", {"format": "pt"})
+        rest = {key: value for key, value in tensors.items() if name not in key}
+        save_file(rest, path / "model.safetensors", {"format": "pt"})
 
     return change
 

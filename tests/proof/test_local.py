@@ -43,8 +43,8 @@ def log_probs(net: Any, ids: torch.Tensor, temperature: float = 1.0) -> torch.Te
     """Score ids with the model itself, in one plain call."""
     with torch.inference_mode():
         logits = net(input_ids=ids[None]).logits[0, :-1].float() / temperature
-    found = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
-    return torch.cat([torch.zeros(1), found])
+    own = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+    return torch.cat([torch.zeros(1), own])
 
 
 def make_batch(folder: str, temperature: float = 1.0) -> rd.Batch:
@@ -66,8 +66,8 @@ def make_batch(folder: str, temperature: float = 1.0) -> rd.Batch:
 
 def test_rescore_gives_what_the_model_gives(folder: str) -> None:
     batch = make_batch(folder)
-    found = rd.rescore(batch, folder).scores["rescored"]
-    assert float((found - batch.log_probs("old")).abs().max()) < 1e-4
+    rescored = rd.rescore(batch, folder).scores["rescored"]
+    assert float((rescored - batch.log_probs("old")).abs().max()) < 1e-4
 
 
 def test_the_temperature_of_the_sampler_is_proved_with_its_value(folder: str) -> None:
@@ -100,8 +100,8 @@ def with_rounds(
     responses = batch.require_ids().view(8, 50)
     with torch.inference_mode():
         logits = forward(net, torch.cat([batch.prompt_ids.view(8, 10), responses], 1))
-    found = logits.log_softmax(-1).gather(2, responses[..., None]).flatten()
-    return replace(batch, old_log_probs=found, response_mask=mask.flatten())
+    own = logits.log_softmax(-1).gather(2, responses[..., None]).flatten()
+    return replace(batch, old_log_probs=own, response_mask=mask.flatten())
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_what_is_proved_of_the_first_rounds_only_ends_no_search(folder: str) -> 
     """The second round, and the mask of one observation, is that of all of them."""
 
     def forward(net: Any, rows: torch.Tensor) -> torch.Tensor:
-        kept = torch.tensor([*range(24), *range(30, 60)])
-        found = torch.zeros(8, 50, SIZE)
-        logits = net(input_ids=rows[:, kept], position_ids=kept[None]).logits
-        found[:, kept[10:] - 10] = logits[:, 9:-1]
-        return found
+        places = torch.tensor([*range(24), *range(30, 60)])
+        padded = torch.zeros(8, 50, SIZE)
+        logits = net(input_ids=rows[:, places], position_ids=places[None]).logits
+        padded[:, places[10:] - 10] = logits[:, 9:-1]
+        return padded
 
     changed = with_rounds(folder, forward)
     proof = rd.prove(changed, folder, hypotheses=["context_masked"])
@@ -152,15 +152,15 @@ def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
         ids = torch.cat([prompt, batch.require_ids()[sample * 50 :][:50]]).long()
         with torch.inference_mode():
             logits = net(input_ids=ids[None]).logits[0, 9:-1].bfloat16()
-        found = logits.log_softmax(-1).gather(1, ids[10:, None])[:, 0]
-        rows.append(found.float())
+        own = logits.log_softmax(-1).gather(1, ids[10:, None])[:, 0]
+        rows.append(own.float())
     changed = replace(batch, old_log_probs=torch.cat(rows))
     scorer = Scorer(changed, LocalEngine.open(folder))
     table = scorer.table([0, 1])
 
     def tried(engine: str) -> dict[str, Any]:
-        found = column_scores(scorer, table, engine, [0, 1])
-        return {hypothesis.name: scores for hypothesis, scores, _ in found}
+        columns = column_scores(scorer, table, engine, [0, 1])
+        return {hypothesis.name: scores for hypothesis, scores, _ in columns}
 
     scores = tried("old")["log_softmax_bfloat16"]
     left = np.abs(scores - table.engines["old"])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
-BY_NAME: dict[str, Any] = {one.name: one for one in NUMBERED}
-BY_NAME |= {one.name: one for one in FITTED}
+BY_NAME: dict[str, Any] = {family.name: family for family in NUMBERED}
+BY_NAME |= {family.name: family for family in FITTED}
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +39,19 @@ def batch() -> rd.Batch:
 
 
 def inject(
-    batch: rd.Batch, engine: LocalEngine, one: Hypothesis, side: str
+    batch: rd.Batch, engine: LocalEngine, hypothesis: Hypothesis, side: str
 ) -> rd.Batch:
     """Return the batch with the log-probs of one engine under a hypothesis."""
     scorer = Scorer(batch, engine)
     values = batch.log_probs(side).clone()
     for sample in range(batch.num_samples):
-        found = scorer.scores((one,), sample)
-        if found is None:
+        scores = scorer.scores((hypothesis,), sample)
+        if scores is None:
             continue
         trajectory = scorer.samples[sample]
         at = trajectory.targets - trajectory.start + int(batch.offsets[sample])
         values[torch.from_numpy(at)] = torch.from_numpy(
-            np.where(np.isfinite(found), found, np.nan)
+            np.where(np.isfinite(scores), scores, np.nan)
         ).float()
     return replace(batch, **{f"{side}_log_probs": values})  # type: ignore[arg-type]
 
@@ -78,10 +78,14 @@ def test_the_number_of_a_fault_is_found(
     batch: rd.Batch, engine: LocalEngine, name: str, number: int, says: str
 ) -> None:
     family: Any = BY_NAME[name]
-    one = family.at(number)
+    hypothesis = family.at(number)
     side = "rollout" if name == "top_k" else "old"
     proof = rd.prove(
-        inject(batch, engine, one, side), engine, hypotheses=[name], samples=4
+        inject(batch, engine, hypothesis, side), engine, hypotheses=[name], samples=4
     )
-    assert (proof.verdict, proof.side, proof.cause) == ("proved", side, one.cause)
+    assert (proof.verdict, proof.side, proof.cause) == (
+        "proved",
+        side,
+        hypothesis.cause,
+    )
     assert proof.conclusions[0].says == (says,)

@@ -23,7 +23,7 @@ def sound() -> rd.Batch:
 
 def other(ids: list[int], images: list[Any]) -> list[float]:
     """Another model: of another step, for example."""
-    return [value / 2 for value in score([7 * one for one in ids], images)]
+    return [value / 2 for value in score([7 * token for token in ids], images)]
 
 
 def exact(batch: rd.Batch) -> torch.Tensor:
@@ -47,14 +47,16 @@ def test_the_model_stands_for_the_engine_that_is_missing(
 ) -> None:
     lost: dict[str, Any] = {f"{name}_log_probs": None for name in missing}
     batch = replace(sound(), **lost)
-    found = rd.rescore(batch, score)
+    rescored = rd.rescore(batch, score)
     written = batch.response_mask != 0
-    assert torch.equal(found.log_probs(filled)[written], exact(batch)[written])
-    assert not found.scores
-    assert found.meta["rescored"] == filled
-    assert str(found.meta[f"{filled}_log_probs_source"]).startswith("scored again with")
-    (kept,) = {"old", "rollout"} - {filled}
-    assert (found.lacks(kept) is None) == (kept not in missing)
+    assert torch.equal(rescored.log_probs(filled)[written], exact(batch)[written])
+    assert not rescored.scores
+    assert rescored.meta["rescored"] == filled
+    assert str(rescored.meta[f"{filled}_log_probs_source"]).startswith(
+        "scored again with"
+    )
+    (left,) = {"old", "rollout"} - {filled}
+    assert (rescored.lacks(left) is None) == (left not in missing)
 
 
 def test_a_second_call_adds_the_second_engine() -> None:
@@ -64,11 +66,11 @@ def test_a_second_call_adds_the_second_engine() -> None:
 
 
 def test_a_hypothesis_is_one_more_score_and_fills_nothing() -> None:
-    found = rd.rescore(
+    rescored = rd.rescore(
         replace(sound(), old_log_probs=None), score, "first_message_removed"
     )
-    assert [*found.scores] == ["first_message_removed"]
-    assert found.old_log_probs is None
+    assert [*rescored.scores] == ["first_message_removed"]
+    assert rescored.old_log_probs is None
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -111,8 +113,8 @@ def test_what_was_scored_to_judge_a_batch_is_not_scored_again_to_prove_it() -> N
 
 
 def test_the_file_of_a_scored_batch_says_what_was_scored(tmp_path: Any) -> None:
-    found = rd.rescore(replace(sound(), old_log_probs=None), score)
-    rd.save(found, tmp_path / "scored.parquet")
+    rescored = rd.rescore(replace(sound(), old_log_probs=None), score)
+    rd.save(rescored, tmp_path / "scored.parquet")
     again = rd.load(tmp_path / "scored.parquet")
     assert again.meta["rescored"] == "old"
-    np.testing.assert_array_equal(again.log_probs("old"), found.log_probs("old"))
+    np.testing.assert_array_equal(again.log_probs("old"), rescored.log_probs("old"))

@@ -86,5 +86,6 @@ def test_findings_name_the_call_that_proves_them() -> None:
 
 
 def test_provable_causes_are_those_of_hypotheses() -> None:
-    registered = {one.cause for one in all_registered()}
-    assert registered | {one.cause for one in FITTED} | OF_COLUMNS == PROVABLE
+    registered = {hypothesis.cause for hypothesis in all_registered()}
+    fitted = {family.cause for family in FITTED}
+    assert registered | fitted | OF_COLUMNS == PROVABLE

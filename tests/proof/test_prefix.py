@@ -26,7 +26,11 @@ def test_every_hypothesis_scores_as_in_whole_passes(
 ) -> None:
     batch = rd.load(SAMPLE_DATA / "image_window.parquet")[:2]
     engine = LocalEngine.open(str(SAMPLE_DATA / "model"), dtype="float32")
-    known = [one for one in all_registered() if "resolution" not in one.needs]
+    known = [
+        hypothesis
+        for hypothesis in all_registered()
+        if "resolution" not in hypothesis.needs
+    ]
     lengths: list[int] = []  # of the tokens that were computed
     forward = LocalEngine._forward
 
@@ -40,9 +44,9 @@ def test_every_hypothesis_scores_as_in_whole_passes(
         scorer = Scorer(batch, engine)
         engine.forget()
         return {
-            one.name: scorer.column((one,), [0, 1])
-            for one in known
-            if not scorer.lacks(one)
+            hypothesis.name: scorer.column((hypothesis,), [0, 1])
+            for hypothesis in known
+            if not scorer.lacks(hypothesis)
         }
 
     fast, short = score_all(), sum(lengths)
@@ -90,8 +94,8 @@ def test_the_tokens_in_common_end_before_another_picture(
 ) -> None:
     places = torch.arange(50)[None]
     samples: Any = object()
-    one = prefix.Pass(request(IDS, 0, 1), samples, places[:, : len(IDS)], IDS, None)
-    assert one.common(other, places[:, : len(other.ids)], begins) == expected
+    earlier = prefix.Pass(request(IDS, 0, 1), samples, places[:, : len(IDS)], IDS, None)
+    assert earlier.common(other, places[:, : len(other.ids)], begins) == expected
 
 
 def test_positions_and_samples_have_to_be_the_same() -> None:
@@ -99,25 +103,25 @@ def test_positions_and_samples_have_to_be_the_same() -> None:
     places = torch.arange(len(IDS))[None]
     moved = places.clone()
     moved[0, 18:] += 1
-    kept = prefix.KeptPasses()
-    kept.add(prefix.Pass(request(IDS, 0, 1), samples, places, IDS, None))
+    passes = prefix.KeptPasses()
+    passes.add(prefix.Pass(request(IDS, 0, 1), samples, places, IDS, None))
     same = request(IDS, 0, 1)
-    assert kept.find(same, samples, places, [20, 40])[0] == 46
-    assert kept.find(same, samples, moved, [20, 40])[0] == 18
+    assert passes.find(same, samples, places, [20, 40])[0] == 46
+    assert passes.find(same, samples, moved, [20, 40])[0] == 18
     other: Any = object()
-    assert kept.find(same, other, places, [20, 40])[1] is None
+    assert passes.find(same, other, places, [20, 40])[1] is None
     late = replace(same, ids=changed(10))  # too few to save anything
-    assert kept.find(late, samples, places, [20, 40])[1] is None
+    assert passes.find(late, samples, places, [20, 40])[1] is None
 
 
 def test_the_pass_that_was_not_used_for_longest_is_forgotten() -> None:
     samples: Any = object()
     places = torch.arange(20)[None]
-    kept = prefix.KeptPasses()
+    passes = prefix.KeptPasses()
     rows = [request(torch.arange(20) + 100 * number) for number in range(6)]
     for number in (0, 1, 2, 3):
-        kept.add(prefix.Pass(rows[number], samples, places, IDS, None))
-    assert kept.find(rows[0], samples, places, [])[0] == 20
-    kept.add(prefix.Pass(rows[4], samples, places, IDS, None))
-    found = [kept.find(row, samples, places, [])[1] is not None for row in rows]
-    assert found == [True, False, True, True, True, False]
+        passes.add(prefix.Pass(rows[number], samples, places, IDS, None))
+    assert passes.find(rows[0], samples, places, [])[0] == 20
+    passes.add(prefix.Pass(rows[4], samples, places, IDS, None))
+    remembered = [passes.find(row, samples, places, [])[1] is not None for row in rows]
+    assert remembered == [True, False, True, True, True, False]

@@ -33,10 +33,10 @@ def score(ids: list[int], images: list[Any]) -> list[float]:
     """Return log-probs that depend on the sum of all ids before."""
     assert images == []
     before = np.cumsum([0, *ids[:-1]])
-    found: list[float] = (
+    log_probs: list[float] = (
         -1.5 + np.sin(before * 12.9898 + np.array(ids)) * 1.2
     ).tolist()
-    return found
+    return log_probs
 
 
 def make_batch(old: Callable[[list[int], int], list[float]]) -> Batch:
@@ -103,7 +103,7 @@ def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
 
 def test_another_model_reproduces_neither_engine() -> None:
     def other(ids: list[int], images: list[Any]) -> list[float]:
-        return [value / 2 for value in score([7 * one for one in ids], images)]
+        return [value / 2 for value in score([7 * token for token in ids], images)]
 
     proof = rd.prove(make_batch(lambda ids, _: score(ids, [])), other)
     assert proof.verdict == "scorer_differs"
@@ -128,11 +128,11 @@ def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
 
 def test_a_hypothesis_of_ones_own_is_proved() -> None:
     @register_hypothesis("no_task", cause="prompt_mismatch", says="no task")
-    def drop_task(one: Any, samples: Any) -> Any:
+    def drop_task(trajectory: Any, samples: Any) -> Any:
         del samples
-        gone = torch.zeros(len(one.ids), dtype=torch.bool)
+        gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
         gone[5:8] = True
-        request = drop_tokens(one, gone, compact=True)
+        request = drop_tokens(trajectory, gone, compact=True)
         return request and [request]
 
     def without_task(ids: list[int], sample: int) -> list[float]:
@@ -179,19 +179,19 @@ def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
 def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
     """A picture has four tokens, or one that the engine expands."""
     batch = make_batch(lambda ids, _: score(ids, []))
-    one = read_trajectory(batch, 0)
-    ids = one.ids.clone()
+    trajectory = read_trajectory(batch, 0)
+    ids = trajectory.ids.clone()
     ids[5:9] = ids[42:46] = 99  # in the prompt, and between the rounds
-    one = replace(one, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
+    trajectory = replace(trajectory, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
     prompt = np.array([OPEN, *[99] * size, 7])
-    base = Request.of_sample(one)
-    found = _after(prompt, one, base, one.rounds[1])
-    assert found is not None
-    assert found.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
-    assert [picture.index for picture in found.pictures] == [1]
-    assert found.source.tolist() == [-1] * 6 + list(range(50, 80))
+    base = Request.of_sample(trajectory)
+    request = _after(prompt, trajectory, base, trajectory.rounds[1])
+    assert request is not None
+    assert request.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
+    assert [picture.index for picture in request.pictures] == [1]
+    assert request.source.tolist() == [-1] * 6 + list(range(50, 80))
     longer = np.concatenate([prompt, [99] * 3, prompt])
-    assert _after(longer, one, base, one.rounds[1]) is None
+    assert _after(longer, trajectory, base, trajectory.rounds[1]) is None
 
 
 def test_what_is_known_is_judged_after_an_interrupt(
@@ -246,11 +246,11 @@ def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
     assert len(asked) == 10  # the pass at 9 s is the last that begins
     assert (proof.verdict, proof.side, proof.cause) == ("so_far", "old", None)
     text = repr(proof)
-    number, most = proof.tried
-    assert 0 < number < most
+    number, total = proof.tried
+    assert 0 < number < total
     assert text.startswith(
-        f"so_far: stopped after {number} of {most} hypotheses; nothing tried reproduces"
-        " the training engine."
+        f"so_far: stopped after {number} of {total} hypotheses; nothing tried"
+        " reproduces the training engine."
     )
     assert "(no time was left)" in text
     assert text.endswith("Next: `proof.more(budget_s=600)` tries the others.")
@@ -307,11 +307,11 @@ def test_the_bar_counts_every_hypothesis(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:
     batch = make_batch(lambda ids, _: score(ids, []))
-    found = rd.rescore(batch, score)
+    rescored = rd.rescore(batch, score)
     mask = batch.response_mask != 0
-    left = (found.scores["rescored"] - batch.log_probs("old"))[mask].abs()
+    left = (rescored.scores["rescored"] - batch.log_probs("old"))[mask].abs()
     assert left.max() < 0.02
-    assert bool(found.scores["rescored"][~mask].isnan().all())
+    assert bool(rescored.scores["rescored"][~mask].isnan().all())
     changed = rd.rescore(batch, score, "first_message_removed", samples=[0])
     assert set(changed.scores) == {"first_message_removed"}
     assert changed.num_samples == 1
@@ -340,25 +340,28 @@ def test_a_function_that_returns_too_few_values_is_an_error() -> None:
 
 
 def test_a_request_without_tokens_moves_the_others_up_or_not() -> None:
-    one = read_trajectory(make_batch(without_system), 0)
-    gone = torch.zeros(len(one.ids), dtype=torch.bool)
+    trajectory = read_trajectory(make_batch(without_system), 0)
+    gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
     gone[1:3] = True
-    compact = drop_tokens(one, gone, compact=True)
-    kept = drop_tokens(one, gone, compact=False)
+    compact = drop_tokens(trajectory, gone, compact=True)
+    in_place = drop_tokens(trajectory, gone, compact=False)
     assert compact is not None
-    assert kept is not None
+    assert in_place is not None
     assert compact.ids.tolist()[:3] == [OPEN, 2, OPEN]
     assert compact.places is None
-    positions = torch.arange(len(one.ids))[None]
-    assert kept.places is not None
-    assert kept.places(positions, positions)[0, :3].tolist() == [0, 3, 4]
+    positions = torch.arange(len(trajectory.ids))[None]
+    assert in_place.places is not None
+    assert in_place.places(positions, positions)[0, :3].tolist() == [0, 3, 4]
     assert int(compact.is_scored.sum()) == 60
 
 
 def test_the_template_before_rounds_is_found() -> None:
-    one = read_trajectory(make_batch(without_system), 0)
-    assert Request.of_sample(one).source.tolist() == list(range(len(one.ids)))
-    assert opening_length(one) == 7  # one observation only: all but its first token
+    trajectory = read_trajectory(make_batch(without_system), 0)
+    assert Request.of_sample(trajectory).source.tolist() == list(
+        range(len(trajectory.ids))
+    )
+    # One observation only: all but its first token.
+    assert opening_length(trajectory) == 7
 
 
 def test_no_pass_begins_that_would_end_ten_seconds_too_late(

@@ -45,9 +45,9 @@ def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
     board = Image.fromarray(np.indices((56, 56)).sum(0).astype(np.uint8) % 2 * 255)
     data = io.BytesIO()
     board.save(data, format="PNG")
-    found = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse_2"))
-    assert found.shape == (56, 56, 3)
-    assert np.abs(found[8:-8, 8:-8].astype(int) - 127).max() <= 1
+    pixels = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse_2"))
+    assert pixels.shape == (56, 56, 3)
+    assert np.abs(pixels[8:-8, 8:-8].astype(int) - 127).max() <= 1
     batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:2]
     model = str(SAMPLE_DATA / "model")
     changed = rd.rescore(scored(batch, "model"), model, "resolution_divided_by_2")
@@ -58,7 +58,7 @@ def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
 
 def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:
     batch = rd.load(SAMPLE_DATA / "stale.parquet")[4::16]
-    assert {int(one) for one in batch.round_columns["weight_version"]} == {1544}
+    assert {int(version) for version in batch.round_columns["weight_version"]} == {1544}
     # 0.003 nat is what vLLM in bfloat16 differs by.
     assert mismatch(scored(batch, "older_model"), "rollout") < 0.006
     assert mismatch(scored(batch, "model"), "rollout") > 0.02
@@ -78,9 +78,9 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
         values = scorer.scores(chain, sample)
         assert values is not None
         at = scorer.samples[sample].targets - scorer.samples[sample].start
-        found = np.where(np.isfinite(values), values, np.nan)  # none is drawn outside
+        drawn = np.where(np.isfinite(values), values, np.nan)  # none is drawn outside
         rollout[torch.from_numpy(at + int(batch.offsets[sample]))] = torch.from_numpy(
-            found
+            drawn
         ).float()
     faulty = replace(batch, rollout_log_probs=rollout)
     proof = rd.prove(

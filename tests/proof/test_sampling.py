@@ -34,8 +34,8 @@ SEEN = Seen(torch.tensor([3, 0, 1, 1, 2]), torch.tensor([4]), torch.tensor([2]),
 
 
 def probability(token: int, *processors: Processor) -> float:
-    found = chosen_log_probs(LOGITS[None], torch.tensor([token]), SEEN, processors)
-    return math.exp(float(found[0]))
+    log_probs = chosen_log_probs(LOGITS[None], torch.tensor([token]), SEEN, processors)
+    return math.exp(float(log_probs[0]))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_sglang_takes_top_p_of_all_tokens_and_vllm_of_what_top_k_left() -> None:
     """Of the likeliest two, the first has 4/7 in vLLM's order, more than 0.5."""
     assert probability(0, TopK(2), TopP(0.5)) == pytest.approx(1.0)
     after_top_p = order_families([FITTED[1].at(0.5)])
-    assert [one.name for one in after_top_p] == ["top_k_last", "min_p_last"]
+    assert [family.name for family in after_top_p] == ["top_k_last", "min_p_last"]
     after_top_k = order_families([FITTED[2].at(2)])
-    assert [one.name for one in after_top_k] == ["top_p_first"]
+    assert [family.name for family in after_top_k] == ["top_p_first"]
     assert order_families([FITTED[0].at(0.7)]) == ()
     for chain in (
         (TopP(0.5), after_top_p[0].make(2)),
@@ -96,8 +96,8 @@ def test_a_drawn_token_within_one_step_of_bfloat16_takes_the_place_of_the_last()
         (2, float(chances[2] / (chances[0] + chances[2]))),
         (3, 0.0),
     ):
-        found = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
-        assert math.exp(float(found[0])) == pytest.approx(expected)
+        log_probs = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
+        assert math.exp(float(log_probs[0])) == pytest.approx(expected)
 
 
 def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> None:
@@ -108,8 +108,8 @@ def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> No
         (2, float(chances[2] / (chances[0] + chances[2]))),
         (3, 0.0),
     ):
-        found = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
-        assert math.exp(float(found[0])) == pytest.approx(expected)
+        log_probs = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
+        assert math.exp(float(log_probs[0])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_kept_logits_give_what_all_logits_give(
     def readout() -> Readout:
         return Readout(hidden, lambda rows: rows @ weight, ids[at], seen)
 
-    found = readout().log_probs([processor])
+    values = readout().log_probs([processor])
     monkeypatch.setattr(engine, "_WHOLE", 20_000)
     wanted = readout().log_probs([processor])
-    assert (np.isneginf(found) == np.isneginf(wanted)).all()
-    kept = np.isfinite(wanted)
-    assert np.abs(found[kept] - wanted[kept]).max() <= near
+    assert (np.isneginf(values) == np.isneginf(wanted)).all()
+    finite = np.isfinite(wanted)
+    assert np.abs(values[finite] - wanted[finite]).max() <= near

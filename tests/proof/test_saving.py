@@ -35,14 +35,14 @@ def test_what_is_read_is_what_was_written(
     batch: rd.Batch, proof: Proof, tmp_path: Path
 ) -> None:
     proof.save(tmp_path / "proof.json")
-    found = rd.load_proof(tmp_path / "proof.json")
-    assert repr(found) == repr(proof)
-    assert found.frame.equals(proof.frame)
-    assert found.pair == proof.pair == ("first_message_removed", "old")
-    assert found.batch.scores.keys() == proof.batch.scores.keys()
+    again = rd.load_proof(tmp_path / "proof.json")
+    assert repr(again) == repr(proof)
+    assert again.frame.equals(proof.frame)
+    assert again.pair == proof.pair == ("first_message_removed", "old")
+    assert again.batch.scores.keys() == proof.batch.scores.keys()
     for name, values in proof.batch.scores.items():
-        assert torch.equal(found.batch.scores[name].nan_to_num(9), values.nan_to_num(9))
-    assert found.batch.prompt_ids is None
+        assert torch.equal(again.batch.scores[name].nan_to_num(9), values.nan_to_num(9))
+    assert again.batch.prompt_ids is None
     of_batch = rd.load_proof(tmp_path / "proof.json", batch)
     assert of_batch.batch.prompt_ids is not None
     assert torch.equal(of_batch.batch.require_ids(), proof.batch.require_ids())

@@ -38,10 +38,10 @@ def without_system(ids: list[int], colors: list[int]) -> Any:
 def without_pictures(ids: list[int], colors: list[int]) -> Any:
     """Score as an engine that removes pictures with their tokens."""
     del colors
-    kept = [at for at, token in enumerate(ids) if token not in {3, 4, PAD}]
-    found = np.zeros(len(ids))
-    found[kept] = score([ids[at] for at in kept])
-    return found
+    text = [at for at, token in enumerate(ids) if token not in {3, 4, PAD}]
+    log_probs = np.zeros(len(ids))
+    log_probs[text] = score([ids[at] for at in text])
+    return log_probs
 
 
 @KINDS
@@ -49,9 +49,9 @@ def without_pictures(ids: list[int], colors: list[int]) -> Any:
 def test_rescore_gives_what_the_server_gives(kind: str, *, pictures: bool) -> None:
     batch = make_batch(pictures=pictures)
     with serve(kind=kind) as server:
-        found = rd.rescore(batch, server.url).scores["rescored"]
+        rescored = rd.rescore(batch, server.url).scores["rescored"]
     mask = batch.response_mask != 0
-    assert float((found - batch.log_probs("rollout"))[mask].abs().max()) < 0.02
+    assert float((rescored - batch.log_probs("rollout"))[mask].abs().max()) < 0.02
 
 
 @KINDS
@@ -82,7 +82,9 @@ def test_requests_have_one_image_token_for_each_picture() -> None:
     batch = make_batch(pictures=True)
     with serve() as server:
         rd.rescore(batch, server.url, samples=[0])
-    ((_, body),) = [one for one in server.asked if "content_parts" in one[1]]
+    ((_, body),) = [
+        request for request in server.asked if "content_parts" in request[1]
+    ]
     assert body["token_ids"].count(PAD) == len(body["content_parts"]) == 2
     assert body["content_parts"][0]["url"].startswith("data:image/png;base64,")
     assert body["sampling_params"]["prompt_logprobs"] == 0
@@ -243,9 +245,9 @@ def replaced(answer: Any, path: list[Any], value: Any) -> Any:
     """Return an answer with another value at a path."""
     if not path:
         return value
-    found = dict(answer) if isinstance(answer, dict) else list(answer)
-    found[path[0]] = replaced(found[path[0]], path[1:], value)
-    return found
+    changed = dict(answer) if isinstance(answer, dict) else list(answer)
+    changed[path[0]] = replaced(changed[path[0]], path[1:], value)
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -280,12 +282,12 @@ def test_an_answer_of_another_shape_is_an_error(keys: list[Any], value: Any) -> 
         answer = server.answer
 
         def change(path: str, body: Any) -> tuple[int, Any]:
-            status, found = answer(path, body)
+            status, reply = answer(path, body)
             if path == "/v1/completions":
                 token = str(body["prompt"][20])
                 at = [token if key is ... else key for key in keys]
-                return status, replaced(found, at, value)
-            return status, found
+                return status, replaced(reply, at, value)
+            return status, reply
 
         server.answer = change  # type: ignore[method-assign]
         with pytest.raises(ServerError, match=server.url.removeprefix("http://")):

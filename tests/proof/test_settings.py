@@ -52,16 +52,16 @@ def test_values_are_rounded_with_the_scale_of_the_largest(
 def test_eight_bit_weights_are_those_of_a_model_changed_by_hand(folder: str) -> None:
     batch = make_batch(folder)
     engine = LocalEngine.open(folder, dtype="float32")
-    before = [one.clone() for one in engine.model.parameters()]
-    found = rd.rescore(batch, engine, "fp8_weights", samples=[0])
+    before = [weight.clone() for weight in engine.model.parameters()]
+    rescored = rd.rescore(batch, engine, "fp8_weights", samples=[0])
     net = load(folder)
-    for name, one in net.named_parameters():
-        if one.ndim == 2 and "layers" in name:
-            scale = one.data.abs().amax(1, keepdim=True) / 448
-            one.data = (one.data / scale).to(torch.float8_e4m3fn).float() * scale
+    for name, weight in net.named_parameters():
+        if weight.ndim == 2 and "layers" in name:
+            scale = weight.data.abs().amax(1, keepdim=True) / 448
+            weight.data = (weight.data / scale).to(torch.float8_e4m3fn).float() * scale
     truth = scored(batch, net, net).log_probs("old")[:50]
-    assert float((found.scores["fp8_weights"] - truth).abs().max()) < 1e-4
-    assert float((found.log_probs("old") - truth).abs().max()) > 0.01
+    assert float((rescored.scores["fp8_weights"] - truth).abs().max()) < 1e-4
+    assert float((rescored.log_probs("old") - truth).abs().max()) > 0.01
     after = engine.model.parameters()
     assert all(map(torch.equal, before, after)), "the weights come back"
 
@@ -118,8 +118,8 @@ def test_other_experts_are_proved(
         mixture, dtype=torch.float32, **changed
     )
     batch = scored(make_batch(str(mixture)), net, load(str(mixture)))
-    found = rd.rescore(batch, str(mixture), name, samples=[0]).scores[name]
-    assert float((found - batch.log_probs("old")[:50]).abs().max()) < 1e-4
+    rescored = rd.rescore(batch, str(mixture), name, samples=[0]).scores[name]
+    assert float((rescored - batch.log_probs("old")[:50]).abs().max()) < 1e-4
     proof = rd.prove(batch, str(mixture))
     assert (proof.verdict, proof.side, proof.cause) == ("proved", "old", "moe_routing")
 
@@ -127,20 +127,20 @@ def test_other_experts_are_proved(
 def test_experts_are_rounded_too(mixture: Path) -> None:
     batch = make_batch(str(mixture))
     engine = LocalEngine.open(str(mixture), dtype="float32")
-    found = rd.rescore(batch, engine, "fp8_weights", samples=[0])
-    for one in engine.model.parameters():
-        if one.ndim == 3 or (
-            one.ndim == 2 and one.shape != (SIZE, 32) and len(one) != 6
+    rescored = rd.rescore(batch, engine, "fp8_weights", samples=[0])
+    for weight in engine.model.parameters():
+        if weight.ndim == 3 or (
+            weight.ndim == 2 and weight.shape != (SIZE, 32) and len(weight) != 6
         ):
-            one.data = EightBit("float8", "row", "none").round(one.data, "row")
+            weight.data = EightBit("float8", "row", "none").round(weight.data, "row")
     truth = scored(batch, engine.model, engine.model).log_probs("old")[:50]
-    assert float((found.scores["fp8_weights"] - truth).abs().max()) < 1e-4
+    assert float((rescored.scores["fp8_weights"] - truth).abs().max()) < 1e-4
 
 
 def test_a_dense_model_has_no_experts(folder: str) -> None:
     scorer = Scorer(make_batch(folder), LocalEngine.open(folder))
-    (one,) = [each for each in _registered() if each.name == "one_expert_more"]
-    assert scorer.lacks(one) == "needs a mixture of experts"
+    (hypothesis,) = [each for each in _registered() if each.name == "one_expert_more"]
+    assert scorer.lacks(hypothesis) == "needs a mixture of experts"
 
 
 def _registered() -> tuple[Any, ...]:
@@ -154,20 +154,21 @@ def older(folder: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same model with other weights in its last layer and its embeddings."""
     net = load(folder)
     torch.manual_seed(1)
-    for one in net.model.layers.parameters():
-        one.data += 0.05 * torch.randn_like(one)
+    for weight in net.model.layers.parameters():
+        weight.data += 0.05 * torch.randn_like(weight)
     path = tmp_path_factory.mktemp("older")
     net.save_pretrained(path)
     return str(path)
 
 
-def go_on(older: Any, newer: Any, ids: torch.Tensor, kept: int) -> torch.Tensor:
-    """Fill a cache with one model, and go on with another; log-probs from `kept` on."""
+def go_on(older: Any, newer: Any, ids: torch.Tensor, cached: int) -> torch.Tensor:
+    """Fill a cache with one model, go on with another; log-probs behind the cache."""
     with torch.inference_mode():
-        cache = older(input_ids=ids[None, :kept], use_cache=True).cache
-        logits = newer(input_ids=ids[None, kept:], cache=cache).logits[0, :-1]
-    found: torch.Tensor = logits.log_softmax(-1).gather(1, ids[kept + 1 :, None])[:, 0]
-    return found
+        cache = older(input_ids=ids[None, :cached], use_cache=True).cache
+        logits = newer(input_ids=ids[None, cached:], cache=cache).logits[0, :-1]
+    rest = ids[cached + 1 :, None]
+    own: torch.Tensor = logits.log_softmax(-1).gather(1, rest)[:, 0]
+    return own
 
 
 def test_a_kept_cache_is_what_two_models_compute_one_after_the_other(
@@ -175,14 +176,14 @@ def test_a_kept_cache_is_what_two_models_compute_one_after_the_other(
 ) -> None:
     scorer = Scorer(make_batch(folder), LocalEngine.open(folder, dtype="float32"))
     scorer.weights["weights_old"] = scorer.engine.beside(older)  # type: ignore[attr-defined]
-    one = scorer.samples[0]
-    found = scorer.scores(weight_hypotheses_of("old")[1:], 0)
-    truth = go_on(load(older), load(folder), one.ids, 9)
-    assert found is not None
-    assert float((torch.from_numpy(found) - truth).abs().max()) < 1e-4
+    trajectory = scorer.samples[0]
+    scores = scorer.scores(weight_hypotheses_of("old")[1:], 0)
+    truth = go_on(load(older), load(folder), trajectory.ids, 9)
+    assert scores is not None
+    assert float((torch.from_numpy(scores) - truth).abs().max()) < 1e-4
     plain = scorer.scores((), 0)
     assert plain is not None
-    assert abs(found - plain).max() > 0.01
+    assert abs(scores - plain).max() > 0.01
 
 
 def test_rounds_of_older_weights_are_told_from_their_kept_cache(
@@ -200,7 +201,7 @@ def test_rounds_of_older_weights_are_told_from_their_kept_cache(
     truth = [log_probs(nets[1], row)[10:] for row in rows]
     first = [log_probs(nets[0], row)[10:35] for row in rows]
     after = {
-        "mixed_weights": [one[35:] for one in truth],
+        "mixed_weights": [row[35:] for row in truth],
         "stale_cache": [go_on(*nets, row, 32)[12:] for row in rows],
     }
     for cause, last in after.items():
