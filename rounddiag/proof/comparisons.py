@@ -34,25 +34,20 @@ from rounddiag.proof.trajectory import to_flat
 def compare_log_probs(flight: Flight) -> Line:
     """Compare the server's log-probs with those of the model in the trainer's place."""
     pair = SampledPair.of_batch(flight.batch, "old")
-    limit = flight.noise.limit(pair.rollout, flight.kind)
     size = np.abs(pair.diff)
-    by_round = [
-        float(size[pair.round == number].mean()) for number in np.unique(pair.round)
-    ]
-    value = float(size.mean())
-    fails = not value <= limit.value
+    by_round = [size[pair.round == number].mean() for number in np.unique(pair.round)]
+    rounds = ", ".join(f"{mean:.2g}" for mean in by_round)
     k3 = float(np.mean(np.expm1(pair.diff) - pair.diff))
     beyond = float(np.mean(size > np.log(2)))
-    rounds = ", ".join(f"{mean:.2g}" for mean in by_round)
-    return Line(
-        check="log-probs",
-        result="fails" if fails else "passes",
-        value=value,
-        limit=limit.value,
-        where=pair.place(flight.batch) if fails else "",
-        why=f"mean |diff| {value:.2g} nat of {len(size)} tokens (rounds: {rounds}), k3"
-        f" {k3:.2g}, max {size.max():.2g}, {beyond:.1%} beyond a factor of 2;"
-        f" {describe_limit(limit)}",
+    return flight.judge(
+        "log-probs",
+        pair.rollout,
+        pair.diff,
+        kind=flight.kind,
+        where=pair.place(flight.batch),
+        what="what the server sampled against the model",
+        more=f" (rounds: {rounds}), k3 {k3:.2g}, max {size.max():.2g}, {beyond:.1%}"
+        " beyond a factor of 2",
     )
 
 
@@ -93,10 +88,13 @@ def compare_cache(flight: Flight) -> Line:
         names = [f"{played.episode.name}, after the update" for played in flight.played]
         probes = zip(names, flight.delivery.probes, strict=True)
         pairs += [(name, cold, warm) for name, (cold, warm) in probes]
-    what = "the same request with the prefix in the cache, and salted"
-    line = _judge_probes(flight, "cache", pairs, what)
-    note = f"; {cached} tokens came from it" if cached else ""
-    return replace(line, why=line.why + note)
+    return _judge_probes(
+        flight,
+        "cache",
+        pairs,
+        what="the same request with the prefix in the cache, and salted",
+        more=f"; {cached} tokens came from it" if cached else "",
+    )
 
 
 def compare_batch(flight: Flight) -> Line:
@@ -120,24 +118,37 @@ def _judge_probes(
     check: str,
     pairs: Sequence[tuple[str, Continuation, Continuation]],
     what: str,
+    more: str = "",
 ) -> Line:
     """Judge greedy continuations of the same context, up to where they part."""
-    log_probs, diffs, means = [], [], []
-    for _, first, second in pairs:
+    cut = []
+    for name, first, second in pairs:
         size = min(len(first.ids), len(second.ids))
         apart = np.flatnonzero(first.ids[:size] != second.ids[:size])
         size = min(size, int(apart[0]) + 1) if len(apart) else size
-        log_probs.append(first.log_probs[:size])
-        diffs.append(second.log_probs[:size] - first.log_probs[:size])
-        means.append(float(np.abs(diffs[-1]).mean()))
+        cut.append((name, first.log_probs[:size], second.log_probs[:size]))
+    return _judge_pairs(flight, check, cut, what, more)
+
+
+def _judge_pairs(
+    flight: Flight,
+    check: str,
+    pairs: Sequence[tuple[str, Array, Array]],
+    what: str,
+    more: str = "",
+) -> Line:
+    """Judge two log-probs of one engine at the same tokens, by name."""
+    diffs = [second - first for _, first, second in pairs]
+    means = [float(np.abs(diff).mean()) for diff in diffs]
     worst = int(np.argmax(means))
     return flight.judge(
         check,
-        np.concatenate(log_probs),
+        np.concatenate([first for _, first, _ in pairs]),
         np.concatenate(diffs),
         kind=SAME_ENGINE,
         where=f"{pairs[worst][0]}: mean |diff| {means[worst]:.2g} nat",
         what=what,
+        more=more,
     )
 
 
@@ -159,8 +170,14 @@ class _SettingScores(NamedTuple):
 
 
 def compare_sampling(flight: Flight) -> Line:
-    """Say whether log-probs are those of the model, or of what the sampler left."""
-    declared = str(flight.batch.meta["sampling"].get("logprobs_mode", "raw"))
+    """Say whether log-probs are those of the model, or of what the sampler left.
+
+    Those of the model are sound for a trainer that scores its logits as they are;
+    processed ones for one that divides them too. At temperature 1 and top-p 1 both are
+    the same.
+    """
+    run = flight.sampling
+    declared = str(run.get("logprobs_mode", "raw"))
     expected = "processed" if declared.startswith("processed") else "raw"
     scores = {name: _score_setting(flight, name) for name in _SETTINGS}
     said = "; ".join(score.says for score in scores.values())
@@ -170,21 +187,15 @@ def compare_sampling(flight: Flight) -> Line:
         name: score.mode
         for name, score in scores.items()
         if score.mode not in (expected, "either")
+        and (score.mode == "neither" or run.get(name) != 1)
     }
     rollout = np.concatenate([score.rollout for score in scores.values()])
     raw_diff = np.concatenate([score.raw_diff for score in scores.values()])
-    advice = ""
-    if "processed" in wrong.values():
-        advice = (
-            "; the model in the trainer's place divides by no temperature: start the"
-            " server with --logprobs-mode raw_logprobs, or divide the trainer's logits"
-            " too"
-        )
-    elif "raw" in wrong.values():
-        advice = (
-            f"; the file of the episodes says {declared}: start the server with the"
-            " --logprobs-mode of that run"
-        )
+    advice = next((_ADVICE[mode] for mode in _ADVICE if mode in wrong.values()), "")
+    if advice:
+        advice = "; " + advice.format(declared=declared)
+    elif any(score.mode not in (expected, "either") for score in scores.values()):
+        advice = "; the run samples at 1, where both are the same"
     return Line(
         check="sampling",
         result="fails" if wrong else "passes",
@@ -229,6 +240,15 @@ def _score_setting(flight: Flight, name: str) -> _SettingScores:
     return _SettingScores(mode, rollout, raw, says)
 
 
+_ADVICE = {
+    "processed": "a trainer that scores the model's logits as they are agrees at"
+    " temperature 1 and top-p 1 only: divide its logits by the temperature and keep"
+    " top-p at 1, or start the server with --logprobs-mode raw_logprobs; `episodes`, a"
+    " file of the run that says how it samples, has this line follow it",
+    "raw": "the file of the episodes says {declared}: start the server with the"
+    " --logprobs-mode of that run",
+    "neither": "neither fits: something else differs, see log-probs",
+}
 _SETTINGS = {
     "temperature": Sampling(num_tokens=ROUND_TOKENS, temperature=0.7),
     "top_p": Sampling(num_tokens=ROUND_TOKENS, top_p=0.9),
@@ -240,29 +260,20 @@ def compare_packed(flight: Flight) -> Line:
     if flight.packs is None:
         why = "needs `scorer=`, a function (ids, images, positions) -> log-probs"
         return untested("packed", why)
-    known = [flight.scorer.samples[at] for at in range(flight.batch.num_samples)]
-    inputs = [trainer_inputs(flight.scorer, one.sample) for one in known]
+    names = [played.episode.name for played in flight.played]
+    inputs = [trainer_inputs(flight.scorer, at) for at in range(len(names))]
     alone = [score_alone(flight.packs, each) for each in inputs]
-    diffs, log_probs, means = [], [], []
-    for first, second in pairwise(range(len(known))):
+    pairs = []
+    for first, second in pairwise(range(len(names))):
         pack = join_inputs(inputs[first], inputs[second])
         values = score_alone(flight.packs, pack)[len(inputs[first].ids) :]
-        at = known[second].targets
-        diffs.append(values[at] - alone[second][at])
-        log_probs.append(alone[second][at])
-        means.append(float(np.abs(diffs[-1]).mean()))
-    if not diffs:
+        at = flight.scorer.samples[second].targets
+        name = f"{names[second]} behind {names[first]}"
+        pairs.append((name, alone[second][at], values[at]))
+    if not pairs:
         return untested("packed", "needs two episodes")
-    worst = int(np.argmax(means))
-    names = [played.episode.name for played in flight.played]
-    return flight.judge(
-        "packed",
-        np.concatenate(log_probs),
-        np.concatenate(diffs),
-        kind=SAME_ENGINE,
-        where=f"{names[worst + 1]} behind {names[worst]}: {means[worst]:.2g} nat",
-        what="the trainer's scores of a sample alone and behind another in one row",
-    )
+    what = "the trainer's scores of a sample alone and behind another in one row"
+    return _judge_pairs(flight, "packed", pairs, what)
 
 
 def compare_weights(flight: Flight) -> Line:

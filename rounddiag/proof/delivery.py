@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,8 @@ import torch
 from safetensors.torch import save_file
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
-from rounddiag.proof.engines.adapters import open_adapter
+from rounddiag.proof.engines.adapters import Adapter, open_adapter
 from rounddiag.proof.engines.dialects import Continuation, Sampling
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.server import ServerEngine
@@ -62,41 +62,49 @@ def probe(server: ServerEngine, played: Played, salt: str | None) -> Continuatio
     return server.sample(turn.context, turn.shots, how)
 
 
-def score_with(engine: Any, batch: Batch) -> Array:  # noqa: ANN401 of any kind
-    """Return an engine's log-probs of all tokens of a batch that were written."""
-    scorer = Scorer(batch, engine)
-    return np.concatenate([scorer.base(sample) for sample in range(batch.num_samples)])
-
-
 def deliver(
     command: str,
-    server: ServerEngine,
-    engine: LocalEngine,
-    batch: Batch,
+    served: Scorer,
+    scorer: Scorer,
     played: Sequence[Played],
-    folder: Path,
     seed: int,
 ) -> Delivery:
-    """Have a command sync an adapter to a server, and then one that changes nothing."""
-    change, none = folder / "change", folder / "no_change"
-    factor = _strength(engine, batch, _draw(engine, seed), folder / "drawn")
-    _write(engine, _draw(engine, seed), factor, change)
-    _write(engine, _draw(engine, seed), 0.0, none)
-    adapter = open_adapter(str(change), engine.model)
-    before = score_with(server, batch)
-    for each in played:
-        probe(server, each, "")
-    run_command(command, change)
-    changed = server.refreshed()
-    server_with = score_with(changed, batch)
-    probes = [(probe(changed, each, None), probe(changed, each, "")) for each in played]
-    run_command(command, none)
+    """Have a command sync an adapter to a server, and then one that changes nothing.
+
+    Parameters
+    ----------
+    command : str
+        It gets the folder of the adapter as its last argument.
+    served, scorer : Scorer
+        The server's scores of the episodes, and the model's.
+    """
+    server: Any = served.engine
+    engine: Any = scorer.engine
+    every = range(len(scorer.samples))
+    server_before, model_before = served.column((), every), scorer.column((), every)
+    drawn = _draw(engine, seed)
+    with tempfile.TemporaryDirectory() as home:
+        change, none = Path(home) / "change", Path(home) / "no_change"
+        _write(engine, drawn, 0.0, none)
+        adapter = _write(engine, drawn, 1.0, Path(home) / "drawn")
+        factor = _strength(scorer, adapter)
+        _write(engine, drawn, factor, change)
+        for each in played:
+            probe(server, each, "")
+        run_command(command, change)
+        changed = server.refreshed()
+        server_with = Scorer(served.batch, changed).column((), every)
+        probes = [
+            (probe(changed, each, None), probe(changed, each, "")) for each in played
+        ]
+        run_command(command, none)
+    adapted = engine.adapted(adapter.times(factor))
     return Delivery(
-        server_before=before,
+        server_before=server_before,
         server_with=server_with,
-        server_after=score_with(server.refreshed(), batch),
-        model_before=score_with(engine, batch),
-        model_with=score_with(engine.adapted(adapter), batch),
+        server_after=Scorer(served.batch, server.refreshed()).column((), every),
+        model_before=model_before,
+        model_with=Scorer(scorer.batch, adapted).column((), every),
         probes=probes,
     )
 
@@ -123,20 +131,13 @@ def _draw(
     return drawn
 
 
-def _strength(
-    engine: LocalEngine,
-    batch: Batch,
-    drawn: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    folder: Path,
-) -> float:
+def _strength(scorer: Scorer, adapter: Adapter) -> float:
     """Return how strong the change has to be to move tokens by a factor of 2."""
-    _write(engine, drawn, 1.0, folder)
-    adapter = open_adapter(str(folder), engine.model)
-    first = batch[:1]
-    plain, factor = score_with(engine, first), 1.0
+    engine: Any = scorer.engine
+    first, factor = scorer.batch[:1], 1.0
     for _ in range(_DOUBLINGS):
-        moved = score_with(engine.adapted(adapter.times(factor)), first)
-        if np.abs(moved - plain).mean() >= _MOVED:
+        moved = Scorer(first, engine.adapted(adapter.times(factor))).base(0)
+        if np.abs(moved - scorer.base(0)).mean() >= _MOVED:
             break
         factor *= 2
     return factor
@@ -147,8 +148,8 @@ def _write(
     drawn: dict[str, tuple[torch.Tensor, torch.Tensor]],
     factor: float,
     folder: Path,
-) -> None:
-    """Write an adapter as peft's `save_pretrained` does."""
+) -> Adapter:
+    """Write an adapter as peft's `save_pretrained` does, and open it."""
     folder.mkdir()
     tensors = {}
     for name, (down, up) in drawn.items():
@@ -166,3 +167,4 @@ def _write(
         "task_type": "CAUSAL_LM",
     }
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return open_adapter(str(folder), engine.model)

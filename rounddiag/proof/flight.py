@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.errors import RounddiagError
 from rounddiag.findings.reference import guess_kind
-from rounddiag.proof.delivery import Delivery
+from rounddiag.proof.delivery import Delivery, deliver
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.episodes import Episode
@@ -58,7 +58,9 @@ class Flight:
     batch: The episodes with the log-probs of both.
     noise: Of the model's rounding.
     packs: The user's function of the trainer, where one was passed.
-    deliver: Delivers a known change of the weights, where a command was passed.
+    after: The command that syncs weights, where one was passed.
+    seed: Of the change that it syncs.
+    sampling: How the user's run samples, as far as the episodes' file says it.
     """
 
     server: ServerEngine
@@ -69,7 +71,9 @@ class Flight:
     batch: Batch
     noise: RoundingNoise
     packs: Callable[..., object] | None = None
-    deliver: Callable[[Flight], Delivery] | None = None
+    after: str | None = None
+    seed: int = 0
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def kind(self) -> str:
@@ -84,10 +88,10 @@ class Flight:
     @cached_property
     def delivery(self) -> Delivery | str:
         """The log-probs before, with and after a known change; or why not."""
-        if self.deliver is None:
+        if self.after is None:
             return "needs `after`, a command that syncs the adapter in a folder"
         try:
-            return self.deliver(self)
+            return deliver(self.after, self.served, self.scorer, self.played, self.seed)
         except RounddiagError as error:
             return f"{error!s:.300}"
 
@@ -100,6 +104,7 @@ class Flight:
         kind: str,
         where: str,
         what: str,
+        more: str = "",
     ) -> Line:
         """Return the line of mean |diff| against what a sound pair may have."""
         limit = self.noise.limit(log_probs, kind)
@@ -111,8 +116,8 @@ class Flight:
             value=value,
             limit=limit.value,
             where=where if fails else "",
-            why=f"{what}: mean |diff| {value:.2g} nat of {len(diff)} tokens;"
-            f" {describe_limit(limit)}",
+            why=f"{what}: mean |diff| {value:.2g} nat of {len(diff)} tokens"
+            f"{more}; {describe_limit(limit)}",
         )
 
 

@@ -7,13 +7,10 @@ ids, and each line of one table compares two things that a run needs to be equal
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,7 +22,6 @@ from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.findings.verdict import Verdict, is_at_least
 from rounddiag.loaders import load
 from rounddiag.proof.comparisons import COMPARISONS, compare
-from rounddiag.proof.delivery import Delivery, deliver
 from rounddiag.proof.engines.client import Host
 from rounddiag.proof.engines.dialects import Sampling
 from rounddiag.proof.engines.local import LocalEngine
@@ -176,8 +172,6 @@ def preflight(
     how = Sampling(num_tokens=ROUND_TOKENS)
     played = play(sampler, engine, tasks, how)
     batch = as_batch(played, engine, sampler, how)
-    if given is not None:  # how the user's run samples
-        batch = replace(batch, meta={**batch.meta, **_sampling_of(given, batch)})
     own = Scorer(batch, engine, open_low_precision(engine))
     noise = RoundingNoise.of_table(own.table(range(batch.num_samples)))
     flight = Flight(
@@ -189,7 +183,9 @@ def preflight(
         batch=_score(scorer, own),
         noise=noise,
         packs=scorer if callable(scorer) else None,
-        deliver=None if after is None else partial(_deliver, command=after, seed=seed),
+        after=after,
+        seed=seed,
+        sampling={} if given is None else given.meta.get("sampling", {}),
     )
     lines = _run_checks(flight)
     diagnosis = diagnose(flight.batch)
@@ -210,13 +206,6 @@ def preflight(
     )
 
 
-def _sampling_of(given: Batch, batch: Batch) -> dict[str, Any]:
-    """Return how a user's run samples, with what these episodes were sampled with."""
-    return {
-        "sampling": {**given.meta.get("sampling", {}), **batch.meta["sampling"]},
-    }
-
-
 def _score(scorer: str | Callable[..., Any] | None, own: Scorer) -> Batch:
     """Return the episodes with the log-probs of what is in the trainer's place."""
     if scorer is None:
@@ -224,19 +213,6 @@ def _score(scorer: str | Callable[..., Any] | None, own: Scorer) -> Batch:
     if isinstance(scorer, str):
         return score_with_command(scorer, own.batch)
     return score_with_function(scorer, own)
-
-
-def _deliver(flight: Flight, command: str, seed: int) -> Delivery:
-    with tempfile.TemporaryDirectory() as folder:
-        return deliver(
-            command,
-            flight.server,
-            flight.engine,
-            flight.scorer.batch,
-            flight.played,
-            Path(folder),
-            seed,
-        )
 
 
 # In the order in which they are printed.

@@ -187,13 +187,15 @@ def test_a_command_that_fails_says_what_it_said(engine: LocalEngine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "failed"), [("processed", ()), ("raw", ("sampling",))]
+    ("mode", "temperature", "failed"),
+    [("processed", 0.8, ()), ("raw", 0.8, ("sampling",)), ("raw", 1.0, ())],
 )
 def test_the_prompts_of_a_file_are_sampled_in_place_of_the_own_ones(
-    engine: LocalEngine, mode: str, failed: tuple[str, ...]
+    engine: LocalEngine, mode: str, temperature: float, failed: tuple[str, ...]
 ) -> None:
-    """The file's own log-probs are processed, so a server of raw ones is another."""
+    """The file's log-probs are processed: raw ones are the same at temperature 1."""
     batch = rd.load("sample_data/healthy.parquet")[:4]
+    batch.meta["sampling"]["temperature"] = temperature
     with serving(ModelServer(engine=engine, mode=mode)) as server:
         result = rd.preflight(trainer(), server.url, episodes=batch)
     assert result.failed == failed, result
@@ -202,5 +204,6 @@ def test_the_prompts_of_a_file_are_sampled_in_place_of_the_own_ones(
     assert result.batch.prompt_ids is not None
     assert batch.prompt_ids is not None
     assert torch.equal(result.batch.prompt_ids, batch.prompt_ids)
-    why = str(result.frame.set_index("check").loc["sampling", "why"])
-    assert ("the file of the episodes says processed_logprobs" in why) == bool(failed)
+    row = result.frame.set_index("check").loc["sampling"]
+    assert row["where"] == ("temperature 0.7" if failed else "")
+    assert ("the file of the episodes says processed" in row["why"]) == bool(failed)

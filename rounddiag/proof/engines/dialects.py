@@ -49,31 +49,26 @@ class Sampling:
     num_tokens: At most.
     salt: Requests with the same salt share the prefix cache; None is a new one, "" the
         cache that requests without a salt share.
+    forced: The tokens to write instead of drawing any, where a server can.
     """
 
     num_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     salt: str | None = None
+    forced: Sequence[int] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Continuation:
-    """What a server wrote after some ids.
+class Continuation(Answer):
+    """What a server wrote after some ids: its `ids` and `log_probs` are of that.
 
     Attributes
     ----------
     read: The ids that it read, image tokens expanded; None where it does not say.
-    ids, log_probs: What it wrote, and its log-probs, in nats.
-    num_cached: How many of the ids that it read it had in its cache.
-    weights: The versions of its weights, where it has them.
     """
 
     read: Array | None
-    ids: Array
-    log_probs: Array
-    num_cached: int = 0
-    weights: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -109,10 +104,10 @@ class Vllm:
         if not own:
             return None
         found = cls(own[0], version, known=frozenset(name for name, _ in names))
-        with suppress(StatusError):
-            answer = found._decode(host, [1], _PROBE, [])
-            if _pick(answer, "choices", 0, "token_ids") == _PROBE:
-                return replace(found, can_decode=True)
+        with suppress(ServerError):
+            how = Sampling(num_tokens=len(_PROBE), forced=_PROBE)
+            written = found.sample(host, [1], [], how)
+            return replace(found, can_decode=written.ids.tolist() == _PROBE)
         return found
 
     @property
@@ -167,24 +162,23 @@ class Vllm:
         return Answer(
             ids=_read_ids(host, read),
             log_probs=_read_log_probs(host, values),
-            num_cached=_count(
-                answer, "usage", "prompt_tokens_details", "cached_tokens"
-            ),
-            weights=self._weights(answer),
+            **self._facts(answer),
         )
 
     def sample(
         self, host: Host, ids: Sequence[int], pictures: Sequence[str], how: Sampling
     ) -> Continuation:
         """Let it write after ids that have one image token for each picture."""
-        settings = {
+        settings: dict[str, Any] = {
             "max_tokens": how.num_tokens,
             "temperature": how.temperature,
             "top_p": how.top_p,
             "logprobs": 0,
         }
+        if how.forced:
+            settings[_FORCED] = list(how.forced)
         answer = self._generate(host, ids, pictures, settings, how.salt)
-        if pictures:
+        if pictures or how.forced:
             content = _pick(answer, "choices", 0, "logprobs", "content")
             values = [_pick(entry, "logprob") for entry in content or []]
         else:
@@ -195,53 +189,26 @@ class Vllm:
             read=None if read is None else _read_ids(host, read),
             ids=_pick(answer, "choices", 0, "token_ids"),
             values=values,
-            num_cached=_count(
-                answer, "usage", "prompt_tokens_details", "cached_tokens"
-            ),
-            weights=self._weights(answer),
+            **self._facts(answer),
         )
-
-    def read_messages(self, host: Host, messages: Sequence[Any]) -> Array | None:
-        """Return the ids that it makes of messages; None where it does not say."""
-        return _ids_of_messages(host, self.model, messages)
 
     def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
         """Let it decode a round's tokens one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
         context = request.before(samples[request.sample], begin)
-        answer = self._decode(
-            host,
-            collapse(context, samples),
-            request.ids[begin:stop].tolist(),
-            [encode(one, samples) for one in context.pictures],
-        )
-        content = _pick(answer, "choices", 0, "logprobs", "content")
-        values = [
-            _pick(entry, "logprob")
-            for entry in (content if isinstance(content, list) else [])
-        ]
-        drawn = _read_ids(host, _pick(answer, "choices", 0, "token_ids"))
-        found = np.full(len(request.ids), np.nan)
-        if len(values) == stop - begin:
-            found[begin:stop] = _read_log_probs(host, values)
-        ids = request.ids.numpy()
+        pictures = [encode(each, samples) for each in context.pictures]
+        forced = request.ids[begin:stop].tolist()
+        how = Sampling(num_tokens=len(forced), forced=forced)
+        written = self.sample(host, collapse(context, samples), pictures, how)
+        ids, log_probs = request.ids.numpy(), np.full(len(request.ids), np.nan)
+        if len(written.ids) == len(forced):
+            log_probs[begin:stop] = written.log_probs
         return Answer(
-            ids=np.r_[ids[:begin], drawn, ids[stop:]],
-            log_probs=found,
-            weights=self._weights(answer),
+            ids=np.r_[ids[:begin], written.ids, ids[stop:]],
+            log_probs=log_probs,
+            weights=written.weights,
         )
-
-    def _decode(
-        self, host: Host, ids: list[int], wanted: list[int], pictures: list[str]
-    ) -> Any:  # noqa: ANN401 JSON
-        settings = {
-            "max_tokens": len(wanted),  # it would be 16
-            "temperature": 1,
-            "logprobs": 0,
-            _FORCED: wanted,
-        }
-        return self._generate(host, ids, pictures, settings)
 
     def _generate(
         self,
@@ -274,14 +241,15 @@ class Vllm:
         found = _pick(answer, key)
         return _pick(answer, "choices", 0, key) if found is None else found
 
-    def _weights(self, answer: Any) -> list[str]:  # noqa: ANN401 JSON
+    def _facts(self, answer: Any) -> dict[str, Any]:  # noqa: ANN401 JSON
+        """Return what an answer says of its cache and weights."""
+        usage = _pick(answer, "usage", "prompt_tokens_details", "cached_tokens")
         spans = self._find(answer, "weight_versions")
-        if not isinstance(spans, list):
-            return []
-        return [
+        weights = [
             str(one["version"] if isinstance(one, dict) and "version" in one else one)
-            for one in spans
+            for one in (spans if isinstance(spans, list) else [])
         ]
+        return {"num_cached": _count(usage), "weights": weights}
 
 
 @dataclass(frozen=True)
@@ -289,6 +257,7 @@ class Sglang:
     """An SGLang server, through `/generate`."""
 
     version: str
+    model: str = "default"
     can_decode: bool = False
 
     @classmethod
@@ -347,12 +316,10 @@ class Sglang:
             one = samples[first.sample]
             is_image = ids == int(one.ids[one.spans[first.index][0]])
             read = np.where(is_image, ids, read)
-        weights = _pick(answer, "meta_info", "weight_version")
         return Answer(
             ids=read,
             log_probs=_read_log_probs(host, [_pick(entry, 0) for entry in entries]),
-            num_cached=_count(answer, "meta_info", "cached_tokens"),
-            weights=[] if weights is None else [str(weights)],
+            **self._facts(answer),
         )
 
     def sample(
@@ -376,26 +343,29 @@ class Sglang:
         answer = host.post("/generate", body)
         entries = _pick(answer, "meta_info", "output_token_logprobs") or []
         known = _pick(answer, "meta_info", "input_token_logprobs")
-        weights = _pick(answer, "meta_info", "weight_version")
         read = [_pick(entry, 1) for entry in known] if is_cold and known else None
         return _continuation(
             host,
             read=None if read is None else _read_ids(host, read),
             ids=[_pick(entry, 1) for entry in entries],
             values=[_pick(entry, 0) for entry in entries],
-            num_cached=_count(answer, "meta_info", "cached_tokens"),
-            weights=[] if weights is None else [str(weights)],
+            **self._facts(answer),
         )
 
-    def read_messages(self, host: Host, messages: Sequence[Any]) -> Array | None:
-        """Return the ids that it makes of messages; None where it does not say."""
-        return _ids_of_messages(host, "default", messages)
+    def _facts(self, answer: Any) -> dict[str, Any]:  # noqa: ANN401 JSON
+        """Return what an answer says of its cache and weights."""
+        weights = _pick(answer, "meta_info", "weight_version")
+        return {
+            "num_cached": _count(_pick(answer, "meta_info", "cached_tokens")),
+            "weights": [] if weights is None else [str(weights)],
+        }
 
 
 Dialect: TypeAlias = Vllm | Sglang
 
 
-def _ids_of_messages(host: Host, model: str, messages: Sequence[Any]) -> Array | None:
+def read_messages(host: Host, model: str, messages: Sequence[Any]) -> Array | None:
+    """Return the ids that a server makes of messages; None where it does not say."""
     body = {
         "model": model,
         "messages": list(messages),
@@ -420,25 +390,19 @@ def _continuation(
     read: Array | None,
     ids: Any,  # noqa: ANN401 JSON
     values: Sequence[Any],
-    num_cached: int,
-    weights: Sequence[str],
+    **facts: Any,  # noqa: ANN401 of its cache and weights
 ) -> Continuation:
     written = _read_ids(host, ids)
     log_probs = _read_log_probs(host, values)
-    if len(written) != len(log_probs) or not np.isfinite(log_probs).all():
+    number = int((~np.isnan(log_probs)).sum())
+    if not len(written) == len(log_probs) == number:
         raise _error(
             host,
             f"a log-prob for each of the {len(written)} tokens that it wrote",
-            f"{int(np.isfinite(log_probs).sum())}",
+            f"{number}",
             "Start the server so that it returns the log-probs of sampled tokens.",
         )
-    return Continuation(
-        read=read,
-        ids=written,
-        log_probs=log_probs,
-        num_cached=num_cached,
-        weights=weights,
-    )
+    return Continuation(read=read, ids=written, log_probs=log_probs, **facts)
 
 
 def _pick(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 JSON
@@ -453,9 +417,8 @@ def _pick(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 JSON
     return answer
 
 
-def _count(answer: Any, *path: str) -> int:  # noqa: ANN401 JSON
-    found = _pick(answer, *path)
-    return found if isinstance(found, int) else 0
+def _count(value: Any) -> int:  # noqa: ANN401 JSON
+    return value if isinstance(value, int) else 0
 
 
 def _id_of(entry: Any, token: int) -> Any:  # noqa: ANN401 JSON

@@ -18,6 +18,7 @@ from rounddiag.proof.engines.dialects import (
     Sampling,
     Sglang,
     Vllm,
+    read_messages,
 )
 from rounddiag.proof.engines.pictures import data_address, with_spans
 from rounddiag.proof.hypotheses.hypothesis import Need
@@ -111,7 +112,7 @@ class ServerEngine:
 
     def read_messages(self, messages: Sequence[Any]) -> Array | None:
         """Return the ids that the server makes of messages; None if it says none."""
-        return self.dialect.read_messages(self.host, messages)
+        return read_messages(self.host, self.dialect.model, messages)
 
     def confirm(self, samples: Samples) -> None:
         """Check that the server is what it was when scoring began."""
