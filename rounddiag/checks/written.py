@@ -17,6 +17,8 @@ from rounddiag.core.columns import to_numpy, token_numbers
 class Written:
     """One entry per generated token with finite log-probs of both engines.
 
+    Numbers of a token are int32, to take half the memory; `flat` is int64.
+
     Attributes
     ----------
     ids: Of all positions of the responses; None if they were left out.
@@ -40,21 +42,29 @@ class Written:
         scores = [to_numpy(score) for score in batch.both_log_probs()]
         require_tokens(batch)
         rounds = batch.rounds
-        segment = np.repeat(np.arange(len(rounds)), to_numpy(rounds.num_tokens))
+        number = np.arange(len(rounds), dtype=np.int32)
+        segment = np.repeat(number, to_numpy(rounds.num_tokens))
         token = token_numbers(batch)
         flat = to_numpy(rounds.start)[segment] + token
-        old, rollout = (score[flat].astype(np.float64) for score in scores)
+        old, rollout = (
+            score[flat].astype(np.promote_types(score.dtype, np.float32), copy=False)
+            for score in scores
+        )
         finite = np.isfinite(old) & np.isfinite(rollout)
-        segment, token, flat = segment[finite], token[finite], flat[finite]
-        sample = to_numpy(rounds.sample)[segment]
+        if not finite.all():
+            old, rollout, segment, token, flat = (
+                values[finite] for values in (old, rollout, segment, token, flat)
+            )
+        of_rounds, offsets = to_numpy(rounds.sample), to_numpy(batch.offsets)
+        begin = to_numpy(rounds.start) - offsets[of_rounds]
         return cls(
-            old=old[finite],
-            rollout=rollout[finite],
+            old=old,
+            rollout=rollout,
             ids=None if batch.response_ids is None else to_numpy(batch.response_ids),
-            sample=sample,
-            round=to_numpy(rounds.round)[segment],
+            sample=of_rounds.astype(np.int32)[segment],
+            round=to_numpy(rounds.round).astype(np.int32)[segment],
             token=token,
-            position=flat - to_numpy(batch.offsets)[sample],
+            position=begin.astype(np.int32)[segment] + token,
             segment=segment,
             flat=flat,
         )
@@ -94,8 +104,10 @@ class Written:
 
         It is given at these tokens, and 0 at all others.
         """
-        index, ends = np.arange(len(self)), np.flatnonzero(self.ends_sample)
-        begins = np.r_[0, ends[:-1] + 1][: len(ends)]
+        ends = np.flatnonzero(self.ends_sample)
+        if not flags[ends].any():
+            return np.zeros(len(self), dtype=np.int64)
+        index, begins = np.arange(len(self)), np.r_[0, ends[:-1] + 1][: len(ends)]
         last_other = np.maximum.reduceat(np.where(flags, -1, index), begins)
         size = ends - np.maximum(last_other, begins - 1)
         sizes, left = (np.repeat(values, ends - begins + 1) for values in (size, ends))

@@ -57,7 +57,7 @@ class Ratios:
     chosen: Which ratio is that of the mismatch, and why.
     in_loss: bool array, one per generated token. Which tokens these are.
     sample: int64 array
-    pairs: Of each ratio, log-probs of both scores, in float64 nats.
+    pairs: Of each ratio, the batch with its two scores.
     log_ratios: Of each ratio, its logarithm, in float64 nats, as float32 has it.
     spoiled: Of each ratio, the samples with a token outside the loss that is not
         finite.
@@ -69,7 +69,7 @@ class Ratios:
     in_loss: Array
     sample: Array
     num_samples: int
-    pairs: dict[RatioName, tuple[Array, Array]]
+    pairs: dict[RatioName, Batch]
     log_ratios: dict[RatioName, Array]
     spoiled: dict[RatioName, Array]
     advantage: Array
@@ -98,18 +98,18 @@ class Ratios:
         in_loss = np.ones(len(sample), dtype=bool)
         if batch.loss_mask is not None:
             in_loss = pack_tokens(batch, batch.loss_mask) != 0
-        pairs, log_ratios, spoiled = {}, {}, {}
-        for name, scores in names.items():
-            pair = select_scores(batch, scores.a, scores.b)
-            log_ratio = diffs(pair)
+        pairs = {
+            name: select_scores(batch, pair.a, pair.b) for name, pair in names.items()
+        }
+        log_ratios, spoiled = {}, {}
+        for scores in {*names.values()}:
+            shared = [name for name, pair in names.items() if pair == scores]
+            log_ratio = diffs(pairs[shared[0]])
             is_bad = ~in_loss & ~np.isfinite(log_ratio)
-            spoiled[name] = np.bincount(sample[is_bad], minlength=batch.num_samples) > 0
-            log_ratios[name] = log_ratio[in_loss].astype(np.float64)
-            of_a, of_b = (
-                pack_tokens(pair, score)[in_loss].astype(np.float64)
-                for score in pair.both_log_probs()
-            )
-            pairs[name] = of_a, of_b
+            in_bad = np.bincount(sample[is_bad], minlength=batch.num_samples) > 0
+            spoiled |= dict.fromkeys(shared, in_bad)
+            known = log_ratio[in_loss].astype(np.float64)
+            log_ratios |= dict.fromkeys(shared, known)
         return cls(
             chosen=chosen,
             in_loss=in_loss,
@@ -247,12 +247,18 @@ class Ratios:
             k3 = np.expm1(clamped) - clamped if quantity == "k3" else clamped
             estimate: Array = {"k1": -clamped, "k2": k2(clamped)}.get(quantity, k3)
             return estimate
-        log_p, log_q = self.pairs[name]
+        pair = self.pairs[name]
+        log_p, log_q = (
+            pack_tokens(pair, score)[self.in_loss].astype(np.float64)
+            for score in pair.both_log_probs()
+        )
         p, q = np.exp(log_p), np.exp(log_q)
+        if quantity == "prob_diff":
+            apart: Array = np.abs(p - q)
+            return apart
         rest = np.log((1 - q + _KL_EDGE) / (1 - p + _KL_EDGE))
-        is_kl = quantity == "binary_kl"
-        apart: Array = q * (log_q - log_p) + (1 - q) * rest if is_kl else np.abs(p - q)
-        return apart
+        kl: Array = q * (log_q - log_p) + (1 - q) * rest
+        return kl
 
 
 def _is_inside(values: Array, low: float, high: float) -> Array:

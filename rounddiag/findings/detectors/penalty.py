@@ -21,7 +21,6 @@ _MIN_Z = 6.0
 # Least part of the squares that the split explains, beyond the log-prob alone. With
 # 0.24, 11 of 13 formulas of vLLM are claimed (`tests.faults.bench --set`).
 MIN_PARTIAL = 0.12
-_VOCABULARY = 1 << 32
 # Positions up to which ids of prompts and observations are searched.
 _MAX_SEARCHED = 4_000_000
 
@@ -166,22 +165,16 @@ def seen_in_context(view: View) -> Array:
 
 def _seen_in_context(batch: Batch) -> Array:
     """Return, for each position of the responses, whether its id occurs before it."""
-    ids = batch.require_ids().cpu().numpy().astype(np.int64)
-    sizes = np.diff(batch.offsets.cpu().numpy())
-    owner = np.repeat(np.arange(batch.num_samples), sizes)
-    lengths = batch.lengths.cpu().numpy()
-    begins = batch.offsets.cpu().numpy()[:-1]
-    inside = np.arange(len(ids)) - begins[owner] < lengths[owner]
-    keys = [np.where(inside, owner * _VOCABULARY + ids, -1)]
-    num_before = 0
+    ids, begins = batch.require_ids().cpu().numpy(), batch.offsets.tolist()
+    prompts, limits = ids[:0], [0] * len(begins)
     if batch.prompt_ids is not None and batch.prompt_offsets is not None:
-        prompt = batch.prompt_ids.cpu().numpy().astype(np.int64)
-        mine = np.repeat(
-            np.arange(batch.num_samples), np.diff(batch.prompt_offsets.cpu().numpy())
-        )
-        keys.insert(0, mine * _VOCABULARY + prompt)
-        num_before = len(prompt)
-    return _repeats(np.concatenate(keys))[num_before:]
+        prompts, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
+    again = np.zeros(len(ids), dtype=bool)
+    for sample, length in enumerate(batch.lengths.tolist()):
+        own = slice(begins[sample], begins[sample] + length)
+        prompt = prompts[limits[sample] : limits[sample + 1]]
+        again[own] = _repeats(np.concatenate([prompt, ids[own]]))[len(prompt) :]
+    return again
 
 
 def seen_before(view: View) -> Array:
