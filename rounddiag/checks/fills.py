@@ -20,12 +20,11 @@ from rounddiag.checks.contracts import (
 from rounddiag.checks.mask import find_unwritten
 from rounddiag.checks.written import Written
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.scores import pair_of
 from rounddiag.core.sums import pack_tokens
 from rounddiag.wording import percent, pluralize, with_minus
 
-# Engines that differ by more than a factor of 2 are far from each other.
-_FAR = float(np.log(2))
 # Probability of a claim by chance, of two columns, two values, all of it and ends.
 _LEVEL = 1 / 200 / 8
 
@@ -35,7 +34,7 @@ def _find_fills(batch: Batch) -> Fault | None:
     if batch.lacks("old", "rollout"):
         return _find_in_one_engine(batch)
     is_far = generated_where(
-        batch, lambda a, b: (a - b).abs() > _FAR, *batch.both_log_probs()
+        batch, lambda a, b: (a - b).abs() > FACTOR_2, *batch.both_log_probs()
     )
     if len(is_far) == 0:
         return None
@@ -60,7 +59,7 @@ def _fills_of(
     It recurs exactly where the other engine is far from it. A sound value can recur as
     well: where the engine is certain, on a coarse grid, in siblings of one prompt.
     """
-    far = np.abs(values - others) > _FAR
+    far = np.abs(values - others) > FACTOR_2
     if not far.any():
         return
     known, counts = np.unique(values[far & (values != 0)], return_counts=True)
@@ -95,7 +94,7 @@ def _chance_of_far(
     certain. Of less likely ones it is one half at least: a sound engine is more often
     near the other than far from it.
     """
-    far = np.abs(values - others) > _FAR
+    far = np.abs(values - others) > FACTOR_2
     hits = tokens & far
     if not hits.any():
         return 1.0
@@ -108,12 +107,12 @@ def _chance_of_far(
         num_ids = _num_pairs(written.position[hits], written.token_id[hits])
         num_far = min(num_far, num_ids, len(np.unique(others[hits])))
     rest = mine & (values != value)
-    if value > -_FAR:
+    if value > -FACTOR_2:
         if 2 * hits.sum() <= (far & mine).sum():
             return 1.0  # most far tokens have other values: it is no matter of this one
-        rest &= values > -_FAR
+        rest &= values > -FACTOR_2
     chance = (far[rest].sum() + 1) / (rest.sum() + 2)
-    if value <= -_FAR:
+    if value <= -FACTOR_2:
         chance = max(chance, 0.5)
     return float(special.bdtrc(num_far - 1, num_far + num_near, chance))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 
 
+FACTOR_2 = math.log(2)  # |diff|, in nats, at which engines differ by a factor of 2
 _LOG_RATIO_BOUND = 20.0  # nats: of verl (`SAFETY_BOUND`), SkyRL and OpenRLHF
 # Below this |diff| four terms of the series are exact to 1e-7, relative.
 SERIES_LIMIT = 1 / 16

@@ -5,7 +5,6 @@ The explorer colours and marks tokens by the same rule.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.core.divergence import MEASURES
+from rounddiag.core.divergence import FACTOR_2, MEASURES
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
@@ -35,8 +34,6 @@ from rounddiag.wording import pluralize
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
 SCALE = LogScale(low=0.003, high=3.0)
-# Beyond this, a token's probability differs by more than a factor of 2.
-UNDERLINED = math.log(2)
 LEVELS = 8
 NO_LEVEL = 127  # in place of a level
 # Strongest background; text on it keeps a contrast of 4.5 in both themes.
@@ -54,7 +51,7 @@ def token_classes(diff: Array) -> list[str]:
     """Name the CSS classes of each token: sign and strength, underline, not finite."""
     strength = levels(diff)
     names = {level: _class(level) for level in set(strength.tolist())}
-    is_far = (np.abs(diff) > UNDERLINED) & (strength != NO_LEVEL)
+    is_far = (np.abs(diff) > FACTOR_2) & (strength != NO_LEVEL)
     return [
         f"{names[level]} u" if far else names[level]
         for level, far in zip(strength.tolist(), is_far.tolist(), strict=True)
@@ -392,7 +389,7 @@ def _key(pair: Pair) -> str:
         f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
         f" {pair.fill('more likely in {training}')};"
         f" {ramp('n')} -{low} to -{high}, less;"
-        f" beyond {format_number(UNDERLINED)} (factor 2)"
+        f" beyond {format_number(FACTOR_2)} (factor 2)"
         f' <span class="p0 u">overlined</span>,'
         f' <span class="n0 u">underlined</span>;'
         f' <span class="x">framed</span> not finite'

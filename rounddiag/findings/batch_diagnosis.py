@@ -18,6 +18,7 @@ from rounddiag.batch import Batch
 from rounddiag.checks import check
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.checks.rounds import KNOWN
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
@@ -32,7 +33,6 @@ from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import find_kept, keep_on
 from rounddiag.findings.level import MIN_SAMPLES, Level
-from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import (
     SHAPE,
     Range,

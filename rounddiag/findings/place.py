@@ -23,6 +23,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.step_order import STEP_COLUMNS
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
@@ -51,8 +52,6 @@ from rounddiag.stats.inputs import open_measured
 from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.wording import pluralize
 
-# |diff| at which two engines differ by a factor of 2.
-FACTOR_2 = float(np.log(2))
 MIN_HITS = 6  # tokens of a place that exceed the usual
 # Limits of size, from the sound batches of the benches: the largest of their places
 # that chance does not explain (`python -m tests.faults.permutation --sizes`). Roles,

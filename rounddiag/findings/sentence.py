@@ -11,13 +11,14 @@ from rounddiag._typing import Array
 from rounddiag.checks import Check
 from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.causes import CAUSES, describe_families
 from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
-from rounddiag.findings.place import FACTOR_2, Place
+from rounddiag.findings.place import Place
 from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View

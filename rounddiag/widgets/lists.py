@@ -10,12 +10,13 @@ import pandas as pd
 
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES, Finding, View
 from rounddiag.findings.causes import describe_families
-from rounddiag.findings.place import FACTOR_2, clusters, find_places
+from rounddiag.findings.place import clusters, find_places
 from rounddiag.schema import METRICS, SECONDS, STATUS
 from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.widgets.columns import BatchColumns, value_text

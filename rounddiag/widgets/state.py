@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.columns import equal_so_far
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.measured import metrics_of
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
-from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import ROUND_LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
@@ -104,7 +104,7 @@ class State:
     """
 
     metric: str = "abs_diff"
-    threshold: float = UNDERLINED
+    threshold: float = FACTOR_2
     order: str = "worst"
     a: str = "old"
     b: str = "rollout"
