@@ -13,7 +13,7 @@ import rounddiag as rd
 from rounddiag.batch.chains import split_chains
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.hypotheses.contexts import Steps
+from rounddiag.proof.hypotheses.steps import Steps
 from rounddiag.proof.trajectory import Picture, Samples, Trajectory
 from rounddiag.vision import EncodedScreenshot
 from tests.loaders.assembly.test_contexts import rows_of
@@ -130,6 +130,17 @@ def test_a_context_that_goes_on_as_if_none_were_rewritten() -> None:
     batch = joined(FIRST, second, summary)
     ids = [*second, *WRITTEN[1], *APPENDED, *WRITTEN[2]]
     assert edit("never_rewritten", batch, 1) == [(ids, digests(0, 1, 2))]
+
+
+def test_a_recorded_prompt_has_pictures_that_left_the_trainer_s_context() -> None:
+    second = [*FIRST, *WRITTEN[0], *APPENDED]
+    batch = joined(FIRST, second, [1, 9, 9, 40, 2, 1, 7])
+    never = [*second, *WRITTEN[1], *APPENDED]
+    prompts = np.array([None, None, never], dtype=object)
+    columns = {**batch.round_columns, "prompt_ids": prompts}
+    batch = replace(batch, round_columns=columns)
+    ids = [*never, *WRITTEN[2]]
+    assert edit("recorded_prompts", batch, 1) == [(ids, digests(0, 1, 2))]
 
 
 def test_an_ordinary_batch_has_no_other_contexts() -> None:

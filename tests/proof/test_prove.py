@@ -23,7 +23,7 @@ from rounddiag.proof.hypotheses import register_hypothesis, unregister_hypothesi
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after
 from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.trajectory import Request, read_trajectory
+from rounddiag.proof.trajectory import Picture, Request, read_trajectory
 
 OPEN, NUM_SAMPLES = 1, 8
 SYSTEM = [OPEN, 11, 12, 2]
@@ -185,13 +185,14 @@ def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
     trajectory = replace(trajectory, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
     prompt = np.array([OPEN, *[99] * size, 7])
     base = Request.of_sample(trajectory)
-    request = _after(prompt, trajectory, base, trajectory.rounds[1])
+    shown = [(Picture(0, 0), 4), (Picture(0, 1), 4)]
+    request = _after(prompt, trajectory, base, 1, shown)
     assert request is not None
     assert request.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
     assert [picture.index for picture in request.pictures] == [1]
     assert request.source.tolist() == [-1] * 6 + list(range(50, 80))
     longer = np.concatenate([prompt, [99] * 3, prompt])
-    assert _after(longer, trajectory, base, trajectory.rounds[1]) is None
+    assert _after(longer, trajectory, base, 1, shown) is None
 
 
 def test_what_is_known_is_judged_after_an_interrupt(

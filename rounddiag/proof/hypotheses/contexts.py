@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch.contexts import Context
-from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.proof.hypotheses.history import without_thoughts
 from rounddiag.proof.hypotheses.hypothesis import register_hypothesis
 from rounddiag.proof.hypotheses.pictures import SHOWN
+from rounddiag.proof.hypotheses.steps import Steps
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 
 ContextInput: TypeAlias = tuple[Tensor, tuple[Picture, ...]]
@@ -27,53 +26,6 @@ ContextInput: TypeAlias = tuple[Tensor, tuple[Picture, ...]]
 OtherContext: TypeAlias = Callable[["Steps", int], "ContextInput | None"]
 """From a round of a trajectory to another context; None where it has no other one."""
 _LONGEST_HEADER = 16  # ids
-
-
-class Steps:
-    """The rounds of a trajectory, with the context of each.
-
-    Parameters
-    ----------
-    samples : Samples
-    sample : int
-        Of the joined batch.
-    """
-
-    def __init__(self, samples: Samples, sample: int) -> None:
-        self._samples, self._sample = samples, sample
-        self._batch = samples.chains.joined
-        self.sequence = SampleSequence(self._batch, sample)
-        self.pictures = _first_shown(samples, sample)
-
-    def context(self, round_: int) -> Context:
-        """Return what the training engine read before a round."""
-        return self._batch.context(self._sample, round_)
-
-    def shown(self, round_: int) -> tuple[Picture, ...]:
-        """Return the pictures of a round's context, in its order."""
-        shown = self.sequence.shown(self.sequence.index(round_))
-        return tuple(self.pictures[number] for _, number in shown)
-
-    def written(self, round_: int) -> Array:
-        """Return the ids that the model wrote in a round."""
-        start, stop = self.sequence.starts[round_], self.sequence.stops[round_]
-        return self.sequence.ids[start:stop]
-
-    def without_thoughts(self, round_: int) -> Array:
-        """Return the ids that the model wrote in a round behind its thoughts."""
-        ids, tokenizer = self.written(round_), self._batch.tokenizer
-        if tokenizer is None:
-            return ids
-        return np.array(without_thoughts(ids.tolist(), tokenizer), dtype=np.int64)
-
-
-def _first_shown(samples: Samples, sample: int) -> list[Picture]:
-    """Return each picture of a joined sample, as its first chain has it."""
-    known: dict[int, Picture] = {}
-    for number in samples.chains.of_sample(sample):
-        for index, shown in enumerate(samples.chains.chains[number].shown):
-            known.setdefault(shown, Picture(number, index))
-    return [known[shown] for shown in sorted(known)]
 
 
 def _rewrite_contexts(
@@ -206,7 +158,15 @@ def _occurrences(ids: Array, part: Array) -> list[int]:
 )
 @_rewrite_contexts
 def _drop_thoughts(steps: Steps, round_: int) -> ContextInput | None:
-    return _with_replies(steps, round_, steps.without_thoughts)
+    tokenizer = steps.batch.tokenizer
+    if tokenizer is None:
+        return None
+
+    def reply(earlier: int) -> Array:
+        ids = without_thoughts(steps.written(earlier).tolist(), tokenizer)
+        return np.array(ids, dtype=np.int64)
+
+    return _with_replies(steps, round_, reply)
 
 
 @register_hypothesis(

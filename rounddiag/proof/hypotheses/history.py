@@ -12,6 +12,7 @@ from rounddiag._typing import Array
 from rounddiag.batch.contexts import sampler_prompts
 from rounddiag.proof.hypotheses.context import drop_tokens
 from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
+from rounddiag.proof.hypotheses.steps import Steps
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.text import pieces
 from rounddiag.vision.image_tokens import TokenRuns
@@ -139,7 +140,10 @@ def _drop_newlines(trajectory: Trajectory, samples: Samples) -> Request | None:
     cause="prompt_mismatch",
 )
 def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
-    """Score each round after the ids that the batch has of its call."""
+    """Score each round after the ids that the batch has of its call.
+
+    None where a prompt has more pictures than the trajectory had so far.
+    """
     prompts = sampler_prompts(samples.batch, trajectory.sample)
     if not prompts:
         return None
@@ -148,35 +152,54 @@ def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | 
     for number, (start, stop) in enumerate(trajectory.rounds):
         request: Request | None = base.before(trajectory, stop).score_only(start, stop)
         if number in prompts:
-            request = _after(prompts[number], trajectory, base, (start, stop))
+            prompt = prompts[number]
+            request = _after(
+                prompt, trajectory, base, number, _shown_before(trajectory, start)
+            )
+            if request is None and samples.chains.joined.contexts is not None:
+                # A context of the training engine has fewer, as behind a summary.
+                chain = samples.chains.chains[trajectory.sample]
+                shown = Steps(samples, chain.sample).shown_before(chain.rounds[number])
+                request = _after(prompt, trajectory, base, number, shown)
         if request is None:
             return None
         requests.append(request)
     return requests
 
 
-def _after(
-    prompt: Array, trajectory: Trajectory, base: Request, round_: tuple[int, int]
-) -> Request | None:
-    """Return the pass of a round after a prompt; its pictures are the newest ones.
+def _shown_before(trajectory: Trajectory, stop: int) -> list[tuple[Picture, int]]:
+    """Return the pictures before an index, and their numbers of image tokens."""
+    return [
+        (Picture(trajectory.sample, index), end - begin)
+        for index, (begin, end) in enumerate(trajectory.spans)
+        if end <= stop
+    ]
 
-    A prompt has all image tokens of a picture, or one that the engine expands.
+
+def _after(
+    prompt: Array,
+    trajectory: Trajectory,
+    base: Request,
+    number: int,
+    shown: Sequence[tuple[Picture, int]],
+) -> Request | None:
+    """Return the pass of a round after a prompt, which shows the newest pictures.
+
+    A prompt has all image tokens of a picture, or one that the engine expands. None if
+    it has more pictures, or others.
     """
-    start, stop = round_
+    start, stop = trajectory.rounds[number]
     ids = torch.tensor(prompt)
-    shown: tuple[Picture, ...] = ()
+    pictures: tuple[Picture, ...] = ()
     if trajectory.spans:
-        token = int(trajectory.ids[trajectory.spans[0][0]])
-        runs = TokenRuns.of_ids(ids.numpy(), token)
-        seen = sum(last <= start for _, last in trajectory.spans)
-        first = seen - len(runs.start)
-        if first < 0:
+        runs = TokenRuns.of_ids(prompt, int(trajectory.ids[trajectory.spans[0][0]]))
+        if len(runs.start) > len(shown):
             return None
-        shown = base.pictures[first:seen]
-        sizes = [end - begin for begin, end in trajectory.spans[first:seen]]
+        newest = shown[len(shown) - len(runs.start) :]
+        pictures = tuple(picture for picture, _ in newest)
         repeats = torch.ones(len(ids), dtype=torch.int64)
-        for at, length, size in zip(
-            runs.start.tolist(), runs.length.tolist(), sizes, strict=True
+        for at, length, (_, size) in zip(
+            runs.start.tolist(), runs.length.tolist(), newest, strict=True
         ):
             if length not in {1, size}:
                 return None
@@ -189,5 +212,5 @@ def _after(
         ids=torch.cat([ids, trajectory.ids[start:stop]]),
         source=torch.cat([nowhere, written]),
         is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
-        pictures=shown,
+        pictures=pictures,
     )
