@@ -72,11 +72,26 @@ class EngineResult:
     @property
     def rivals(self) -> list[Hypothesis]:
         """Hypotheses of other causes that do as well as the last of the chain."""
+        return [hypothesis for hypothesis, _ in self._rivals]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all rivals read what the last of the chain reads.
+
+        Such as the prompts that the sampler recorded, and how they came about.
+        """
+        return all(
+            np.array_equal(opinion.scores, self.chain[-1][1].scores, equal_nan=True)
+            for _, opinion in self._rivals
+        )
+
+    @property
+    def _rivals(self) -> list[tuple[Hypothesis, Opinion]]:
         if not self.is_proved:
             return []
         best, mine = self.chain[-1]
         return [
-            hypothesis
+            (hypothesis, opinion)
             for hypothesis, opinion in self.last
             if cause_of(hypothesis, opinion) != cause_of(best, mine)
             and opinion.is_proof(self.num_hypotheses)
@@ -86,9 +101,7 @@ class EngineResult:
     @property
     def is_decided(self) -> bool:
         """Whether more samples would change nothing."""
-        return (self.is_proved and not self.rivals) or (
-            self.is_sound and not self.chain
-        )
+        return (self.is_proved and self.is_clear) or (self.is_sound and not self.chain)
 
 
 def decide(
@@ -148,7 +161,7 @@ def _verdict(
     odd = [result for result in results if not result.is_sound]
     if proved:
         rest = [result for result in odd if result not in proved]
-        clear = not rest and not any(result.rivals for result in proved)
+        clear = not rest and all(result.is_clear for result in proved)
         return ("proved" if clear else "partly"), _side(proved, results), proved
     if not odd:
         return "nothing_to_prove", None, []

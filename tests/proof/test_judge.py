@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rounddiag.proof.hypotheses import Hypothesis
 from rounddiag.proof.judge import (
+    Opinion,
     base_opinion,
     correlate_changes,
     judge,
     noise_floor,
 )
 from rounddiag.proof.scores import ScoreTable, fit_scale, scale_residuals
+from rounddiag.proof.verdict import EngineResult
 
 NUM_SAMPLES, SIZE = 5, 40
 
@@ -198,3 +201,42 @@ def test_a_trainer_that_truncates_calls_drawn_tokens_impossible() -> None:
     changed = replace(table, engines={**table.engines, "old": moved})
     opinion = judge(changed, "old", "top_p", moved, 0.005, excludes=True)
     assert opinion.is_powered
+
+
+def test_a_rival_that_reads_something_else_leaves_the_cause_open() -> None:
+    def tried(cause: str, *scores: float) -> tuple[Hypothesis, Opinion]:
+        opinion = Opinion(
+            name=cause,
+            engine="rollout",
+            where="all",
+            evidence=20.0,
+            residual_to_noise=1.0,
+            residual=0.1,
+            before=1.0,
+            noise=0.1,
+            share=1.0,
+            harmed=0.0,
+            gain=10.0,
+            num_tokens=9,
+            num_samples=2,
+            num_nearer=2,
+            is_powered=True,
+            scores=np.array(scores),
+        )
+        return Hypothesis(name=cause, cause=cause, says=cause), opinion
+
+    best = tried("prompt_mismatch", -1.0, np.nan)
+    for rival, is_clear in (
+        (tried("rewritten_history", -1.0, np.nan), True),
+        (tried("rewritten_history", -1.5, np.nan), False),
+        (tried("prompt_mismatch", -1.5, np.nan), True),  # of the same cause
+    ):
+        result = EngineResult(
+            engine="rollout",
+            base=best[1],
+            num_hypotheses=2,
+            chain=[best],
+            last=[best, rival],
+        )
+        assert result.is_proved
+        assert result.is_clear == is_clear

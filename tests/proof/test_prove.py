@@ -21,7 +21,7 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.engines.opening import FunctionEngine
 from rounddiag.proof.hypotheses import register_hypothesis, unregister_hypothesis
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
-from rounddiag.proof.hypotheses.history import _after
+from rounddiag.proof.hypotheses.history import _after, _read_recorded
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.trajectory import Picture, Request, read_trajectory
 
@@ -147,7 +147,7 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
     assert proof.conclusions[0].says == ("no task",)
 
 
-def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
+def recorded_batch() -> rd.Batch:
     """Of round 1 it read the observation only; round 0 it read as the batch has it."""
     batch = make_batch(lambda ids, _: score(ids, []))
     rollout = batch.log_probs("rollout").clone()
@@ -165,14 +165,30 @@ def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
         "round": np.tile([0, 1], NUM_SAMPLES),
         "prompt_ids": np.array([*prompts, 0], dtype=object)[:-1],
     }
-    changed = replace(batch, rollout_log_probs=rollout, round_columns=columns)
-    proof = rd.prove(changed, score)
+    return replace(batch, rollout_log_probs=rollout, round_columns=columns)
+
+
+def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
+    proof = rd.prove(recorded_batch(), score)
     assert (proof.verdict, proof.side, proof.cause) == (
         "proved",
         "rollout",
         "prompt_mismatch",
     )
     assert proof.conclusions[0].says == ("the prompts that the sampler recorded",)
+    assert proof.conclusions[0].rivals == ()
+
+
+def test_another_cause_that_reads_the_same_takes_no_proof_away() -> None:
+    register_hypothesis("alike", cause="rewritten_history", says="alike")(
+        _read_recorded
+    )
+    try:
+        proof = rd.prove(recorded_batch(), score)
+    finally:
+        unregister_hypothesis("alike")
+    assert proof.verdict == "proved"
+    assert proof.conclusions[0].rivals == ("alike",)
 
 
 @pytest.mark.parametrize("size", [4, 1])
