@@ -6,7 +6,7 @@ pandas is imported only when a frame is built, so that a trainer can measure wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -206,7 +206,7 @@ def sample_frame(
         own["first_unequal"] = first
     for name, column in catalogue.samples.items():
         own.setdefault(name, column.filled)
-    return tag_pair(pd.DataFrame(own), batch)
+    return tag_pair(pd.DataFrame(_share_texts(own)), batch)
 
 
 def tokens_of(batch: Batch, diff: Array | None, more: Sequence[str]) -> pd.DataFrame:
@@ -226,7 +226,7 @@ def tokens_of(batch: Batch, diff: Array | None, more: Sequence[str]) -> pd.DataF
     }
     for name in more:
         columns[name] = token_column(batch, columns["token"], name)
-    return tag_pair(pd.DataFrame(columns, copy=False), batch)
+    return tag_pair(pd.DataFrame(_share_texts(columns), copy=False), batch)
 
 
 def _rounds(batch: Batch, totals: Totals | None) -> pd.DataFrame:
@@ -245,4 +245,18 @@ def _rounds(batch: Batch, totals: Totals | None) -> pd.DataFrame:
     own = {**batch.columns.rounds, **batch.columns.available(["round_advantage"])}
     for name, column in own.items():
         columns.setdefault(name, column.filled)
-    return tag_pair(pd.DataFrame(columns, copy=False), batch)
+    return tag_pair(pd.DataFrame(_share_texts(columns), copy=False), batch)
+
+
+def _share_texts(columns: dict[str, Any]) -> dict[str, Any]:
+    """Keep texts as objects that rows share: pandas 3 would copy that of every row."""
+    import pandas as pd
+
+    return {
+        name: (
+            pd.Series(values, dtype=object)
+            if isinstance(values, np.ndarray) and values.dtype == object
+            else values
+        )
+        for name, values in columns.items()
+    }

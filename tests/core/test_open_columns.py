@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import token_frame
+from rounddiag import sample_frame, token_frame
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.core import round_frame
 from rounddiag.errors import FrameError
@@ -34,6 +35,21 @@ def test_a_column_of_rounds_stands_at_each_of_their_tokens() -> None:
     assert absent == [False, False, True, False, False, False, False, True]
     assert frame["version"].dropna().tolist() == ["a", "a", "b", "b", "b", "c"]
     assert frame["cached"].fillna(-1).tolist() == [10, 10, -1, 20, 20, 20, 30, -1]
+
+
+@pytest.mark.parametrize("make", [token_frame, round_frame, sample_frame])
+def test_a_text_that_repeats_is_one_object_in_a_frame(make: Any) -> None:
+    note = "a long note " * 10
+    rounds = {name: ROUNDS[name] for name in ("sample", "round")}
+    batch = hand_batch(
+        sample_columns={"note": np.array([note] * 3, dtype=object)},
+        round_columns={**rounds, "of_round": np.array([note] * 3, dtype=object)},
+    )
+    frame = make(batch, ["note"]) if make is token_frame else make(batch)
+    name = "of_round" if make is round_frame else "note"
+    texts = frame[name].dropna()
+    assert len(texts) > 1
+    assert all(text is note for text in texts)
 
 
 def test_a_column_of_samples_stands_at_each_of_their_tokens() -> None:
