@@ -189,12 +189,16 @@ class ContextJoiner:
     rows : Batch
     rounds_before : array of int
         Number of rounds of the sample in earlier rows, per row.
+
+    Attributes
+    ----------
+    most_rows: How many rows of patches of a picture are compared; None for all.
     """
 
     def __init__(self, rows: Batch, rounds_before: Array) -> None:
         self._rows, self._rounds_before = rows, rounds_before
         self._hashes = recorded_hashes(rows)
-        self._most_rows = None if self._hashes else rows_to_compare(rows.images or ())
+        self.most_rows = None if self._hashes else rows_to_compare(rows.images or ())
         self._rewritten: list[tuple[int, int, int, Array]] = []
         starts = (rows.rounds.start - rows.offsets[rows.rounds.sample]).numpy()
         owners, first = np.unique(rows.rounds.sample.numpy(), return_index=True)
@@ -205,7 +209,7 @@ class ContextJoiner:
 
     def join(self, sample: int, rows: Sequence[int]) -> Iterator[JoinedRow]:
         """Yield the rows of a sample, in their order."""
-        numbers = PictureNumbers(self._most_rows)
+        numbers = PictureNumbers(self.most_rows)
         shown: set[int] = set()  # pictures whose position is unknown
         before: Elements | None = None
         index = np.empty(0, dtype=np.int64)  # of the row before, in the sequence

@@ -163,14 +163,20 @@ def join_rows(
         ids = round_ids_with_breaks(joined, steps.breaks)
         joined = replace(joined, round_ids=ids)
     joined = replace(joined, contexts=steps.contexts)
-    return with_image_rounds(_with_context_columns(joined))
+    return with_image_rounds(_with_context_columns(joined, steps.most_rows))
 
 
-def _with_context_columns(batch: Batch) -> Batch:
+def _with_context_columns(batch: Batch, most_rows: int | None) -> Batch:
     if batch.prompt_ids is None:
         return batch
     columns = {**batch.round_columns, **context_columns(batch)}
-    meta = {**batch.meta, "contexts": _context_note(batch)}
+    note = _context_note(batch)
+    if most_rows is not None:
+        note += (
+            f"; pictures with {pluralize(most_rows, 'equal row')} of patches, spread"
+            " evenly, count as the same"
+        )
+    meta = {**batch.meta, "contexts": note}
     return replace(batch, round_columns=columns, meta=meta)
 
 
@@ -285,6 +291,8 @@ class StepInterleaver:
     sample: The sample of the row.
     rounds_before: Number of rounds of the sample in earlier rows.
     breaks: Where later rows start in the flat fields.
+    contexts: Those that were rewritten; None if there are none.
+    most_rows: How many rows of patches of a picture were compared; None for all.
     """
 
     def __init__(self, rows: Batch, sizes: Array) -> None:
@@ -304,7 +312,7 @@ class StepInterleaver:
             for sample, (first, stop) in enumerate(limits)
             for step in joiner.join(sample, range(first, stop))
         ]
-        self.contexts = joiner.contexts()
+        self.contexts, self.most_rows = joiner.contexts(), joiner.most_rows
         self._limits = limits
         self._observed = np.array(
             [len(step.observed) for step in self._steps], np.int64

@@ -261,6 +261,9 @@ def load(  # noqa: PLR0913 all but the path by keyword
           describe it.
         - Rounds are numbered through, and the round column `row` is the row in the
           file.
+        - Pictures are told apart by the round column `image_hashes`, else by their
+          pixels: where these are more than 1 GB, by some rows of patches of each, as
+          `meta["contexts"]` then says.
     order_by : str, optional
         With `sample_by`: the column with the step number, or `"row"` for the order of
         the file, which is not that of the steps if the trainer balanced the batch. By

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch
-from rounddiag.batch import ContextPiece
+from rounddiag.batch import ContextPiece, context_joining
 from rounddiag.batch.context_joining import rows_to_compare
 from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.trajectories import join_rows
@@ -221,6 +221,35 @@ def test_of_many_pixels_rows_of_patches_tell_pictures_apart() -> None:
     large = replace(first, grid_thw=(1, 32, 1000))
     assert rows_to_compare([[large] * 2]) is None
     assert rows_to_compare([[large] * 2000]) == 10**9 // (2000 * 24 * 14**2)
+
+
+def test_pictures_that_were_not_compared_whole_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They differ in the first row of patches; the one in the middle is compared."""
+    parts = [torch.zeros(8, 1176), torch.zeros(8, 1176)]
+    parts[1][0] = 1
+
+    def picture(values: torch.Tensor, position: int) -> Screenshot:
+        (one,) = (
+            patch_screenshots(
+                lambda start, stop: values[start:stop], values.shape, [(1, 2, 4)]
+            )
+            or ()
+        )
+        return replace(one, position=position)
+
+    prompts = [[1, PAD, PAD], [1, PAD, PAD, 5, 3]]
+    images = ((picture(parts[0], -2),), (picture(parts[1], -4),))
+    rows = rows_of(prompts, [[5], [6]], images=images)
+    assert join_rows(rows, "name", "row").meta["contexts"] == (
+        "0 appended, 1 rewritten, all at round 1"
+    )
+    monkeypatch.setattr(context_joining, "_MOST_BYTES", 1)
+    assert join_rows(rows, "name", "row").meta["contexts"] == (
+        "1 appended, 0 rewritten; pictures with 1 equal row of patches, spread evenly,"
+        " count as the same"
+    )
 
 
 @pytest.mark.parametrize("redact", [False, True])
