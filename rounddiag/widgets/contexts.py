@@ -31,7 +31,7 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
     columns = context_columns(own)
     shots = () if own.images is None else own.images[0]
     at = sorted(shot.round for shot in shots if shot.round is not None)
-    if own.contexts is None and len(at) == len(shots):
+    if own.contexts is None and len(at) == len(shots) > 0:
         before = np.searchsorted(at, np.arange(num_rounds), side="right")
         columns.setdefault("num_context_images", before)
     rows = zip(*columns.values(), strict=True)

@@ -305,6 +305,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     batch.show(pair, state);
     const isRare = ([name]) => RARE_METRICS.includes(name);
     metric.set(options.metric.filter((option) => !isRare(option) || option[0] === state.metric), state.metric);
+    metric.node.hidden = options.metric.length < 2;
     rare.set(options.metric.filter(isRare), state.metric);
     rare.node.parentNode.hidden = !options.metric.some(isRare);
     axis.set(labelsFor("axis", options.axis), state.axis);
