@@ -223,3 +223,19 @@ def test_a_column_of_the_dashboard_of_another_kind(
         LoadError, match=f"rollout_12.parquet: `{name}`: exp.*{expected}"
     ):
         load(path)
+
+
+def test_the_sampler_read_its_prompt_before_the_processor_expanded_it(
+    tmp_path: Path,
+) -> None:
+    first, *others = rollouts()
+    unexpanded = {"rollout_prompt_ids": [1, 9, 3], "weight_versions": ["9", "10"]}
+    write_rollouts(tmp_path, [first | unexpanded, *others])
+    batch = load(write(tmp_path, 4, shard=1))
+
+    assert batch.context(0, 1).ids.tolist() == [1, 9, 9, 3, 4, 5]
+    assert batch.context(0, 0, engine="rollout").ids.tolist() == [1, 9, 3]
+    assert batch.context(0, 1, engine="rollout").ids.tolist() == [1, 9, 3, 4, 5]
+    assert batch.round_columns["weight_version"].tolist() == ["9", "10"]
+    write_rollouts(tmp_path, rollouts())
+    assert load(write(tmp_path, 4, shard=1)).context_engines == ("old",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.contexts import SAMPLER_PROMPTS
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.core.versions import TRAINER
 from rounddiag.errors import LoadError, RounddiagError
@@ -29,6 +31,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.plain_columns import (
     SAME_PROMPT,
     collect_columns,
+    record_columns,
     select_plain_columns,
 )
 from rounddiag.loaders.source import Source, inside, load_errors
@@ -151,6 +154,7 @@ _USED = {
     "group_index",
     "multimodal_inputs",
     "multimodal_train_inputs",
+    "rollout_prompt_ids",
     "weight_versions",
 }
 
@@ -195,10 +199,12 @@ def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     }
     num_others = rollouts.num_rollouts - len({*rollouts.positions})
     left_out = {*left_out_of(batch), *table.fields, *table.columns} - {*texts}
+    prompts, responses = _divided(rollouts)
+    batch = _with_sampler_prompts(batch, prompts, rollouts)
     return replace(
         batch,
         group_ids=tuple(map(str, groups)) if is_grouped else batch.group_ids,
-        rollout_ids=_response_ids(rollouts),
+        rollout_ids=tuple(row.long().clone() for row in responses) or None,
         sample_columns={**texts, **batch.sample_columns},
         meta={
             **meta,
@@ -313,14 +319,50 @@ def _sorted_versions(calls: list[str]) -> list[str]:
     return sorted({*calls}, key=lambda version: (len(version), version))
 
 
-def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
-    """Return the response tokens of the sampling engine, if all are present."""
+def _divided(rollouts: RolloutFile) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the sampler's prompts and responses; empty lists if any is missing."""
     tokens = rollouts.columns.get("tokens", [])
     lengths = rollouts.columns.get("response_length", [])
     rows = LazyFields(["tokens"], lambda _: rows_of(tokens))
-    try:
-        _, responses = divide_tokens(rows, lengths, rollouts.source)
-    except LoadError:
-        return None
-    is_ids = not any(row.is_floating_point() for row in responses)
-    return tuple(row.long().clone() for row in responses) if is_ids else None
+    with suppress(LoadError):
+        prompts, responses = divide_tokens(rows, lengths, rollouts.source)
+        if not any(row.is_floating_point() for row in responses):
+            return prompts, responses
+    return [], []
+
+
+def _with_sampler_prompts(
+    batch: Batch, prompts: Sequence[Tensor], rollouts: RolloutFile
+) -> Batch:
+    """Return the batch with what the sampler read before each round, if it differs.
+
+    miles has the prompt before the processor expands its pictures and videos; what
+    follows it is the same for both engines.
+    """
+    if batch.prompt_ids is None or batch.prompt_offsets is None or not prompts:
+        return batch
+    given = rollouts.columns.get("rollout_prompt_ids", [None] * len(prompts))
+    trained = batch.prompt_ids.long().split(batch.prompt_offsets.diff().tolist())
+    sampled = [
+        own.long() if ids is None else torch.tensor(as_list(ids), dtype=torch.int64)
+        for own, ids in zip(prompts, given, strict=True)
+    ]
+    if all(map(torch.equal, trained, sampled)):
+        return batch
+    known, rounds = batch.round_columns, batch.rounds
+    keys = zip(*(known.get(name, ()) for name in _KEYS), strict=True)
+    records = {
+        (int(sample), int(index)): {k: v[row] for k, v in known.items()}
+        for row, (sample, index) in enumerate(keys)
+    }
+    ids = batch.require_ids().long()
+    columns = (rounds.sample.tolist(), rounds.round.tolist(), rounds.start.tolist())
+    for sample, index, start in zip(*columns, strict=True):
+        read = torch.cat([sampled[sample], ids[int(batch.offsets[sample]) : start]])
+        record = records.setdefault((sample, index), {})
+        record[SAMPLER_PROMPTS] = read.tolist()
+    rows = [(*key, record) for key, record in sorted(records.items())]
+    return replace(batch, round_columns=record_columns(rows)[0])
+
+
+_KEYS = ("sample", "round")  # of round columns
