@@ -267,6 +267,8 @@ class Batch:
                                         one or a list: bytes, a data URL, a picture of
                                         PIL, an array of pixels, or `Screenshot`; also
                                         `screenshot`
+            `rollout_prompt_ids`        with `prompt_ids`, which the trainer read: what
+                                        the sampler read
             `reward`                    a sample has that of its last step
             `rollout_log_probs`,        of each token of the response, in nats; with
             `old_log_probs`             `prompt_ids` alone

@@ -35,6 +35,7 @@ _CONTEXTS = ("prompt_ids", _MESSAGES, "prompt")  # the first that is there is us
 LOG_PROBS = ("rollout_log_probs", "old_log_probs")
 _PICTURES = ("screenshots", "screenshot")
 REWARD = "reward"
+SAMPLED = "rollout_prompt_ids"  # what the sampler read, where it differs
 _PIXELS = 3  # dimensions of an array that is one picture
 
 
@@ -146,10 +147,11 @@ class StepTable:
 
     def ids(self, name: str) -> list[torch.Tensor]:
         """Return a column of token ids."""
-        return [
-            self._numbers(name, row, "iu").to(torch.int64)
-            for row in range(self.num_rows)
-        ]
+        return [self.row_of_ids(name, row) for row in range(self.num_rows)]
+
+    def row_of_ids(self, name: str, row: int) -> torch.Tensor:
+        """Return the token ids in a row of a column."""
+        return self._numbers(name, row, "iu").to(torch.int64)
 
     def log_probs(self, name: str) -> list[torch.Tensor]:
         """Return a column of log-probs; NaN in rows that have none."""
@@ -241,7 +243,7 @@ class StepTable:
     def others(self) -> dict[str, Array]:
         """Return the columns that are no field of a batch."""
         used = {self.context, RESPONSE, REWARD, *_PICTURES}
-        used |= {*LOG_PROBS} if self.context == "prompt_ids" else set()
+        used |= {*LOG_PROBS, SAMPLED} if self.context == "prompt_ids" else set()
         return {k: _as_array(v) for k, v in self.columns.items() if k not in used}
 
     def rewards(self) -> list[float] | None:

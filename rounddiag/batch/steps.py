@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
+from rounddiag.batch.contexts import SAMPLER_PROMPTS
 from rounddiag.batch.left_out import left_out_entry
 from rounddiag.batch.messages import new_in
 from rounddiag.batch.picture_places import with_pictures
@@ -17,6 +19,7 @@ from rounddiag.batch.sequence_difference import appends
 from rounddiag.batch.step_table import (
     LOG_PROBS,
     RESPONSE,
+    SAMPLED,
     STEP_NUMBER,
     TRAJECTORY,
     UNREAD_PICTURE,
@@ -51,6 +54,7 @@ def _join_ids(table: StepTable, fields: Mapping[str, Any]) -> Batch:
         prompt_ids=table.ids("prompt_ids"),
         rewards=table.rewards(),
         sample_columns=table.others(),
+        round_columns=_sampler_prompts(table, responses),
         **{name: table.log_probs(name) for name in known},
         **fields,
     )
@@ -58,6 +62,17 @@ def _join_ids(table: StepTable, fields: Mapping[str, Any]) -> Batch:
     if not any(shots):
         shots = [_shots(table.messages(row)) for row in range(table.num_rows)]
     return join_rows(with_pictures(rows, shots), TRAJECTORY, STEP_NUMBER)
+
+
+def _sampler_prompts(table: StepTable, responses: Sequence[Tensor]) -> dict[str, Array]:
+    """Return what the sampler read before each round, where the table has it."""
+    if SAMPLED not in table.columns:
+        return {}
+    rows = [row for row, ids in enumerate(responses) if len(ids)]
+    prompts = np.empty(len(rows), dtype=object)
+    prompts[:] = [table.row_of_ids(SAMPLED, row).tolist() for row in rows]
+    keys = {"sample": np.array(rows), "round": np.zeros(len(rows), dtype=np.int64)}
+    return {**keys, SAMPLER_PROMPTS: prompts}
 
 
 def _shots(messages: Iterable[Said]) -> list[Screenshot]:

@@ -102,6 +102,19 @@ def test_it_equals_the_load_of_the_same_rows() -> None:
             assert (one.entered, one.left) == (other.entered, other.left)
 
 
+def test_each_engine_has_the_context_that_it_read() -> None:
+    """The sampler kept 5 6 where the trainer's third context dropped it."""
+    sampled = [[1, 2], [1, 2, 5, 6, 3], [1, 2, 5, 6, 4]]
+    batch = Batch.from_steps(
+        [{**r, "rollout_prompt_ids": s} for r, s in zip(ROWS, sampled, strict=True)]
+    )
+    assert batch.context_engines == ("old", "rollout")
+    ids = [batch.context(0, index, "rollout").ids.tolist() for index in range(3)]
+    assert ids == sampled
+    assert batch.context(0, 2).ids.tolist() == [1, 4]
+    assert "rollout_prompt_ids" not in batch.sample_columns
+
+
 def test_pictures_stand_at_their_image_tokens() -> None:
     # 9 9 stands for a picture; the window holds the newest alone.
     shots = [Image.new("RGB", (4, 3), color) for color in ("red", "blue")]
