@@ -16,6 +16,8 @@ OpenAI                 parts of chat completions; items of the Responses API
 Anthropic              `tool_use`, `tool_result`, `thinking`, `source` of a picture
 Gemini                 `parts`: `inline_data`, `function_call`, `function_response`
 MCP                    `data` with `mimeType`, `resource`
+Bedrock, Vercel        `toolUse`, `toolResult`; `tool-call`, `tool-result`, `file`
+LangChain              messages in `data` or `kwargs`, `human` and `ai`
 ATIF, Qwen, Inspect    `path`, `image`, `image_base64`, `bytes`
 =====================  ==============================================================
 
@@ -114,9 +116,12 @@ def messages_in(value: object) -> list[dict[str, Any]]:
 MARKS = {
     *("type", "role", "index", "id", "call_id", "tool_call_id", "tool_use_id"),
     *("source_call_id", "media_type", "mime_type", "mimeType", "detail", "is_error"),
-    *("isError", "thought", "redacted", "status", "object"),
+    *("isError", "thought", "redacted", "status", "object", "toolUseId"),
+    *("toolCallId", "mediaType"),
 }
 _ROLES = {"model": GENERATED}  # Gemini's
+# LangChain's types of messages, and their roles.
+_TYPES = {"human": "user", "ai": GENERATED, "system": "system", "tool": TOOL}
 # Of a message: what it says, in this order; its other fields are no part of that.
 SAID = (
     *("reasoning_content", "reasoning", "reasoning_details", "thinking"),
@@ -135,6 +140,7 @@ def read_message(message: Fields) -> Message:
     >>> read_message({"type": "function_call_output", "output": "ok"}).role
     'tool'
     """
+    message = _unwrapped(message)
     items = objects_in(message.get("output"))
     is_reply = any(map(_is_written, items))
     kind = str(message.get("type", ""))
@@ -149,13 +155,25 @@ def read_message(message: Fields) -> Message:
     others |= {"status": ends[-1]} if ends else {}
     pieces = _once(read_content([message]) if is_item else _pieces(said, ""))
     given = message.get("role")
-    role = GENERATED if is_reply or is_item else "user"
+    role = GENERATED if is_reply or is_item else _TYPES.get(kind, "user")
     role = given if isinstance(given, str) and given else role
     known = [piece for piece in pieces if piece.kind != "unknown"]
     is_result = known and all(piece.is_output for piece in known)
     if is_result and (is_item or role == "user"):
         role = TOOL
     return Message(role=_ROLES.get(role, role), pieces=pieces, others=others)
+
+
+def _unwrapped(message: Fields) -> Fields:
+    """Return a message that LangChain has put into `data` or `kwargs`."""
+    for name in ("data", "kwargs"):
+        inner = object_in(message.get(name))
+        if "content" in inner:
+            path = message.get("id")
+            kind = path[-1] if isinstance(path, list) and path else message.get("type")
+            kind = str(kind).removesuffix("Message").removesuffix("Chunk").lower()
+            return {**inner, "type": kind.removesuffix("message")}
+    return message
 
 
 def _once(pieces: Iterable[Piece]) -> list[Piece]:
@@ -213,7 +231,10 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     kind = str(block.get("type", ""))
     if block.get("thought") is True or _THOUGHT.search(around):
         kind = "thought"
-    if _CALL.search(kind):
+    if any(str(block.get(name)).startswith("image/") for name in _MEDIA):
+        kind = "image"
+    is_part = kind.startswith("tool-") and not _OUTPUT.search(kind)  # of Vercel's pages
+    if _CALL.search(kind) or is_part:
         yield from _call(block, kind)
         return
     failed = any(block.get(name) is True for name in ("is_error", "isError"))
@@ -259,7 +280,7 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
         (call[n] for n in ("function", "custom") if isinstance(call.get(n), dict)), call
     )
     names = (inner.get(name) for name in _NAMES)
-    short = _CALL.sub("", kind) if call is inner else ""
+    short = _CALL.sub("", kind).removeprefix("tool-") if call is inner else ""
     name = next((name for name in names if isinstance(name, str) and name), short)
     key = next((key for key in _ARGUMENTS if key in inner), "")
     arguments = inner.get(key, "")
@@ -309,6 +330,9 @@ def _is_written(item: Fields) -> bool:
 
 def _result(value: Fields) -> object:
     """Return a result that is content, else its one field of a usual name, or JSON."""
+    if {"value"} <= value.keys() <= {"type", "value"}:  # of Vercel
+        inner = value["value"]
+        return inner if isinstance(inner, str | list) else _as_json(inner)
     if "content" in value or ("type" in value and value.keys() & _READERS.keys()):
         return value
     known = [name for name in ("output", "result", "message", "text") if name in value]
@@ -327,6 +351,21 @@ def _response(value: object, kind: str, name: str) -> Iterator[Piece]:
             yield from _outputs(part, kind, name)
         else:
             yield _unknown(name, field_name)
+
+
+def _tool_result(value: object, _kind: str, name: str) -> Iterator[Piece]:
+    """Read Bedrock's result of a tool."""
+    failed = object_in(value).get("status") == "error"
+    for field_name, part in object_in(value).items():
+        if field_name == "content":
+            for piece in _content(part, ""):
+                yield replace(piece, is_output=True, is_error=failed)
+        elif field_name not in MARKS:
+            yield _unknown(name, field_name)
+
+
+def _json(value: object, _kind: str, _name: str) -> Iterator[Piece]:
+    yield Piece(kind="text", text=_as_json(value))
 
 
 def _picture(value: object, kind: str, name: str) -> Iterator[Piece]:
@@ -349,7 +388,7 @@ def is_picture_data(value: Fields) -> bool:
     return not isinstance(value.get("bytes"), str | None)
 
 
-_BASE64 = {"image_base64", "b64_json", "data", "blob", "result"}
+_BASE64 = {"bytes", "image_base64", "b64_json", "data", "blob", "result"}
 _SIGNED = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG, GIF, WebP
 _SHORTEST = 64  # characters of a picture: no path starts so and is so long
 
@@ -378,6 +417,9 @@ def _source(value: object, kind: str, name: str) -> Iterator[Piece]:
         if field_name in MARKS or is_empty(part):
             continue
         is_text = media.startswith("text/") and field_name == "data"
+        if is_image and field_name == "source" and isinstance(part, dict):
+            yield from _source(part, kind, name)  # of Bedrock
+            continue
         if field_name in {"content", "text"} or is_text:
             yield from _content(part, "")
         elif is_image and field_name in _LOCATIONS:
@@ -387,7 +429,7 @@ def _source(value: object, kind: str, name: str) -> Iterator[Piece]:
             yield _unknown(label, field_name)
 
 
-_MEDIA = ("media_type", "mime_type", "mimeType")
+_MEDIA = ("media_type", "mime_type", "mimeType", "mediaType")
 _LOCATIONS = ("url", "path", "data", "bytes", "blob", "b64_json")
 
 
@@ -408,7 +450,10 @@ _READERS: dict[str, _Reader] = {
         (*SAID[: SAID.index("content")], "summary"),
         _thoughts,
     ),
-    **dict.fromkeys(("tool_calls", "function_call", "functionCall"), _calls),
+    **dict.fromkeys(("reasoningContent", "reasoningText"), _thoughts),
+    **dict.fromkeys(("tool_calls", "function_call", "functionCall", "toolUse"), _calls),
+    "toolResult": _tool_result,
+    "json": _json,
     **dict.fromkeys(("output", "error"), _outputs),
     **dict.fromkeys(("function_response", "functionResponse"), _response),
     **dict.fromkeys(("image", "image_url", "images", "image_base64"), _picture),

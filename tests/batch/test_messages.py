@@ -384,3 +384,37 @@ def test_pictures_that_moved_with_their_file_are_found(tmp_path: Path) -> None:
     assert batch.images is not None
     assert [shot.size for shot in batch.images[0]] == [(2, 2)]
     assert batch.meta["screenshots"] == ["1 picture missing or outside the folder"]
+
+
+def test_pictures_of_a_column_stand_where_messages_have_empty_blocks(
+    tmp_path: Path,
+) -> None:
+    empty = {"role": "user", "content": [{"type": "image"}]}
+    reply = {"role": "assistant", "content": "Go."}
+    images = [{"bytes": None, "path": f"{name}.png"} for name in "ab"]
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(PNG)
+    row = {"messages": [empty, reply, empty, reply], "images": images}
+    batch = load_rows(tmp_path / "m.jsonl", row)
+    assert batch.images is not None
+    assert [shot.round for shot in batch.images[0]] == [0, 1]
+    assert "left_out" not in batch.meta
+    batch = load_rows(tmp_path / "m.jsonl", {**row, "messages": [empty, reply]})
+    assert batch.images is not None
+    assert [shot.round for shot in batch.images[0]] == [0, 0]
+
+
+def test_a_tool_of_bedrock_that_failed_is_an_error_with_its_picture() -> None:
+    source = {"bytes": DATA}
+    result = {
+        "toolUseId": "t",
+        "content": [{"text": "no"}, {"image": {"format": "png", "source": source}}],
+        "status": "error",
+    }
+    said = read_message({"role": "user", "content": [{"toolResult": result}]})
+    assert said.role == "tool"
+    assert [(piece.kind, piece.is_error) for piece in said.pieces] == [
+        ("text", True),
+        ("unknown", True),  # the format, which the picture has as well
+        ("picture", True),
+    ]

@@ -262,6 +262,162 @@ ROWS: dict[str, dict[str, Any]] = {
         },
         answer(),
     ),
+    "Bedrock": rows_of(
+        message(
+            {"reasoningContent": {"reasoningText": {"text": "Top.", "signature": "s"}}},
+            {"toolUse": {"toolUseId": "t", "name": "click", "input": {"x": 101}}},
+        ),
+        {
+            "role": "user",
+            "content": [
+                {
+                    "toolResult": {
+                        "toolUseId": "t",
+                        "content": [
+                            {"text": "missed"},
+                            {"json": {"code": "j102"}},
+                            {
+                                "image": {
+                                    "format": "png",
+                                    "source": {"bytes": DATA_OF_PNG},
+                                }
+                            },
+                        ],
+                        "status": "error",
+                    }
+                }
+            ],
+        },
+        answer(),
+    ),
+    "LangChain": {
+        "messages": [
+            {"type": "human", "data": {"content": "Open."}},
+            {
+                "lc": 1,
+                "type": "constructor",
+                "id": ["langchain", "schema", "messages", "AIMessage"],
+                "kwargs": {
+                    "content": "I click.",
+                    "tool_calls": [{"name": "click", "args": {"x": 103}, "id": "c"}],
+                    "usage_metadata": {"input_tokens": 104},
+                },
+            },
+            {"type": "tool", "content": "clicked", "tool_call_id": "c"},
+            {"type": "ai", "content": "Done."},
+        ]
+    },
+    "Vercel": rows_of(
+        message(
+            {
+                "type": "tool-call",
+                "toolCallId": "c",
+                "toolName": "click",
+                "input": {"x": 105},
+            }
+        ),
+        {
+            "role": "tool",
+            "content": [
+                {
+                    "type": "tool-result",
+                    "toolCallId": "c",
+                    "output": {
+                        "type": "content",
+                        "value": [
+                            {"type": "text", "text": "clicked"},
+                            {
+                                "type": "media",
+                                "data": DATA_OF_PNG,
+                                "mediaType": "image/png",
+                            },
+                        ],
+                    },
+                }
+            ],
+        },
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "step-start"},
+                {
+                    "type": "tool-scroll",
+                    "toolCallId": "d",
+                    "state": "output-available",
+                    "input": {"y": 106},
+                    "output": {"ok": "yes107"},
+                },
+            ],
+        },
+    ),
+    "Anthropic: files and other servers": rows_of(
+        message(
+            {
+                "type": "code_execution_tool_result",
+                "content": {
+                    "type": "code_execution_result",
+                    "stdout": "out108",
+                    "return_code": 109,
+                },
+            },
+            {
+                "type": "mcp_tool_use",
+                "name": "look",
+                "server_name": "srv",
+                "input": {"q": "q110"},
+            },
+            {"type": "container_upload", "file_id": "f111"},
+        ),
+        {
+            "role": "user",
+            "content": [
+                {"type": "search_result", "source": "http://s", "title": "t112"},
+                {"type": "image", "source": {"type": "file", "file_id": "f113"}},
+            ],
+        },
+        answer(),
+    ),
+    "Responses: shell and approvals": {
+        "responses_create_params": {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_image", "image_url": URL, "detail": "high"},
+                        {"type": "input_file", "file_id": "f114"},
+                    ],
+                }
+            ]
+        },
+        "response": {
+            "output": [
+                {
+                    "type": "computer_call",
+                    "actions": [{"type": "type", "text": "a115"}],
+                },
+                {
+                    "type": "computer_call_output",
+                    "output": {"type": "computer_screenshot", "file_id": "f116"},
+                },
+                {
+                    "type": "local_shell_call",
+                    "action": {"type": "exec", "command": ["ls", "d117"]},
+                },
+                {"type": "local_shell_call_output", "output": "files118"},
+                {
+                    "type": "mcp_approval_request",
+                    "name": "ask",
+                    "arguments": '{"a": 119}',
+                },
+                {"type": "compaction", "encrypted_content": "e120"},
+            ]
+        },
+    },
+    "pictures in a column": rows_of(
+        {"role": "user", "content": [{"type": "image"}, "See."]},
+        answer(),
+        images=[{"bytes": None, "path": "a.png"}],
+    ),
     "litellm": rows_of(
         answer(
             reasoning_content="Repeated.",

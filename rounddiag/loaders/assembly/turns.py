@@ -26,6 +26,7 @@ from rounddiag.batch.messages import (
     is_empty,
     new_in,
     plain_json,
+    read_content,
     read_message,
     write_text,
 )
@@ -41,6 +42,7 @@ Tokens = dict[str, Array]
 
 
 GIVEN = "assistant (given)"  # of a prompt: the model did not write it in this episode
+_EMPTY = "content.image"  # a block of a picture, as it is named where it has none
 _MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow decodes
 
 
@@ -52,6 +54,7 @@ class AgentTurn:
     ----------
     role: The rounds are the turns of `assistant`.
     images: Before the next round.
+    num_empty: Blocks of a picture without one, which stands elsewhere in the file.
     action: The tools that it calls, as text.
     columns: Of its round.
     call: Token ids of the prompt and of what the model wrote, and their log-probs.
@@ -61,6 +64,7 @@ class AgentTurn:
     role: str
     text: str = ""
     images: list[Screenshot] = field(default_factory=list)
+    num_empty: int = 0
     action: str | None = None
     columns: dict[str, object] = field(default_factory=dict)
     call: tuple[Array, Array, Array | None] | None = None
@@ -114,6 +118,7 @@ class Transcript:
             role=role or said.role,
             text=write_text(said),
             action=describe_calls(said.calls),
+            num_empty=unread.count(_EMPTY),
             **others,
         )
         shots = (p.picture for p in said.pieces if p.kind == "picture")
@@ -147,6 +152,20 @@ class Transcript:
             shots += [] if shot is None else [shot]
             self.num_unread += shot is None
         return shots
+
+    def add_pictures(self, values: object) -> None:
+        """Add the pictures of a row, where messages have empty blocks or in front."""
+        pieces = read_content({"images": values})
+        shots = self.pictures(*(p.picture for p in pieces if p.kind == "picture"))
+        empty = [turn for turn in self.turns for _ in range(turn.num_empty)]
+        if shots and len(empty) == len(shots):
+            self.num_unread_blocks -= len(empty)
+            self.left_out.discard(_EMPTY)
+        else:
+            empty = [turn for turn in self.turns if turn.role != "system"][:1]
+            empty *= len(shots)
+        for turn, shot in zip(empty, shots, strict=False):
+            turn.images.append(shot)
 
     def plain(self, record: object, *used: str, of: str = "") -> dict[str, object]:
         """Return the texts, numbers and flags of an object, except some, as columns.

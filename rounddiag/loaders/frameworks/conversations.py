@@ -58,6 +58,7 @@ def read_completions(
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
             transcript.add_written(objects_in(completion))
+            transcript.add_pictures(record.get("images"))
         transcript.columns = _columns(transcript, record)
         if isinstance(name := record.get("trajectory_id"), str):
             transcript.names = {name: 0}
@@ -123,7 +124,7 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing"),
+    *("reward", "metrics", "error", "timing", "images"),
 )
 
 
