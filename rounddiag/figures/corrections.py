@@ -193,6 +193,7 @@ def _add_panel(
         y=labels,
         xaxis=axis,
         mode="markers",
+        zorder=1,  # the line ends below the dot
         marker={"size": 9, "color": theme.text},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",

@@ -189,11 +189,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         _add_band(figure, scene, usual[1])
     for round_ in scene.rounds:
         _add_line(figure, scene, round_, has_intervals=drawn["ci"])
-    for number, name in enumerate(panels, 2):
-        if name == "legs" and legs is not None:
-            _add_legs(figure, legs, f"y{number}", chosen)
-        else:
-            _add_panel(figure, beside, name, f"y{number}", chosen)
+    _add_panels(figure, panels, beside, legs, chosen)
     if drawn["heatmap"]:
         _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
@@ -398,6 +394,22 @@ def _add_ribbon(
     )
 
 
+def _add_panels(
+    figure: go.Figure,
+    panels: Sequence[str],
+    steps: pd.DataFrame,
+    legs: pd.DataFrame | None,
+    theme: Theme,
+) -> None:
+    """Draw the panels below the means, of which the first has the axis y2."""
+    for number, name in enumerate(panels, 2):
+        if legs is not None and name == "legs":
+            add_legs_of_steps(figure, legs, f"y{number}", theme)
+            add_heading(figure, f"y{number}", LEGS["mean_log_ratio"].label, theme)
+        else:
+            _add_panel(figure, steps, name, f"y{number}", theme)
+
+
 def _add_panel(
     figure: go.Figure, steps: pd.DataFrame, name: str, axis: str, theme: Theme
 ) -> None:
@@ -415,11 +427,6 @@ def _add_panel(
     is_known = bool(values.notna().any())
     heading = column.label if is_known else f"{column.label}: not in the files"
     add_heading(figure, axis, heading, theme)
-
-
-def _add_legs(figure: go.Figure, legs: pd.DataFrame, axis: str, theme: Theme) -> None:
-    add_legs_of_steps(figure, legs, axis, theme)
-    add_heading(figure, axis, LEGS["mean_log_ratio"].label, theme)
 
 
 def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
