@@ -16,8 +16,8 @@ Ten rules that every picture follows:
 4. A name stands at what it names: at the end of a line, above a panel, at a row. What
    has no such place is a line under the title, in its own colour and shape. No legend
    stands in a box.
-5. An axis says what is plotted, of which tokens, with its unit in brackets; bars around
-   a difference are |...|.
+5. An axis says what is plotted, of which tokens, with its unit in brackets, and whether
+   a difference has its sign or is absolute.
 6. A mean has its 95 % interval, over samples or their groups and never over tokens, and
    the counts behind it. It is hollow where fewer than 10 are independent.
 7. An axis of means begins at 0. It is logarithmic where values span powers of ten.

@@ -34,7 +34,10 @@ LARGEST_SITE = 20_000_000  # bytes
 CALLS = {
     "plot_compare": "rd.plot_compare([healthy, batch])",
     "plot_finding": "rd.plot_finding(rd.diagnose(batch)[0])",
-    "plot_proof": 'rd.plot_proof(rd.prove(batch, MODEL, hypotheses=["image_window"]))',
+    "plot_proof": (
+        "rd.plot_proof(rd.prove(batch, MODEL,"
+        ' hypotheses=["last_2_images", "last_3_images", "zero_features"]))'
+    ),
     "plot_run": 'rd.plot_run(rd.open_run("sample_data/run"))',
     "plot_trajectory": 'rd.plot_trajectory(batch, sample="task-08/1")',
 }
@@ -57,10 +60,11 @@ def write_list(folder: Path, title: str, text: str, pages: Mapping[str, str]) ->
     """Write pages by name, and the page that lists them."""
     folder.mkdir()
     for name, page in pages.items():
-        (folder / f"{slug(name)}.md").write_text(f"# {name}\n\n{page}", "utf-8")
-    entries = "\n".join(map(slug, pages))
-    toctree = f"```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```"
-    (folder / "index.md").write_text(f"# {title}\n\n{text}\n\n{toctree}\n", "utf-8")
+        # Not in the contents, which each of some 200 pages repeats.
+        whole = f"---\norphan: true\n---\n\n# {name}\n\n{page}"
+        (folder / f"{slug(name)}.md").write_text(whole, "utf-8")
+    links = "\n".join(f"- [{name}]({slug(name)}.md)" for name in pages)
+    (folder / "index.md").write_text(f"# {title}\n\n{text}\n\n{links}\n", "utf-8")
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
@@ -85,9 +89,10 @@ def figure_pages(folder: Path) -> dict[str, str]:
             figure = eval(call, names)  # noqa: S307 a call of this file
             (folder / f"{name}.png").write_bytes(rd.figures.png(figure))
             code = f"import rounddiag as rd\n\nbatch = rd.demo()\n{call}"
+            docs = f".. autofunction:: rounddiag.{name}\n   :no-index:"
             pages[name] = (
                 f"![{name}](../pictures/{name}.png)\n\n```python\n{code}\n```\n\n"
-                f"```{{eval-rst}}\n.. autofunction:: rounddiag.{name}\n```\n"
+                f"```{{eval-rst}}\n{docs}\n```\n"
             )
     return pages
 
@@ -127,7 +132,10 @@ def cause_pages() -> dict[str, str]:
     says = {hypothesis.name: hypothesis.says for hypothesis in all_registered()}
     pages = {}
     for name, cause in CAUSES.items():
-        tests = [f"- `{key}`: {says.get(key, 'fitted')}" for key in cause.hypotheses]
+        tests = [
+            f"- `{key}`: {says.get(key, 'with the number that fits best')}"
+            for key in cause.hypotheses
+        ]
         pages[name] = "\n\n".join(
             [
                 f"{capitalize(cause.meaning)}.",
@@ -167,7 +175,7 @@ def write_source(source: Path) -> None:
         figure_pages(source / "pictures"),
     )
     formats = "What `rd.load` opens, in the order in which it tries."
-    write_list(source / "formats", "Formats", formats, format_pages())
+    write_list(source / "formats", "File formats", formats, format_pages())
     checks = "What holds for every valid batch. `rd.check(batch)` runs all of them."
     contracts = (*suite._FAST, *suite._OTHERS)
     pages = {contract.name: check_page(contract) for contract in contracts}
