@@ -17,6 +17,8 @@ from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
 
 PICTURE = ROOT / "notebooks" / "explorer.png"
+_ARE_DRAWN = """() => [...document.querySelectorAll('.rdx img')].every(
+  image => image.complete && image.naturalWidth > 0)"""
 
 
 def main() -> None:
@@ -55,6 +57,7 @@ def photograph(lab: LabNotebook, path: Path) -> None:
     lab.page.wait_for_load_state("networkidle")
     expect(node.locator(".rdx-card-picture:not(:has(img))")).to_have_count(0)
     node.get_by_role("region", name="Screenshot").locator("img").first.wait_for()
+    lab.page.wait_for_function(_ARE_DRAWN)
     node.screenshot(path=path)
 
 
