@@ -33,11 +33,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # The media type of the address of a report, until its picture takes its place.
 REPORT = "text/x-report"
-# Writes the report of the explorer that a cell shows, and prints its table.
+# Writes the report of the explorer that a cell shows, and prints its table. Other
+# widgets are progress bars.
 WRITE_REPORT = """
-_explorer = Out[{count}]
-rd.report(_explorer.batch, {path!r}, worst=1, samples=_explorer.batch.num_samples)
-print(_explorer._repr_mimebundle_()[0]["text/html"])
+if isinstance(_explorer := Out.get({count}), rd.Explorer):
+    rd.report(_explorer.batch, {path!r}, worst=1, samples=_explorer.batch.num_samples)
+    print(_explorer._repr_mimebundle_()[0]["text/html"])
 """
 # Of an explorer's picture, in pixels.
 EXPLORER = {"width": 1400, "height": 800}
@@ -66,7 +67,7 @@ def execute(notebook: Path, folder: Path) -> nbformat.NotebookNode:
 def explorer_outputs(
     client: nbclient.NotebookClient, cell: nbformat.NotebookNode, path: Path
 ) -> list[nbformat.NotebookNode]:
-    """Return what stands for an explorer without a kernel: its report, and a table."""
+    """Return the outputs of a cell, for an explorer its report and its table."""
     tags = cell.metadata.get("tags", [])
     keys = [tag.removeprefix("press-") for tag in tags if tag.startswith("press-")]
     code = WRITE_REPORT.format(count=cell.execution_count, path=str(path))
@@ -75,6 +76,8 @@ def explorer_outputs(
     client.execute_cell(helper, len(client.nb.cells) - 1, store_history=False)
     client.nb.cells.pop()
     html = "".join(one.text for one in helper.outputs if one.get("name") == "stdout")
+    if not html:
+        return list(cell.outputs)
     data = [{REPORT: path.as_uri(), "keys": keys}, {"text/html": html}]
     return [
         nbformat.v4.new_output("display_data", {**one, "text/plain": "explorer"})
