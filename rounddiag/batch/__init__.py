@@ -8,6 +8,7 @@
 `chains`               a batch with one sample per chain, as an engine scores it
 `steps`                a table with one row per step -> a batch
 `step_table`           the columns of such a table: ids, texts, messages, pictures
+`text_contexts`        contexts of messages: what entered each, and where it stands
 `messages`             what a message says, in the layouts of all APIs
 `trajectories`         `join_rows`: join rows that are steps into samples
 `context_joining`      what is new in the context of each row, and what it shares

@@ -284,11 +284,10 @@ class Batch:
         Batch
             One sample per trajectory, in the order of the first rows. With `prompt_ids`
             it is that of `load(sample_by="trajectory")`: `context` returns each
-            context. With texts alone it is that of `from_turns`: a sample has what
-            entered each context, and `meta["contexts"]` says what is lost where a
-            context does not append to the one before (`is_rewritten`). What is in a
-            message and not read is counted and named in `meta`; addresses of pictures
-            are not followed.
+            context. With texts alone it is that of `from_turns`: a sample has the
+            messages and pictures that entered each context, and `context` returns each
+            context. What is in a message and not read is counted and named in `meta`;
+            addresses of pictures are not followed.
 
         Raises
         ------

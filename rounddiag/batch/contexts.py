@@ -10,9 +10,9 @@ ranges of this sequence, so that nothing is stored twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -157,10 +157,12 @@ def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
 def context_columns(batch: Batch) -> dict[str, Array]:
     """Return `rounddiag.schema.CONTEXT_COLUMNS` of all rounds, in their order.
 
-    Pictures are counted where all of them have a position.
+    Pictures are counted where all of them have a position among tokens.
     """
     shots = [shot for row in batch.images or () for shot in row]
+    has_places = batch.response_ids is not None or batch.contexts is not None
     is_counted = bool(shots) and all(shot.position is not None for shot in shots)
+    is_counted &= has_places
     rows = [
         counts
         for sample in range(len(batch))
@@ -397,32 +399,41 @@ def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
     """Return the text before a round of a batch without ids."""
     if batch.pieces is None:
         raise MissingError(batch, "text")
-    rounds = batch.rounds
-    own = rounds.sample == sample
-    starts = (rounds.start[own] - batch.offsets[sample]).tolist()
-    stop_before = 0
-    if round_:
-        stop_before = starts[round_ - 1] + int(rounds.num_tokens[own][round_ - 1])
-    prompt, response = prompt_pieces(batch, sample), piece_texts(batch, sample)
-    texts = [*prompt, *response[: starts[round_]]]
-    num_old = len(prompt) + stop_before if round_ else 0
-    first, size = len("".join(texts[:num_old])), len("".join(texts))
-    shots = (batch.images or ((),) * len(batch))[sample]
-    images = [shot for shot in shots if shot.round is not None and shot.round <= round_]
-    new = [ContextPiece(kind="text", start=first, stop=size)] if first < size else []
-    new += [
-        ContextPiece(kind="image", start=size, stop=size, image=shot)
-        for shot in images
-        if shot.round == round_
-    ]
+    sequence = _kept_sequence(batch, sample)
+    texts = [*prompt_pieces(batch, sample), *piece_texts(batch, sample)]
+    index = sequence.index(round_)
+    parts = _parts(index, sequence)
+    own = [texts[piece] for piece in index]
+    before = [texts[piece] for piece in sequence.index_before(round_)] if round_ else []
+    images = [piece.image for piece in parts if piece.image is not None]
+    entered = [*_entered(sequence, round_, index, parts)]
+    if batch.contexts is None:  # pictures have no pieces
+        shots = (batch.images or ((),) * len(batch))[sample]
+        images = [s for s in shots if s.round is not None and s.round <= round_]
+        entered += [
+            ContextPiece(kind="image", start=len(own), stop=len(own), image=shot)
+            for shot in images
+            if shot.round == round_
+        ]
     return Context(
         sample=sample,
         round=round_,
         engine="old",
         ids=torch.empty(0, dtype=torch.int64),
         images=tuple(images),
-        follows="append" if round_ else "first",
-        entered=tuple(new),
-        left=(),
-        _texts=texts,
+        follows=_follows(sequence, round_),
+        entered=_in_characters(entered, own),
+        left=_in_characters(_left(sequence, round_, index), before),
+        _pieces=_in_characters(parts, own),
+        _texts=own,
+    )
+
+
+def _in_characters(
+    parts: Sequence[ContextPiece], texts: Sequence[str]
+) -> tuple[ContextPiece, ...]:
+    """Return ranges of characters in place of ranges of pieces of text."""
+    ends = [0, *accumulate(map(len, texts))]
+    return tuple(
+        replace(part, start=ends[part.start], stop=ends[part.stop]) for part in parts
     )

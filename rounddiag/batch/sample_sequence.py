@@ -18,6 +18,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch.context_store import RewrittenContext
 from rounddiag.batch.sequence_difference import index_of
+from rounddiag.batch.turns import prompt_pieces
 from rounddiag.vision import Screenshot
 
 if TYPE_CHECKING:
@@ -145,12 +146,16 @@ class SampleSequence:
 
     @cached_property
     def ids(self) -> Array:
-        """The token ids."""
+        """The token ids; the numbers of the pieces of a batch of texts."""
+        if self._batch.response_ids is None:
+            return np.arange(self._length)
         return known_sequence(self._batch, self.sample)[1]
 
     @cached_property
     def pictures(self) -> list[PlacedPicture]:
-        """The pictures whose position is known."""
+        """The pictures whose position is known, and that have a piece in texts."""
+        if self._batch.response_ids is None and self._batch.contexts is None:
+            return []
         shots = (self._batch.images or ((),) * len(self._batch))[self.sample]
         return place_pictures(shots, self.num_prompt, self.ids)
 
@@ -242,6 +247,6 @@ class SampleSequence:
 
 def _num_prompt(batch: Batch, sample: int) -> int:
     if batch.prompt_offsets is None:
-        return 0
+        return len(prompt_pieces(batch, sample)) if batch.pieces is not None else 0
     first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
     return int(stop - first)

@@ -163,11 +163,18 @@ def join_rows(
         ids = round_ids_with_breaks(joined, steps.breaks)
         joined = replace(joined, round_ids=ids)
     joined = replace(joined, contexts=steps.contexts)
-    return with_image_rounds(_with_context_columns(joined, steps.most_rows))
+    return with_image_rounds(with_context_columns(joined, steps.most_rows))
 
 
-def _with_context_columns(batch: Batch, most_rows: int | None) -> Batch:
-    if batch.prompt_ids is None:
+def with_context_columns(batch: Batch, most_rows: int | None = None) -> Batch:
+    """Add the columns of the contexts of rounds, and a note on how they follow.
+
+    Parameters
+    ----------
+    most_rows : int, optional
+        How many rows of its patches distinguish a picture, where these are not all.
+    """
+    if batch.prompt_ids is None and batch.pieces is None:
         return batch
     columns = {**batch.round_columns, **context_columns(batch)}
     note = _context_note(batch)

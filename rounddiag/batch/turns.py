@@ -162,6 +162,9 @@ def _touches(row: dict[str, Any]) -> bool:
 def prompt_pieces(batch: Batch, sample: int) -> list[str]:
     """Return the pieces of text of a sample's prompt, of a batch with turns.
 
+    Where contexts were rewritten, a picture is an empty piece after the text of its
+    turn.
+
     Examples
     --------
     >>> import rounddiag as rd
@@ -171,7 +174,12 @@ def prompt_pieces(batch: Batch, sample: int) -> list[str]:
     """
     turns = (batch.turns or ((),) * len(batch))[sample]
     prompt = turns[: len(turns) - len(response_turns(turns))]
-    return [piece for turn in prompt for piece in split_text(turn.text)]
+    has_pictures = batch.contexts is not None
+    return [
+        piece
+        for turn in prompt
+        for piece in [*split_text(turn.text), *[""] * (has_pictures * turn.num_images)]
+    ]
 
 
 def response_turns(turns: Sequence[Turn]) -> Sequence[Turn]:

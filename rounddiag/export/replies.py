@@ -14,6 +14,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
+from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
@@ -161,7 +162,7 @@ def _contexts(
     batch: Batch, chosen: Sequence[int], ask: Ask
 ) -> Iterator[tuple[str, object]]:
     """Yield what the model saw before rounds, as far as there is room."""
-    if batch.response_ids is None:
+    if not has_contexts(batch):
         return
     room = _CONTEXTS
     for sample in chosen:

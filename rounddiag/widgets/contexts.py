@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,16 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.sample_sequence import SampleSequence
+from rounddiag.batch.turns import piece_texts
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
 _NAMES = {"old": "training engine", "rollout": "sampler"}
+
+
+def has_contexts(batch: Batch) -> bool:
+    """Return whether contexts are shown: of texts alone where one was rewritten."""
+    return batch.response_ids is not None or batch.contexts is not None
 
 
 def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
@@ -24,9 +31,9 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
     -------
     list of dict or None
         `text`, such as "context 1,204 tokens, 2 pictures; 1 picture left", and
-        `is_rewritten`. None where the batch has no ids.
+        `is_rewritten`. None where contexts are not shown.
     """
-    if own.response_ids is None:
+    if not has_contexts(own):
         return [None] * num_rounds
     columns = context_columns(own)
     shots = () if own.images is None else own.images[0]
@@ -141,22 +148,23 @@ def _parts(
     batch: Batch, context: Context, known: Mapping[int, int]
 ) -> Iterator[dict[str, Any]]:
     """Yield the pieces of a context, text divided where something entered."""
-    is_new = np.zeros(context.num_tokens, dtype=bool)
+    contents = _contents(context)
+    is_new = np.zeros(len(contents), dtype=bool)
+    new_pictures = set()
     if context.follows != "first":  # of the first one all is new
         for piece in context.entered:
             is_new[piece.start : piece.stop] = True
-    ids = context.ids.numpy()
+            new_pictures.add((piece.start, id(piece.image)))
     for piece in context.pieces:
         if piece.kind == "image":
-            entered = bool(is_new[piece.start : piece.start + 1].any())
+            entered = (piece.start, id(piece.image)) in new_pictures
             yield _picture(piece, known, entered=entered)
             continue
         inside = is_new[piece.start : piece.stop]
-        edges = np.flatnonzero(np.diff(inside)) + 1
-        for part in np.split(np.arange(piece.start, piece.stop), edges):
-            text = _text(batch, ids[part])
-            entered = bool(is_new[part[0]])
-            yield {"kind": "text", "text": text, "entered": entered}
+        edges = piece.start + np.flatnonzero(np.diff(inside)) + 1
+        for start, stop in pairwise([piece.start, *edges.tolist(), piece.stop]):
+            text = _text(batch, contents[start:stop])
+            yield {"kind": "text", "text": text, "entered": bool(is_new[start])}
 
 
 def _left(
@@ -172,14 +180,29 @@ def _left(
     rounds = batch.rounds
     row = ((rounds.sample == context.sample) & (rounds.round == round_ - 1)).nonzero()
     start = int(rounds.start[row[0, 0]])
-    written = batch.require_ids()[start : start + int(rounds.num_tokens[row[0, 0]])]
-    ids = np.concatenate([before.ids.numpy(), written.cpu().numpy()])
+    stop = start + int(rounds.num_tokens[row[0, 0]])
+    contents: Array | str
+    if batch.response_ids is None:
+        first = int(batch.offsets[context.sample])
+        written = piece_texts(batch, context.sample)[start - first : stop - first]
+        contents = "".join([before.text or "", *written])
+    else:
+        written_ids = batch.require_ids()[start:stop].cpu().numpy()
+        contents = np.concatenate([before.ids.numpy(), written_ids])
     for piece in context.left:
         if piece.kind == "image":
             yield _picture(piece, known, entered=False)
         else:
-            text = _text(batch, ids[piece.start : piece.stop])
+            text = _text(batch, contents[piece.start : piece.stop])
             yield {"kind": "text", "text": text, "entered": False}
+
+
+def _contents(context: Context) -> Array | str:
+    """Return the ids of a context; of a batch without ids the text."""
+    if len(context.ids):
+        ids: Array = context.ids.numpy()
+        return ids
+    return context.text or ""
 
 
 def _picture(
@@ -193,6 +216,8 @@ def _picture(
     }
 
 
-def _text(batch: Batch, ids: Array) -> str:
+def _text(batch: Batch, contents: Array | str) -> str:
     """Return the text of ids; their numbers without a tokenizer."""
-    return "".join(pieces(ids, batch.tokenizer, visible_whitespace=False))
+    if isinstance(contents, str):
+        return contents
+    return "".join(pieces(contents, batch.tokenizer, visible_whitespace=False))

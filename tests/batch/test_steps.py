@@ -10,11 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.errors import BatchError
+from rounddiag.vision import EncodedScreenshot
 
 # Written: 5 6, then 7 8, then 9; the second context appends, the third is rewritten.
 STEPS = [
@@ -156,7 +159,7 @@ def test_prompts_that_append_are_turns() -> None:
     assert batch.context(0, 1).text == "Go.wait()0 Done."
 
 
-def test_a_rewritten_text_has_what_entered_and_says_what_is_lost() -> None:
+def test_a_rewritten_text_has_what_entered_and_keeps_its_context() -> None:
     summary = {"role": "user", "content": "You waited."}
     batch = Batch.from_steps(text_rows([GO], [GO, reply("wait()"), summary]))
     assert batch.turns is not None
@@ -169,7 +172,64 @@ def test_a_rewritten_text_has_what_entered_and_says_what_is_lost() -> None:
     ]
     assert batch.num_rounds == 2
     assert batch.meta["contexts"].startswith("0 appended, 1 rewritten")
-    assert "what left is lost" in batch.meta["contexts"]
+    context = batch.context(0, 1)
+    assert (context.text, context.follows) == ("Go.wait()You waited.", "rewritten")
+    before = "Go.wait()0"
+    assert [before[part.start : part.stop] for part in context.left] == ["wait()0"]
+    assert [context.text[part.start : part.stop] for part in context.entered] == [
+        "wait()You waited."
+    ]
+
+
+COLORS = ("red", "blue", "green")
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "tool"]),
+        st.sampled_from(["", "Go.", "wait()0", "wait()1", "Done. "]),
+        st.lists(st.sampled_from(COLORS), max_size=2),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=5))
+@settings(deadline=None)
+def test_contexts_of_messages_are_rebuilt(
+    contexts: list[list[tuple[str, str, list[str]]]],
+) -> None:
+    rows = text_rows(
+        *(
+            [
+                {"role": role, "content": [text, *map(anthropic_image, colors)]}
+                for role, text, colors in context
+            ]
+            for context in contexts
+        )
+    )
+    batch = Batch.from_steps(rows)
+    assert batch.num_rounds == len(contexts)
+    for index, context in enumerate(contexts):
+        own = batch.context(0, index)
+        assert own.text == "".join(text for _, text, _ in context)
+        assert [shot.digest() for shot in own.images] == [
+            DIGESTS[color] for _, _, colors in context for color in colors
+        ]
+
+
+def test_a_rewritten_text_has_the_pictures_of_its_row_alone() -> None:
+    data = [png("red"), png("blue")]
+    rows = text_rows([GO], [reply("wait()")], [reply("wait()"), reply("wait()1")])
+    shots = [data[0], data, data[1]]  # the last context appends
+    batch = Batch.from_steps(
+        [{**row, "screenshot": own} for row, own in zip(rows, shots, strict=True)]
+    )
+    seen = [
+        [shot.image().getpixel((0, 0)) for shot in batch.context(0, index).images]
+        for index in range(3)
+    ]
+    red, blue = (255, 0, 0), (0, 0, 255)
+    assert seen == [[red], [red, blue], [red, blue]]
+    assert batch.round_columns["is_rewritten"].tolist() == [False, True, False]
 
 
 def test_a_picture_of_a_text_context_enters_once() -> None:
@@ -186,6 +246,9 @@ def png(color: str) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+DIGESTS = {color: EncodedScreenshot(data=png(color)).digest() for color in COLORS}
 
 
 def anthropic_image(color: str) -> dict[str, Any]:

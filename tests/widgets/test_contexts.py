@@ -71,6 +71,31 @@ def test_what_entered_and_what_left_is_marked_in_order() -> None:
     ]
 
 
+def test_a_context_of_messages_shows_what_left_and_entered() -> None:
+    pictures = [EncodedScreenshot(data=bytes([name])) for name in range(2)]
+    rows = [
+        {
+            "trajectory": "a",
+            "step": step,
+            "messages": [
+                {"role": "system", "content": f"Click {step}. "},
+                {"role": "user", "content": "Look."},
+            ],
+            "screenshot": picture,
+            "response": "click(1)",
+        }
+        for step, picture in enumerate(pictures)
+    ]
+    batch = rd.Batch.from_steps(rows)
+    (engine,) = context_payload(batch, 0, 1)["engines"]
+    assert [(part.get("text"), part["entered"]) for part in engine["parts"]] == [
+        *(("Click 1. ", True), ("Look.", False), (None, True)),
+    ]
+    assert [part.get("text", part.get("index")) for part in engine["left"]] == [
+        *("Click 0. ", 0, "click(1)"),
+    ]
+
+
 def test_what_entered_beside_what_stayed_does_not_read_as_one_text() -> None:
     # 31 and 32 replace 30 and the reply; the task stays between them.
     contexts = [[30, *TASK], [31, *TASK, 32, 7]]
