@@ -9,7 +9,8 @@
 `steps`                a table with one row per step -> a batch
 `step_table`           the columns of such a table: ids, texts, messages, pictures
 `text_contexts`        contexts of messages: what entered each, and where it stands
-`messages`             what a message says, in the layouts of all APIs
+`messages`             what a message says: its role, its pieces, as text
+`content`              content of a message as pieces, in the layouts of all APIs
 `trajectories`         `join_rows`: join rows that are steps into samples
 `context_joining`      what is new in the context of each row, and what it shares
 `step_order`           the order of the steps: from a column, or proved by the prompts

@@ -11,13 +11,8 @@ import numpy as np
 import torch
 
 from rounddiag._typing import Array
-from rounddiag.batch.messages import (
-    SAID,
-    Message,
-    describe_calls,
-    read_message,
-    write_text,
-)
+from rounddiag.batch.content import SAID
+from rounddiag.batch.messages import Message, describe_calls, read_message, write_text
 from rounddiag.batch.step_order import is_absent, sort_keys
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError

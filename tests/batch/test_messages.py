@@ -13,13 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rounddiag as rd
-from rounddiag.batch.messages import (
-    Piece,
-    describe_calls,
-    read_content,
-    read_message,
-    write_text,
-)
+from rounddiag.batch.content import Piece, read_content
+from rounddiag.batch.messages import describe_calls, read_message, write_text
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"

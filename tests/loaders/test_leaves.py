@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.batch.messages import MARKS
+from rounddiag.batch.content import MARKS
 
 DATA = Path(__file__).parents[1] / "data"
 PNG = base64.b64decode(

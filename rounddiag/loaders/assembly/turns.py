@@ -19,17 +19,8 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.messages import (
-    SAID,
-    Fields,
-    describe_calls,
-    is_empty,
-    new_in,
-    plain_json,
-    read_content,
-    read_message,
-    write_text,
-)
+from rounddiag.batch.content import SAID, Fields, is_empty, plain_json, read_content
+from rounddiag.batch.messages import describe_calls, new_in, read_message, write_text
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import read_picture

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rounddiag.batch.messages import plain_json
+from rounddiag.batch.content import plain_json
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format

@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rounddiag.batch.messages import Piece, describe_calls, plain_json
+from rounddiag.batch.content import Piece, plain_json
+from rounddiag.batch.messages import describe_calls
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format

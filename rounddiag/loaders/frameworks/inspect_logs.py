@@ -7,7 +7,8 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rounddiag.batch.messages import is_empty, messages_in
+from rounddiag.batch.content import is_empty
+from rounddiag.batch.messages import messages_in
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import read_document
