@@ -133,10 +133,12 @@ def corrections(
 
 def find_unbeaten(rows: pd.DataFrame) -> set[str]:
     """Return the corrections that no other beats on both bias and sample size."""
-    bias, size = rows["bias_left"], rows["effective_sample_size"].to_numpy()
-    known, bias = rows["correction"], bias.to_numpy()
+    names, bias, size = (
+        rows[name].to_numpy()
+        for name in ("correction", "bias_left", "effective_sample_size")
+    )
     is_beaten = (bias[None] < bias[:, None]) & (size[None] > size[:, None])
-    return {*known[~is_beaten.any(axis=1) & np.isfinite(bias + size)]}
+    return {*names[~is_beaten.any(axis=1) & np.isfinite(bias + size)]}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

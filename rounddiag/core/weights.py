@@ -101,7 +101,8 @@ class Ratios:
         pairs = {
             name: select_scores(batch, pair.a, pair.b) for name, pair in names.items()
         }
-        log_ratios, spoiled = {}, {}
+        log_ratios: dict[RatioName, Array] = {}
+        spoiled: dict[RatioName, Array] = {}
         for scores in {*names.values()}:
             shared = [name for name, pair in names.items() if pair == scores]
             log_ratio = diffs(pairs[shared[0]])
